@@ -30,7 +30,7 @@ class AgentBudgets(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def of_money(self) -> bool:
-        return any(one.money for one in (self.run, self.conversation, self.day))
+        return any(budget.money for budget in (self.run, self.conversation, self.day))
 
 
 class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -120,13 +120,18 @@ def _openings(settings: Settings) -> set[str]:
 def auth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """Conflicts within `auth`; none while `auth.mode` is none, which leaves it unused."""
     auth = settings.auth
-    found: list[tuple[KeyPath, str]] = []
+    conflicts: list[tuple[KeyPath, str]] = []
     if auth.mode == "keys":
-        found += _missing_api_keys(auth)
+        conflicts += _missing_api_keys(auth)
     elif auth.mode == "jwt":
-        found += [*_key_sources(auth), *_issuer_names(auth), *_tenants(auth), *_cache_times(auth)]
-        found += _audiences(settings)
-    for subpath, text in found:
+        conflicts += [
+            *_key_sources(auth),
+            *_issuer_names(auth),
+            *_tenants(auth),
+            *_cache_times(auth),
+        ]
+        conflicts += _audiences(settings)
+    for subpath, text in conflicts:
         key = ("auth", *subpath)
         yield Problem(where(key, ("auth", "mode")), dotted(key), text)
 
@@ -234,11 +239,14 @@ def _model_conflicts(
 def embedding_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """Conflicts among the settings of embeddings. `where` returns the location of the first of some
     key paths that is not at its default."""
-    found, provider = settings.embedding, ("embedding", "provider")
-    yield from _model_conflicts(("embedding",), found, where)
-    for purpose, model in found.purposes.items():
+    embedding, provider = settings.embedding, ("embedding", "provider")
+    yield from _model_conflicts(("embedding",), embedding, where)
+    for purpose, model in embedding.purposes.items():
         yield from _model_conflicts(("embedding", "purposes", purpose), model, where)
-    if found.of("tools").provider == "disabled" and settings.disclosure.when_down == "fail_closed":
+    if (
+        embedding.of("tools").provider == "disabled"
+        and settings.disclosure.when_down == "fail_closed"
+    ):
         path = ("disclosure", "when_down")
         text = "expected lexical: with embedding.provider disabled every search would fail"
         yield Problem(where(path, provider), dotted(path), text)
@@ -266,8 +274,14 @@ def model_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     embedding = settings.embedding
     users: list[tuple[KeyPath, str]] = [
         (("embedding",), embedding.endpoint),
-        *((("embedding", "purposes", k), one.endpoint) for k, one in embedding.purposes.items()),
-        *((("models", "strategies", k), one.endpoint) for k, one in models.strategies.items()),
+        *(
+            (("embedding", "purposes", k), endpoint.endpoint)
+            for k, endpoint in embedding.purposes.items()
+        ),
+        *(
+            (("models", "strategies", k), endpoint.endpoint)
+            for k, endpoint in models.strategies.items()
+        ),
     ]
     for user, endpoint in users:
         if endpoint and endpoint not in models.endpoints:
@@ -376,11 +390,11 @@ def _foreign_scopes(oauth: OAuth) -> Iterator[tuple[str, str]]:
 
 def policy_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     policy = settings.policy
-    found = list(_tiers(policy))
+    conflicts = list(_tiers(policy))
     for name, rule in policy.rules.items():
         problems = rule_problems(rule, policy, _toolsets(settings))
-        found += [(("rules", name, member), text) for member, text in problems]
-    for subpath, text in found:
+        conflicts += [(("rules", name, member), text) for member, text in problems]
+    for subpath, text in conflicts:
         key = ("policy", *subpath)
         yield Problem(where(key), dotted(key), text)
 
@@ -454,7 +468,7 @@ def source_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     for name, source in settings.sources.items():
         kinds = _kinds(source)
         kind = kinds[0] if len(kinds) == 1 else None
-        found = [
+        conflicts = [
             *_unusable_keys(source, kind),
             *_several_authentications(source, kind),
             *_unusable_exchange(source),
@@ -462,7 +476,7 @@ def source_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
             *_framing_headers(source),
             *_incomplete_tls(source),
         ]
-        for key, text in found:
+        for key, text in conflicts:
             path = ("sources", name, *key.split("."))
             yield Problem(where(path), dotted(path), text)
 
@@ -644,18 +658,18 @@ def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
         taken.append((f"{mcp}/{ADMIN_TOOLSET}", ("admin", "tools")))
         taken.append((f"{settings.rpc.path}/{ADMIN_TOOLSET}", ("admin", "tools")))
     clashes = [
-        (other, owner, path, key)
-        for (other, owner), (path, key) in combinations(taken, 2)
-        if path == other and key
+        (peer, owner, path, key)
+        for (peer, owner), (path, key) in combinations(taken, 2)
+        if path == peer and key
     ]
     if settings.admin.enabled:  # everything below its path is its own
         admin = settings.admin.path
-        inside = [one for one in taken if f"{one[0]}/".startswith(f"{admin}/")]
-        clashes += [(other, owner, admin, ("admin", "path")) for other, owner in inside[:1]]
+        inside = [path for path in taken if f"{path[0]}/".startswith(f"{admin}/")]
+        clashes += [(peer, owner, admin, ("admin", "path")) for peer, owner in inside[:1]]
     if settings.console.enabled:
         console, also = settings.console.path, (settings.admin.path, ("admin", "path"))
-        inside = [one for one in [*taken, also] if f"{one[0]}/".startswith(f"{console}/")]
-        clashes += [(other, owner, console, ("console", "path")) for other, owner in inside[:1]]
+        inside = [path for path in [*taken, also] if f"{path[0]}/".startswith(f"{console}/")]
+        clashes += [(peer, owner, console, ("console", "path")) for peer, owner in inside[:1]]
     return [
         Problem(
             where(key, owner),
@@ -693,11 +707,11 @@ def _legacy_dates(settings: Settings, where: Where) -> Iterator[Problem]:
 
 def _half_a_certificate(settings: Settings, where: Where) -> Iterator[Problem]:
     given = {name: getattr(settings.server.tls, name) for name in ("cert", "key")}
-    for name, other in (("cert", "key"), ("key", "cert")):
-        if given[other] and not given[name]:
+    for name, pair in (("cert", "key"), ("key", "cert")):
+        if given[pair] and not given[name]:
             key = ("server", "tls", name)
-            text = f"expected a file beside server.tls.{other}"
-            yield Problem(where(("server", "tls", other)), dotted(key), text)
+            text = f"expected a file beside server.tls.{pair}"
+            yield Problem(where(("server", "tls", pair)), dotted(key), text)
 
 
 def _console_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -835,8 +849,11 @@ def _has_address(redis_url: str) -> bool:
     try:
         parts = urlsplit(redis_url)
         if parts.scheme.endswith("+cluster"):
-            hosts = [urlsplit(f"//{one}") for one in parts.netloc.rpartition("@")[2].split(",")]
-            return all(one.hostname and one.port != 0 for one in hosts) and parts.path in ("", "/")
+            hosts = [urlsplit(f"//{host}") for host in parts.netloc.rpartition("@")[2].split(",")]
+            return all(host.hostname and host.port != 0 for host in hosts) and parts.path in (
+                "",
+                "/",
+            )
         database = parts.path.strip("/")
         served = bool(parts.hostname) and parts.port != 0
         return parts.scheme in ("", "unix") or (served and (database or "0").isdecimal())

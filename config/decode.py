@@ -106,7 +106,7 @@ class SettingKind:
 def kind_of(annotation: Any) -> SettingKind:
     bare, optional = annotation, False
     if get_origin(bare) in (Union, UnionType):
-        (bare,) = (one for one in get_args(bare) if one is not NoneType)
+        (bare,) = (alternative for alternative in get_args(bare) if alternative is not NoneType)
         optional = True
     meta = Meta()
     if get_origin(bare) is Annotated:
@@ -222,7 +222,7 @@ def _list(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Pro
         return ()
     item = item_kind(kind)
     return tuple(
-        decode(one, item, (*path, str(index)), problems) for index, one in enumerate(value.data)
+        decode(entry, item, (*path, str(index)), problems) for index, entry in enumerate(value.data)
     )
 
 
@@ -276,8 +276,8 @@ def absolute(text: str, directory: Path) -> str:
 
 def _mismatch(value: YamlValue, data: Any, kind: SettingKind, path: KeyPath) -> Problem:
     hidden = secret(path) or value.origin == "file"  # which may hold any secret
-    found = "a value that is not shown" if hidden else _excerpt(data, kind)
-    return Problem(value.where, dotted(path), f"expected {kind.expectation}, found {found}")
+    actual = "a value that is not shown" if hidden else _excerpt(data, kind)
+    return Problem(value.where, dotted(path), f"expected {kind.expectation}, found {actual}")
 
 
 def secret(path: KeyPath) -> bool:

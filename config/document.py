@@ -96,15 +96,15 @@ def interpolate(text: str, env: Mapping[str, str], directory: Path) -> tuple[str
 
 
 def _variable(written: str, inside: str, env: Mapping[str, str]) -> str:
-    found = VARIABLE_PATTERN.fullmatch(inside)
-    if found is None:
+    match = VARIABLE_PATTERN.fullmatch(inside)
+    if match is None:
         # Without the default, which may be a secret.
         name, colon, _ = written.partition(":")
         shown = f"{name}:…" if colon else name
         raise InterpolationError(
             f"expected ${{NAME}}, ${{NAME:-default}} or ${{file:PATH}}, found {shown}"
         )
-    name, default = found.groups()
+    name, default = match.groups()
     if default is None and name not in env:
         raise InterpolationError(
             f"the environment variable {name} is not set, and there is no default"
@@ -178,17 +178,17 @@ class YamlDocument:
         return self._scalar(_constructed(loader, node), node.value, path, where)
 
     def _mapping(self, loader: Any, node: Any, path: KeyPath) -> dict[str, YamlValue]:
-        found: dict[str, YamlValue] = {}
+        members: dict[str, YamlValue] = {}
         for key_node, value_node in node.value:
             where = self._where(key_node.start_mark)
             # `host: {{ HOST }}`, an unrendered template, is a mapping as the key of another.
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else "{…}"
             below = (*path, key)
-            if key in found:
-                text = f"the key stands twice, first at {found[key].where}"
+            if key in members:
+                text = f"the key stands twice, first at {members[key].where}"
                 self.problems.append(Problem(where, dotted(below), text))
-            found[key] = self._value(loader, value_node, below, where)
-        return found
+            members[key] = self._value(loader, value_node, below, where)
+        return members
 
     def _scalar(self, data: Any, text: str, path: KeyPath, where: str) -> YamlValue:
         if self.env is None or not isinstance(data, str) or "$" not in data:

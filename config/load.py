@@ -179,8 +179,8 @@ def _with_backend(settings: Settings) -> Settings:
     """The settings with the backend that `state.backend: auto` stands for."""
     state = settings.state
     if state.backend == "auto":
-        one = settings.server.processes == 1
-        state = structs.replace(state, backend="memory" if one else "postgres")
+        single_process = settings.server.processes == 1
+        state = structs.replace(state, backend="memory" if single_process else "postgres")
     return structs.replace(settings, state=state)
 
 
@@ -192,15 +192,18 @@ def _with_endpoints(settings: Settings) -> Settings:
     endpoints = settings.models.endpoints
 
     def at(model: Model) -> Model:
-        found = endpoints.get(model.endpoint)
-        if found is None:
+        endpoint = endpoints.get(model.endpoint)
+        if endpoint is None:
             return model
-        key, connections = model.api_key or found.api_key, found.connections or model.connections
-        return structs.replace(model, url=found.url, api_key=key, connections=connections)
+        key, connections = (
+            model.api_key or endpoint.api_key,
+            endpoint.connections or model.connections,
+        )
+        return structs.replace(model, url=endpoint.url, api_key=key, connections=connections)
 
     embedding = at(settings.embedding)
-    purposes = {name: at(one) for name, one in embedding.purposes.items()}
-    strategies = {name: at(one) for name, one in settings.models.strategies.items()}
+    purposes = {name: at(model) for name, model in embedding.purposes.items()}
+    strategies = {name: at(model) for name, model in settings.models.strategies.items()}
     return structs.replace(
         settings,
         embedding=structs.replace(embedding, purposes=purposes),

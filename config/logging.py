@@ -32,7 +32,7 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     handler = _Handler(stream)
     handler.setFormatter(_formatter(settings.format, stream))
     root = logging.getLogger()
-    for old in [one for one in root.handlers if isinstance(one, _Handler)]:
+    for old in [handler for handler in root.handlers if isinstance(handler, _Handler)]:
         root.removeHandler(old)
     root.addHandler(handler)
     level = settings.level.upper()

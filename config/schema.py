@@ -84,8 +84,13 @@ def _or_interpolated(schema: dict[str, Any]) -> dict[str, Any]:
         if inner in schema:
             return schema | {inner: _or_interpolated(schema[inner])}
     default = {"default": schema.pop("default")} if "default" in schema else {}
-    alternatives: list[dict[str, Any]] = [_plain(one) for one in schema.get("anyOf", [schema])]
-    if not any("string" in one.get("type", ()) and "pattern" not in one for one in alternatives):
+    alternatives: list[dict[str, Any]] = [
+        _plain(alternative) for alternative in schema.get("anyOf", [schema])
+    ]
+    if not any(
+        "string" in alternative.get("type", ()) and "pattern" not in alternative
+        for alternative in alternatives
+    ):
         alternatives.append({"$ref": "#/$defs/Interpolated"})
     if len(alternatives) > 1:
         return {"anyOf": alternatives} | default

@@ -15,9 +15,9 @@ def has_jobs(settings: Settings) -> bool:
 
 def components_of(settings: Settings) -> tuple[Component, ...]:
     """In the order in which they are migrated."""
-    found = (REGISTRY, JOBS) if has_jobs(settings) else (REGISTRY,)
+    components = (REGISTRY, JOBS) if has_jobs(settings) else (REGISTRY,)
     if not settings.console.enabled:
-        return found
+        return components
     from gateway.console.sessions import CONSOLE  # nothing of it is imported where it is off
 
-    return (*found, CONSOLE)
+    return (*components, CONSOLE)

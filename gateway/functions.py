@@ -81,16 +81,20 @@ def load_function(target: str) -> Function:
         signature = inspect.signature(function, eval_str=True)
     except (NameError, TypeError, ValueError, SyntaxError) as error:
         raise ToolgateError(f"{target}: its signature cannot be read: {error}") from error
-    for one in signature.parameters.values():
-        if one.kind not in _NAMED:
-            raise ToolgateError(f"{target}: arguments come by name, and {one} takes none")
-    callers = [one.name for one in signature.parameters.values() if _is_for_call(one)]
-    taken = [one for one in signature.parameters.values() if one.name not in callers]
+    for parameter in signature.parameters.values():
+        if parameter.kind not in _NAMED:
+            raise ToolgateError(f"{target}: arguments come by name, and {parameter} takes none")
+    callers = [
+        parameter.name for parameter in signature.parameters.values() if _is_for_call(parameter)
+    ]
+    taken = [
+        parameter for parameter in signature.parameters.values() if parameter.name not in callers
+    ]
     values, schema = _read(taken)
     is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
     handler = Handler(_called(function, callers), takes_call=True, is_async=is_async)
-    takes = tuple(one.name for one in taken)
-    needs = tuple(one.name for one in taken if one.default is one.empty)
+    takes = tuple(parameter.name for parameter in taken)
+    needs = tuple(parameter.name for parameter in taken if parameter.default is parameter.empty)
     description = inspect.getdoc(function) or ""
     return Function(
         target,
@@ -121,7 +125,10 @@ def _read(
     """A struct of the parameters, and its JSON Schema; None for what msgspec cannot decode."""
     try:
         values = msgspec.defstruct(
-            "Arguments", [_field(one) for one in parameters], kw_only=True, module=__name__
+            "Arguments",
+            [_field(parameter) for parameter in parameters],
+            kw_only=True,
+            module=__name__,
         )
         (made,), definitions = msgspec.json.schema_components(
             [values], ref_template="#/$defs/{name}"

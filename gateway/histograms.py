@@ -52,14 +52,14 @@ class Histogram:
         """The buckets as Prometheus has them: all, or those numbered in `shown` and the last."""
         last, first = len(self.bounds), 0
         running = list(accumulate(self.buckets))
-        found: list[Bucket] = []
+        buckets: list[Bucket] = []
         for number in (*(range(last) if shown is None else shown), last):
             text = "+Inf" if number == last else floatToGoString(self.bounds[number])
-            within = [one for one in range(first, number + 1) if one in self.exemplars]
+            within = [place for place in range(first, number + 1) if place in self.exemplars]
             bucket = (text, running[number])
-            found.append((*bucket, self._exemplar(within[-1])) if within else bucket)
+            buckets.append((*bucket, self._exemplar(within[-1])) if within else bucket)
             first = number + 1
-        return found
+        return buckets
 
     def _exemplar(self, number: int) -> Exemplar:
         value, span, at = self.exemplars[number]

@@ -151,21 +151,21 @@ def load(target: str) -> Service:
     described = _described(loaded, [mark for mark, _ in marked.values()])
     if not described:
         raise ToolgateError(f"{target} has no actions: mark functions with @hybrid.action(...)")
-    handlers = {one.id: _handler(marked[one.id][1], target) for one in described}
+    handlers = {action.id: _handler(marked[action.id][1], target) for action in described}
     return Service(target, tuple(described), handlers)
 
 
 def _marked(module: ModuleType) -> dict[str, tuple[Action, Function]]:
     """The marked functions of the module, by the ids of their actions."""
-    found: dict[str, tuple[Action, Function]] = {}
+    by_id: dict[str, tuple[Action, Function]] = {}
     for function in vars(module).values():
         mark = getattr(function, _MARK, None)
         if not isinstance(mark, Action):
             continue
-        if mark.id in found and found[mark.id][1] is not function:
+        if mark.id in by_id and by_id[mark.id][1] is not function:
             raise ToolgateError(f"{module.__file__} has two functions for the action {mark.id}")
-        found[mark.id] = (mark, function)
-    return found
+        by_id[mark.id] = (mark, function)
+    return by_id
 
 
 def _described(module: ModuleType, marked: list[Action]) -> list[Action]:
@@ -175,13 +175,13 @@ def _described(module: ModuleType, marked: list[Action]) -> list[Action]:
         return marked
     file = _spec_file(module, named)
     described = _read_spec(file)
-    in_spec = {one.id: one for one in described.actions}
-    for one in marked:
-        if one.id not in in_spec:
-            log.warning("action_not_described", extra={"action": one.id, "spec": str(file)})
-    for id_ in in_spec.keys() - {one.id for one in marked}:
+    in_spec = {action.id: action for action in described.actions}
+    for action in marked:
+        if action.id not in in_spec:
+            log.warning("action_not_described", extra={"action": action.id, "spec": str(file)})
+    for id_ in in_spec.keys() - {action.id for action in marked}:
         log.warning("action_not_written", extra={"action": id_})
-    return [_merged(in_spec[one.id], one) for one in marked if one.id in in_spec]
+    return [_merged(in_spec[action.id], action) for action in marked if action.id in in_spec]
 
 
 def _spec_file(module: ModuleType, named: Any) -> Path:
@@ -200,9 +200,13 @@ def _read_spec(file: Path) -> ServiceDescription:
         raise ToolgateError(f"{SPEC}: {error}") from error
     for note in described.notes:
         log.warning("service_described_badly", extra={"spec": str(file), "reason": note})
-    for one in described.outcomes:
-        if one.reason:
-            told = {"action": one.operation, "becomes": one.status, "reason": one.reason}
+    for outcome in described.outcomes:
+        if outcome.reason:
+            told = {
+                "action": outcome.operation,
+                "becomes": outcome.status,
+                "reason": outcome.reason,
+            }
             log.warning("action_described_badly", extra=told)
     return described
 
@@ -231,7 +235,9 @@ def _takes_call(function: Function, target: str) -> bool:
     """Whether the function takes the `Call` too. Raises ToolgateError when it takes neither that
     nor the data alone."""
     signature = inspect.signature(function)
-    places = [one for one in signature.parameters.values() if one.kind in _BY_POSITION]
+    places = [
+        parameter for parameter in signature.parameters.values() if parameter.kind in _BY_POSITION
+    ]
     takes_call = len(places) > 1 and (places[1].default is places[1].empty or _for_call(places[1]))
     try:
         signature.bind(*([None] * (2 if takes_call else 1)))

@@ -111,13 +111,13 @@ class Librarian:
         body = {"collection": collection, **source.place}
         added = await self._sent("POST", f"{ROOT}/sources", json=body)
         path = f"{ROOT}/sources/{added['source']['id']}/refresh"
-        found = await self._sent("POST", path, headers=AS_JOB)
-        while "job" in found and "ended" not in found:
+        job = await self._sent("POST", path, headers=AS_JOB)
+        while "job" in job and "ended" not in job:
             await asyncio.sleep(POLL_S)
-            found = await self._sent("GET", f"{ROOT}/jobs/{found['job']}")
-        if "problem" in found:
-            raise LibrarianError(found["problem"]["detail"])
-        report: Mapping[str, Any] = found.get("result", found)["report"]
+            job = await self._sent("GET", f"{ROOT}/jobs/{job['job']}")
+        if "problem" in job:
+            raise LibrarianError(job["problem"]["detail"])
+        report: Mapping[str, Any] = job.get("result", job)["report"]
         return report
 
     async def query(
@@ -130,12 +130,12 @@ class Librarian:
             "max_chunks": max_chunks,
             "include_sources": include_sources,
         }
-        found = await self._sent("POST", f"{ROOT}/query", json=body)
+        answer = await self._sent("POST", f"{ROOT}/query", json=body)
         sources = [
-            LibrarianSource(one["path"], tuple(one["lines"]), one["relevance"])
-            for one in found.get("sources", ())
+            LibrarianSource(source["path"], tuple(source["lines"]), source["relevance"])
+            for source in answer.get("sources", ())
         ]
-        return LibrarianResponse(found["answer"], sources, found["confidence"])
+        return LibrarianResponse(answer["answer"], sources, answer["confidence"])
 
     async def _sent(self, method: str, path: str, **body: Any) -> Any:
         async with self._http.request(method, self._url + path, **body) as response:

@@ -80,10 +80,10 @@ def parsed(traceparent: Any) -> SpanContext | None:
     """The context in a `traceparent`; None for a malformed one, which is ignored."""
     if not isinstance(traceparent, str):
         return None
-    found = _TRACEPARENT.fullmatch(traceparent)
-    if found is None or (traceparent[:2] == "00" and len(traceparent) != _NEWEST):
+    match = _TRACEPARENT.fullmatch(traceparent)
+    if match is None or (traceparent[:2] == "00" and len(traceparent) != _NEWEST):
         return None
-    trace_id, span_id, flags = (int(text, 16) for text in found.groups())
+    trace_id, span_id, flags = (int(text, 16) for text in match.groups())
     return SpanContext(trace_id, span_id, bool(flags & SAMPLED))
 
 

@@ -107,17 +107,17 @@ def _binary(
     kind: str, headers: Mapping[str, str], body: bytes, percent_encoded: bool
 ) -> CloudEvent:
     """Raises InvalidParams, ParseError, and msgspec.MsgspecError."""
-    found = {
+    attributes = {
         name.removeprefix(PREFIX): _decoded(name, value) if percent_encoded else value
         for name, value in headers.items()
         if name.startswith(PREFIX)
     }
-    if "specversion" not in found:
+    if "specversion" not in attributes:
         raise InvalidParams(
             f"Expected {STRUCTURED}, {BATCH}, or the ce- headers of binary mode, found {kind!r}"
         )
     _check_data_type(kind)
-    return msgspec.convert({**found, "data": _data(body)}, CloudEvent)
+    return msgspec.convert({**attributes, "data": _data(body)}, CloudEvent)
 
 
 def _decoded(name: str, value: str) -> str:

@@ -81,16 +81,16 @@ def parse(text: str) -> Node:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found, at = [], 0
+    tokens, at = [], 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             hint = _HINTS.get(text[at], f"{text[at]!r} means nothing here")
             raise _error(text, at, hint)
         if match.lastgroup != "space":
-            found.append(_Token(str(match.lastgroup), match[0], at))
+            tokens.append(_Token(str(match.lastgroup), match[0], at))
         at = match.end()
-    return [*found, _Token("end", "", len(text.rstrip()))]
+    return [*tokens, _Token("end", "", len(text.rstrip()))]
 
 
 def _error(text: str, at: int, problem: str) -> ExpressionSyntaxError:
@@ -137,9 +137,9 @@ class _Parser:
 
     def _unexpected(self, expected: str) -> ExpressionSyntaxError:
         token = self._token
-        found = f"found `{token.text[:SHOWN]}`" if token.text else "found the end"
+        actual = f"found `{token.text[:SHOWN]}`" if token.text else "found the end"
         hint = f" ({_HINTS[token.text]})" if token.text in _HINTS else ""
-        return _error(self._text, token.at, f"expected {expected}, {found}{hint}")
+        return _error(self._text, token.at, f"expected {expected}, {actual}{hint}")
 
     def _conditional(self) -> Node:
         self._level += 1
@@ -223,13 +223,13 @@ class _Parser:
 
     def _until(self, end: str, *, pairs: bool = False) -> list[Node]:
         """Comma-separated list up to the closing bracket; a trailing comma is allowed."""
-        found: list[Node] = []
+        items: list[Node] = []
         while not self._takes(end):
-            found.append(self._conditional())
+            items.append(self._conditional())
             if pairs:
                 self._demand(":", "an operator or ")
-                found.append(self._conditional())
+                items.append(self._conditional())
             if not self._takes(","):
                 self._demand(end, "an operator, `,` or ")
                 break
-        return found
+        return items

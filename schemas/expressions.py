@@ -79,15 +79,15 @@ def size_of(value: Any, limit: int) -> int:
     """Size of a JSON value; counting stops above `limit`."""
     size, left = 0, [value]
     while left and size <= limit:
-        one = left.pop()
+        node = left.pop()
         size += 1
-        if isinstance(one, str):
-            size += len(one) * 4 // BYTES if not one.isascii() else len(one) // BYTES
-        elif isinstance(one, dict):
-            size += sum(map(len, one)) // BYTES
-            left.extend(one.values())
-        elif isinstance(one, list):
-            left.extend(one)
+        if isinstance(node, str):
+            size += len(node) * 4 // BYTES if not node.isascii() else len(node) // BYTES
+        elif isinstance(node, dict):
+            size += sum(map(len, node)) // BYTES
+            left.extend(node.values())
+        elif isinstance(node, list):
+            left.extend(node)
     return size
 
 
@@ -135,7 +135,7 @@ def _macro(node: Node, known: Mapping[str, int], default: int, depth: int) -> Bo
         _each(body, node.local, known, default, depth=depth, size=over.size, times=times)
         for body in bodies
     ]
-    steps = over.steps + 4 * over.size + times + sum(one.steps for one in each)
+    steps = over.steps + 4 * over.size + times + sum(bound.steps for bound in each)
     if node.name not in ("map", "filter"):
         return Bound(1, _saturated(steps))
     made = _saturated(1 + (over.size if node.name == "filter" else each[-1].size))
@@ -154,10 +154,10 @@ def _each(
 ) -> Bound:
     """Cost of `body` for each member of a value of this size. At most that of members of size 1
     plus one member of the whole size, as bounds grow at least in proportion to sizes."""
-    one = _of(body, {**known, local: 1}, default, depth + 1)
+    item = _of(body, {**known, local: 1}, default, depth + 1)
     all_ = _of(body, {**known, local: size}, default, depth + 1)
     return Bound(
-        _saturated(times * one.size + all_.size), _saturated(times * (4 + one.steps) + all_.steps)
+        _saturated(times * item.size + all_.size), _saturated(times * (4 + item.steps) + all_.steps)
     )
 
 
@@ -216,8 +216,8 @@ class Expression:
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Whether the expression is true of `values`, which are JSON and may hold more than it
         uses. Raises ExpressionFailed, also for a result that is not a boolean."""
-        if self.predicate is not None and (found := self.predicate(values)) is not None:
-            return found
+        if self.predicate is not None and (verdict := self.predicate(values)) is not None:
+            return verdict
         held = self.value(values)
         if held is not True and held is not False:
             raise ExpressionFailed("it is neither true nor false")
@@ -315,7 +315,7 @@ def _check_agreement(program: cel.Program, named: set[str], called: set[str]) ->
     """Raises InvalidExpression where the library parses the text differently from the parser that
     its cost was computed with."""
     used = program.references()
-    functions = {one for one in used["functions"] if one[0].isalpha()}
+    functions = {function for function in used["functions"] if function[0].isalpha()}
     if set(used["variables"]) != named or functions != called:
         raise InvalidExpression("it is written in a way whose cost is not known")
 
@@ -328,17 +328,21 @@ def too_large(value: Any, most_values: int, most_bytes: int, most_levels: int) -
     level: list[Any] = [value]
     for _ in range(most_levels + 1):
         below: list[Any] = []
-        for one in level:
+        for member in level:
             values += 1
-            if isinstance(one, str):
-                size += len(one) if one.isascii() else len(one.encode("utf-8", "surrogatepass"))
-            elif isinstance(one, dict):
-                size += sum(map(len, one))
-                below.extend(one.values())
-            elif isinstance(one, list):
-                below.extend(one)
-            elif isinstance(one, int):
-                size += one.bit_length() // 8
+            if isinstance(member, str):
+                size += (
+                    len(member)
+                    if member.isascii()
+                    else len(member.encode("utf-8", "surrogatepass"))
+                )
+            elif isinstance(member, dict):
+                size += sum(map(len, member))
+                below.extend(member.values())
+            elif isinstance(member, list):
+                below.extend(member)
+            elif isinstance(member, int):
+                size += member.bit_length() // 8
             if values + len(below) > most_values:
                 return f"more than {most_values:,} values"
             if size > most_bytes:
@@ -354,29 +358,29 @@ def _is_small(value: Any, most_values: int, most_bytes: int) -> bool:
     if type(value) is not dict or len(value) >= most_values:
         return False
     size = 0
-    for name, one in value.items():
-        kind = type(one)
+    for name, member in value.items():
+        kind = type(member)
         if kind is str:
-            size += len(one)
+            size += len(member)
         elif kind is int:
-            size += one.bit_length()
-        elif kind is not bool and kind is not float and one is not None:
+            size += member.bit_length()
+        elif kind is not bool and kind is not float and member is not None:
             return False
         size += len(name)
     return 4 * size <= most_bytes  # of UTF-8, a character has at most four
 
 
 def _parts(text: str, variable: str) -> Parts | None:
-    found: Parts = {}
+    parts: Parts = {}
     for first, second in re.findall(_PART % variable, text):
         if not first:
             return None
-        inner = found.setdefault(first, {})
+        inner = parts.setdefault(first, {})
         if not second:
-            found[first] = None
+            parts[first] = None
         elif inner is not None:
             inner[second] = None
-    return found
+    return parts
 
 
 def _part(value: Any, parts: Parts | None) -> Any:
@@ -390,9 +394,9 @@ def _readable(error: str) -> str:
     parts that repeat the expression."""
     if "Recursion limit" in error:
         return "it is nested too deeply"
-    found = re.search(r"<input>:(\d+):(\d+): ([^\n|]*)", error)
-    if found is None:
+    match = re.search(r"<input>:(\d+):(\d+): ([^\n|]*)", error)
+    if match is None:
         return "it is no CEL expression"
-    line, column, text = found.groups()
+    line, column, text = match.groups()
     message = text.partition(" expecting ")[0].removeprefix("Syntax error: ").strip()
     return f"line {line}, character {column}: {message[:_DETAIL]}"

@@ -20,7 +20,7 @@ class Globs:
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns = tuple(patterns)
         # Unfolded too: "[A-z]" includes "_", its folded form does not.
-        both = dict.fromkeys((*self.patterns, *(one.casefold() for one in self.patterns)))
+        both = dict.fromkeys((*self.patterns, *(pattern.casefold() for pattern in self.patterns)))
         self._compiled = re.compile("|".join(map(translate, both)) or "(?!)", re.IGNORECASE)
 
     def __bool__(self) -> bool:
@@ -70,8 +70,10 @@ class ToolGlobs:
 
 def split(patterns: Iterable[str]) -> dict[str, list[str]]:
     """Patterns by what they match ("" for names, TAG, DOMAIN), without their prefix."""
-    found: dict[str, list[str]] = {"": [], TAG: [], DOMAIN: []}
+    by_kind: dict[str, list[str]] = {"": [], TAG: [], DOMAIN: []}
     for pattern in patterns:
-        kind = next((one for one in (TAG, DOMAIN) if pattern.casefold().startswith(one)), "")
-        found[kind].append(pattern[len(kind) :])
-    return found
+        kind = next(
+            (prefix for prefix in (TAG, DOMAIN) if pattern.casefold().startswith(prefix)), ""
+        )
+        by_kind[kind].append(pattern[len(kind) :])
+    return by_kind

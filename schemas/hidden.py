@@ -99,7 +99,9 @@ def without_hidden_in(value: Any) -> Any:
         case str():
             return without_hidden(value)
         case dict():
-            after = {without_hidden(name): without_hidden_in(one) for name, one in value.items()}
+            after = {
+                without_hidden(name): without_hidden_in(member) for name, member in value.items()
+            }
             return value if _same(after, value) else after
         case list() | tuple():
             items = [without_hidden_in(member) for member in value]
@@ -114,7 +116,7 @@ def without_hidden_in(value: Any) -> Any:
 
 def _same(after: dict[str, Any], before: dict[str, Any]) -> bool:
     return len(after) == len(before) and all(
-        name in after and after[name] is one for name, one in before.items()
+        name in after and after[name] is value for name, value in before.items()
     )
 
 

@@ -246,8 +246,8 @@ def classify(value: Any) -> Message:
     if value.get("jsonrpc") != "2.0":
         return Invalid(answer_to, InvalidRequest('"jsonrpc" must be exactly "2.0"'))
     if id_ is not UNSET and not legible:
-        found = json_type(id_)
-        return Invalid(None, InvalidRequest(f'"id" must be a string or a number, not {found}'))
+        actual = json_type(id_)
+        return Invalid(None, InvalidRequest(f'"id" must be a string or a number, not {actual}'))
     if "method" not in value:
         if id_ is not UNSET and ("result" in value) != ("error" in value):
             return Response(answer_to, value.get("result", UNSET), value.get("error", UNSET))
@@ -265,12 +265,12 @@ def _request_of(value: dict[str, Any], answer_to: RequestId) -> Message:
     if params is None:  # the SDKs call it optional, and many write the null
         params = UNSET
     if not isinstance(method, str):
-        found = json_type(method)
-        return Invalid(answer_to, InvalidRequest(f'"method" must be a string, not {found}'))
+        actual = json_type(method)
+        return Invalid(answer_to, InvalidRequest(f'"method" must be a string, not {actual}'))
     if params is not UNSET and not isinstance(params, dict | list):
-        found = json_type(params)
+        actual = json_type(params)
         return Invalid(
-            answer_to, InvalidRequest(f'"params" must be an object or an array, not {found}')
+            answer_to, InvalidRequest(f'"params" must be an object or an array, not {actual}')
         )
     return Request("2.0", method, params, value.get("id", UNSET))
 

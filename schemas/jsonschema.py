@@ -116,13 +116,13 @@ def _violated(error: ValidationError, schema: Mapping[str, Any]) -> tuple[str, d
     """The violated keyword and the schema that contains it; {} where an embedded `$id`
     makes the path start elsewhere."""
     steps = list(error.schema_path) or [""]
-    found: Any = schema
+    parent: Any = schema
     try:
         for step in steps[:-1]:
-            found = found[str(step) if isinstance(found, dict) else step]  # a property "0" is 0
+            parent = parent[str(step) if isinstance(parent, dict) else step]  # a property "0" is 0
     except (LookupError, TypeError):
-        found = {}
-    return str(steps[-1]), found if isinstance(found, dict) else {}
+        parent = {}
+    return str(steps[-1]), parent if isinstance(parent, dict) else {}
 
 
 def _words(error: ValidationError, keyword: str, parent: dict[str, Any]) -> str:
@@ -365,21 +365,21 @@ class _Guard:
 def _names(value: Any) -> Iterator[str]:
     left = [value]
     while left:
-        one = left.pop()
-        if isinstance(one, dict):
-            yield from one
-        if isinstance(one, dict | list):
-            left.extend(one.values() if isinstance(one, dict) else one)
+        node = left.pop()
+        if isinstance(node, dict):
+            yield from node
+        if isinstance(node, dict | list):
+            left.extend(node.values() if isinstance(node, dict) else node)
 
 
 def _parts(value: Any, limit: int) -> int | None:
     """Number of values inside, counted recursively; None: more than `limit`."""
     left, count = [value], 0
     while left:
-        one = left.pop()
+        node = left.pop()
         count += 1
-        if isinstance(one, dict | list):
-            left.extend(one.values() if isinstance(one, dict) else one)
+        if isinstance(node, dict | list):
+            left.extend(node.values() if isinstance(node, dict) else node)
         if count + len(left) > limit:
             return None
     return count
@@ -395,9 +395,9 @@ def _measured(value: Any) -> tuple[int, int]:
             return PARTS_EXPLAINED + 1, LEVELS
         level = [
             inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for member in level
+            if isinstance(member, dict | list)
+            for inner in (member.values() if isinstance(member, dict) else member)
         ]
         levels += bool(level)
     return parts, levels

@@ -89,7 +89,7 @@ class _Place:
     def __init__(self, marked: "_Marked", schemas: list[Json]) -> None:
         self._marked = marked
         self._schemas = schemas
-        self._named = {name for one in schemas for name in _mapping(one.get("properties"))}
+        self._named = {name for schema in schemas for name in _mapping(schema.get("properties"))}
         self._members: dict[str | int, _Place | None] = {}
         masks = [schema[KEYWORD] for schema in schemas if KEYWORD in schema]
         given = [mask for mask in masks if mask is True or isinstance(mask, str)]
@@ -109,10 +109,12 @@ class _Place:
         """Whether the schema does not describe this member (None: the items), so that the whole
         value may be wrapped in it."""
         if name is None:
-            return not any(one.get(keyword) for one in self._schemas for keyword in _OF_ITEMS)
-        described = [_mapping(one.get("properties"))[name] for one in self._schemas if name in
-                _mapping(one.get("properties"))]  # fmt: skip
-        return all(not isinstance(one, dict) or _DESCRIBING.isdisjoint(one) for one in described)
+            return not any(schema.get(keyword) for schema in self._schemas for keyword in _OF_ITEMS)
+        described = [_mapping(schema.get("properties"))[name] for schema in self._schemas if name in
+                _mapping(schema.get("properties"))]  # fmt: skip
+        return all(
+            not isinstance(schema, dict) or _DESCRIBING.isdisjoint(schema) for schema in described
+        )
 
     def is_bare(self, seen: frozenset[int] = frozenset()) -> bool:
         """Whether a mark is on the value itself, or on items or members without fixed names."""
@@ -121,7 +123,7 @@ class _Place:
         if id(self) in seen:
             return False
         inner = (self.item(0), self.member(""))
-        return any(one.is_bare(seen | {id(self)}) for one in inner if one is not None)
+        return any(place.is_bare(seen | {id(self)}) for place in inner if place is not None)
 
     def _known(self, name: str | int, schemas: Iterator[Any]) -> "_Place | None":
         if name not in self._members:
@@ -141,19 +143,19 @@ class _Marked:
 
     def place(self, schemas: Iterable[Any]) -> _Place | None:
         """The place that these schemas form; None without a mark at or below it."""
-        found: dict[int, Json] = {}
+        places: dict[int, Json] = {}
         left = [schema for schema in schemas if isinstance(schema, dict)]
         while left:
             schema = left.pop()
-            if id(schema) in found or id(schema) not in self._leading:
+            if id(schema) in places or id(schema) not in self._leading:
                 continue
-            found[id(schema)] = schema
+            places[id(schema)] = schema
             left += self._same_value(schema)
-        if not found:
+        if not places:
             return None
-        key = tuple(sorted(found))
+        key = tuple(sorted(places))
         if key not in self._places:
-            self._places[key] = _Place(self, list(found.values()))
+            self._places[key] = _Place(self, list(places.values()))
         return self._places[key]
 
     def names(self) -> Iterator[str]:
@@ -166,26 +168,26 @@ class _Marked:
 
     def _same_value(self, schema: Json) -> list[Json]:
         """The subschemas that apply to the same value."""
-        inner = [one for keyword in _HERE for one in _list(schema.get(keyword))]
+        inner = [subschema for keyword in _HERE for subschema in _list(schema.get(keyword))]
         inner += [schema.get(keyword) for keyword in _HERE_ONE]
         inner += _mapping(schema.get("dependentSchemas")).values()
         inner += [self._target(schema[keyword]) for keyword in _REFERENCES if keyword in schema]
-        return [one for one in inner if isinstance(one, dict)]
+        return [subschema for subschema in inner if isinstance(subschema, dict)]
 
     def _target(self, reference: Any) -> Json | None:
         if not isinstance(reference, str):
             return None
         base, _, fragment = reference.partition("#")
-        found: Any = self._named.get(base, None) if base else self._root
+        target: Any = self._named.get(base, None) if base else self._root
         if fragment and not fragment.startswith("/"):
             return self._named.get("#" + fragment)
         for step in unquote(fragment).split("/")[1:]:
             step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
-                found = found[int(step)]
+            if isinstance(target, list) and step.isdecimal() and int(step) < len(target):
+                target = target[int(step)]
             else:
-                found = found.get(step) if isinstance(found, dict) else None
-        return found if isinstance(found, dict) else None
+                target = target.get(step) if isinstance(target, dict) else None
+        return target if isinstance(target, dict) else None
 
     def _leads(self) -> set[int]:
         """The ids of the parts from which a mark can be reached."""
@@ -234,7 +236,7 @@ def _applied(place: _Place, value: Any, hidden: set[str], root: _Place) -> Any:
 def _named(names: frozenset[str], value: Any, hidden: set[str]) -> Any:
     def change(name: str, inner: Any) -> Any:
         if name in names and inner is not None:
-            hidden.update(one for one in texts_in(inner) if one != MASK)
+            hidden.update(text for text in texts_in(inner) if text != MASK)
             return MASK
         return _named(names, inner, hidden)
 
@@ -321,9 +323,9 @@ def _children(schema: Any) -> Iterator[Json]:
     for inner in schema.values():
         if isinstance(inner, dict):
             yield inner
-            yield from (one for one in inner.values() if isinstance(one, dict))
+            yield from (subschema for subschema in inner.values() if isinstance(subschema, dict))
         elif isinstance(inner, list):
-            yield from (one for one in inner if isinstance(one, dict))
+            yield from (subschema for subschema in inner if isinstance(subschema, dict))
 
 
 def _parts(root: Json) -> Iterator[Json]:

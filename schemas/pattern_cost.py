@@ -91,7 +91,7 @@ class _Weight(NamedTuple):
         return _Weight(*(a + b for a, b in zip(self, other, strict=True)))
 
     def times(self, number: int) -> "_Weight":
-        return _Weight(*(min(one * number, SATURATION) for one in self))
+        return _Weight(*(min(weight * number, SATURATION) for weight in self))
 
 
 class _Scanner:
@@ -121,7 +121,7 @@ class _Scanner:
         elif character == ")" and self._groups:
             self._close()
         elif repeated := _REPEATED.match(self._pattern, at):
-            numbers = [int(one[:9]) for one in repeated.groups() if one]
+            numbers = [int(number[:9]) for number in repeated.groups() if number]
             more = self._last.times(max(0, max(numbers, default=1) - 1))
             self._all, self._last = self._all.plus(more), self._last.plus(more)
             return repeated.end()

@@ -50,5 +50,5 @@ class Pattern:
     def replaced(self, text: str, by: str) -> str:
         """`text` with each non-empty match replaced by the literal `by`."""
         encoded, mask = text.encode(), by.encode()
-        found = self._compiled.sub(lambda match: mask if match.group(0) else b"", encoded)
-        return str(found, "utf-8")
+        replaced_text = self._compiled.sub(lambda match: mask if match.group(0) else b"", encoded)
+        return str(replaced_text, "utf-8")

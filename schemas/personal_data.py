@@ -19,7 +19,7 @@ _IBAN_LENGTHS = (  # ISO 13616 registry
     "MK19 MN20 MR27 MT31 MU30 NI28 NL18 NO15 OM23 PK24 PL28 PS29 PT25 QA29 RO24 RS22 RU33 SA24 "
     "SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20 YE30"
 )
-IBAN_LENGTHS = {one[:2]: int(one[2:]) for one in _IBAN_LENGTHS.split()}
+IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBAN_LENGTHS.split()}
 
 _Replace = Callable[[str], str]
 _GAP = r"[ \-\x{a0}\x{2010}-\x{2015}]"  # between the digits of one number
@@ -38,13 +38,13 @@ class _Rule:
 def mask(text: str) -> tuple[str, tuple[str, ...]]:
     """The text with e-mail addresses, phone numbers, cards, IBANs, keys and tokens as `[email]`,
     `[phone]`, `[card]`, `[iban]` and `[key]`, and the kinds of what was replaced, each once."""
-    found: list[str] = []
+    pieces: list[str] = []
     for rule in _RULES:
         changed = rule.applied(text)
         if changed != text:
-            found.append(rule.kind)
+            pieces.append(rule.kind)
             text = changed
-    return text, tuple(dict.fromkeys(found))
+    return text, tuple(dict.fromkeys(pieces))
 
 
 def _all(kind: str) -> _Replace:
@@ -59,18 +59,18 @@ def _assigned(found: str) -> str:
 
 def _iban(found: str) -> str:
     """An IBAN is found with the words that follow it: they stay."""
-    places = [at for at, one in enumerate(found) if one.isalnum()]
+    places = [at for at, character in enumerate(found) if character.isalnum()]
     plain = "".join(found[at] for at in places).upper()
     length = IBAN_LENGTHS.get(plain[:2], 0)
     if not 0 < length <= len(plain):
         return found
-    number = "".join(str(int(one, 36)) for one in plain[4:length] + plain[:4])
+    number = "".join(str(int(digit, 36)) for digit in plain[4:length] + plain[:4])
     return f"[iban]{found[places[length - 1] + 1 :]}" if int(number) % 97 == 1 else found
 
 
 def _card(found: str) -> str:
     """Any card among the numbers of a run; it begins and ends where one of them does."""
-    places = [at for at, one in enumerate(found) if one.isdecimal()]
+    places = [at for at, character in enumerate(found) if character.isdecimal()]
     digits = [int(found[at]) for at in places]
     for begin, first in enumerate(places):
         if begin and first == places[begin - 1] + 1:
@@ -84,12 +84,12 @@ def _card(found: str) -> str:
 
 
 def _has_luhn_digit(digits: list[int]) -> bool:
-    doubled = (2 * one - 9 * (one > 4) for one in digits[-2::-2])
+    doubled = (2 * digit - 9 * (digit > 4) for digit in digits[-2::-2])
     return 2 <= digits[0] <= 6 and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
 
 def _phone(found: str) -> str:
-    digits = sum(one.isdecimal() for one in found)
+    digits = sum(character.isdecimal() for character in found)
     return "[phone]" if 8 <= digits <= 15 else found
 
 

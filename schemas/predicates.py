@@ -105,7 +105,7 @@ def _is_certain(value: Any) -> bool:
     if kind is float:
         return not math.isnan(value)
     if kind is list:
-        return all(type(one) is str and (one.isascii() or _is_unicode(one)) for one in value)
+        return all(type(text) is str and (text.isascii() or _is_unicode(text)) for text in value)
     return kind is bool or value is None or value is _ABSENT
 
 
@@ -272,7 +272,7 @@ def _are_numbers(one: Any, other: Any) -> bool:
 
 
 def _one_of(leaf: int, literals: Sequence[Any]) -> _Test:
-    kinds = {type(one) for one in literals}
+    kinds = {type(literal) for literal in literals}
     if kinds != {str} and kinds != {int}:
         raise _NotSimple
     (kind,), among = kinds, frozenset(literals)

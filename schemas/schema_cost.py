@@ -33,7 +33,7 @@ def check_cost(schema: Any) -> "Cost":
             node = left.pop()
             nodes, worst = nodes + 1, max(worst, costs.of(node), costs.inside(node))
             inner = node.values() if isinstance(node, dict) else node
-            left.extend(one for one in inner if isinstance(one, dict | list))
+            left.extend(member for member in inner if isinstance(member, dict | list))
     except RecursionError as error:
         raise ValueError("its schemas apply one another too many levels deep") from error
     if worst > max(LIMIT, nodes):
@@ -95,37 +95,39 @@ class _Costs:
     def by_levels(self, node: Any) -> list[int]:
         """Evaluations per value by depth inside, until LIMIT or until they stop growing."""
         reached = self._reached(node)
-        evaluations = {id(one): self.of(one) for one in reached}
-        found = [self.of(node)]
-        while len(found) < LEVELS and found[-1] <= LIMIT:
+        evaluations = {id(schema): self.of(schema) for schema in reached}
+        evaluations_by_level = [self.of(node)]
+        while len(evaluations_by_level) < LEVELS and evaluations_by_level[-1] <= LIMIT:
             following = self._next_level(reached, evaluations)
             if following == evaluations:
                 break
             evaluations = following
-            found.append(evaluations.get(id(node), 1))
-        return found
+            evaluations_by_level.append(evaluations.get(id(node), 1))
+        return evaluations_by_level
 
     def _next_level(self, reached: list[Any], evaluations: dict[int, int]) -> dict[int, int]:
         return {
-            id(one): max(self.of(one), self._next(one, lambda inner: evaluations[id(inner)]))
-            for one in reached
+            id(schema): max(
+                self.of(schema), self._next(schema, lambda inner: evaluations[id(inner)])
+            )
+            for schema in reached
         }
 
     def _reached(self, node: Any) -> list[dict[str, Any]]:
-        found: dict[int, dict[str, Any]] = {}
+        reachable: dict[int, dict[str, Any]] = {}
         left = [node] if isinstance(node, dict) else []
         while left:
-            one = left.pop()
-            if id(one) not in found:
-                found[id(one)] = one
-                left.extend(self._nodes[key] for of in self._below(one).values() for key in of)
-        return list(found.values())
+            schema = left.pop()
+            if id(schema) not in reachable:
+                reachable[id(schema)] = schema
+                left.extend(self._nodes[key] for of in self._below(schema).values() for key in of)
+        return list(reachable.values())
 
     def _next(self, node: dict[str, Any], evaluations: Callable[[Any], int]) -> int:
         """The maximum over members and items of the sum of `evaluations` over their schemas."""
         below = self._below(node)
         sums = {
-            key: sum(times * evaluations(self._nodes[one]) for one, times in inner.items())
+            key: sum(times * evaluations(self._nodes[node]) for node, times in inner.items())
             for key, inner in below.items()
         }
         any_, item = sums.pop(_ANY, 0), sums.pop(_ITEM, 0)
@@ -145,8 +147,8 @@ class _Costs:
                     self._count(len(below))
                     for key, inner in below.items():
                         into = known.setdefault(key, Counter())
-                        for one, times in inner.items():
-                            into[one] = min(_SATURATION, into[one] + times)
+                        for target, times in inner.items():
+                            into[target] = min(_SATURATION, into[target] + times)
             self._belows[id(node)] = known
         return known
 
@@ -157,12 +159,12 @@ class _Costs:
             raise ValueError("its references repeat more members than can be checked")
 
     def _children(self, node: dict[str, Any]) -> "_Below":
-        found: _Below = {}
-        for key, one in _parts(node):
-            if isinstance(one, dict):
-                self._nodes[id(one)] = one
-                found.setdefault(key, Counter())[id(one)] += 1
-        return found
+        below: _Below = {}
+        for key, schema in _parts(node):
+            if isinstance(schema, dict):
+                self._nodes[id(schema)] = schema
+                below.setdefault(key, Counter())[id(schema)] += 1
+        return below
 
     def _applied(self, node: dict[str, Any]) -> Iterator[Any]:
         """The schemas that apply to the same value."""
@@ -174,33 +176,33 @@ class _Costs:
             yield from branches if isinstance(branches := node.get(name), list) else ()
         for name in ("dependentSchemas", "dependencies"):  # the latter up to draft 7
             if isinstance(dependent := node.get(name), dict):
-                yield from (one for one in dependent.values() if isinstance(one, dict))
+                yield from (schema for schema in dependent.values() if isinstance(schema, dict))
 
     def _resolved(self, reference: str) -> Any:
         base, _, fragment = unquote(reference).partition("#")
         if fragment and not fragment.startswith("/"):
             return self._named.get(f"#{fragment}")
-        found = self._named.get(base) if base else self._root
+        target = self._named.get(base) if base else self._root
         for step in fragment.split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list):
-                found = found[int(name)] if name.isdecimal() and int(name) < len(found) else None
+            if isinstance(target, list):
+                target = target[int(name)] if name.isdecimal() and int(name) < len(target) else None
             else:
-                found = found.get(name) if isinstance(found, dict) else None
-        return found
+                target = target.get(name) if isinstance(target, dict) else None
+        return target
 
 
 def _parts(node: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """The schemas that apply to members and items, with their keys."""
     if isinstance(properties := node.get("properties"), dict):
-        yield from ((f".{name}", one) for name, one in properties.items())
+        yield from ((f".{name}", schema) for name, schema in properties.items())
     if isinstance(by_pattern := node.get("patternProperties"), dict):
-        yield from ((_ANY, one) for one in by_pattern.values())
+        yield from ((_ANY, schema) for schema in by_pattern.values())
     yield from ((_ANY, node[name]) for name in _MEMBERS if name in node)
     yield from ((_ITEM, node[name]) for name in _ITEMS if name in node)
     for name in ("prefixItems", "items"):
         if isinstance(listed := node.get(name), list):
-            yield from ((f"[{number}]", one) for number, one in enumerate(listed))
+            yield from ((f"[{number}]", schema) for number, schema in enumerate(listed))
 
 
 _Below = dict[str, Counter[int]]
@@ -208,14 +210,14 @@ _Below = dict[str, Counter[int]]
 
 def _named(schema: Any) -> dict[str, Any]:
     """Schemas by their `$id` and their anchors."""
-    found: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     left = [schema]
     while left:
         node = left.pop()
         if isinstance(node, dict):
             for keyword, prefix in (("$id", ""), ("$anchor", "#"), ("$dynamicAnchor", "#")):
                 if isinstance(name := node.get(keyword), str):
-                    found[prefix + name] = node
+                    named[prefix + name] = node
         inner = node.values() if isinstance(node, dict) else node
-        left.extend(one for one in inner if isinstance(one, dict | list))
-    return found
+        left.extend(member for member in inner if isinstance(member, dict | list))
+    return named

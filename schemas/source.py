@@ -179,7 +179,7 @@ def is_importable(kind: object) -> bool:
 
 def binding_decoder() -> Decoder[Binding]:
     """Decoder of stored bindings of every kind registered so far."""
-    return _decoder(tuple(one.binding for one in KINDS.values()))
+    return _decoder(tuple(kind.binding for kind in KINDS.values()))
 
 
 @cache

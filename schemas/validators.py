@@ -166,10 +166,10 @@ def _patterns(schema: Any) -> Iterator[tuple[str, str]]:
             if isinstance(pattern := node.get("pattern"), str):
                 yield "pattern", pattern
             if isinstance(by_pattern := node.get("patternProperties"), dict):
-                yield from (("patternProperties", one) for one in by_pattern)
-            left.extend(one for one in node.values() if isinstance(one, dict | list))
+                yield from (("patternProperties", pattern) for pattern in by_pattern)
+            left.extend(member for member in node.values() if isinstance(member, dict | list))
         elif isinstance(node, list):
-            left.extend(one for one in node if isinstance(one, dict | list))
+            left.extend(member for member in node if isinstance(member, dict | list))
 
 
 def _metered(meter: Meter) -> type[Any]:

@@ -108,9 +108,9 @@ class WorkerMetrics(Collector):
             for family in text_string_to_metric_families(exposition.decode()):
                 whole = Metric(family.name, family.documentation, family.type)
                 whole = families.setdefault(family.name, whole)
-                for one in family.samples:
-                    labels = {**one.labels, "worker": str(slot)}
-                    whole.add_sample(one.name, labels, one.value, exemplar=one.exemplar)
+                for sample in family.samples:
+                    labels = {**sample.labels, "worker": str(slot)}
+                    whole.add_sample(sample.name, labels, sample.value, exemplar=sample.exemplar)
         return iter(families.values())
 
 

@@ -128,7 +128,7 @@ def operations_of(parts: AdminParts) -> tuple[Operation, ...]:
 def _with_jobs(parts: AdminParts, operations: Sequence[Operation]) -> Sequence[Operation]:
     """The operations, and those on their jobs; or all of them without jobs."""
     if parts.defer is None:
-        return [replace(one, job=None) for one in operations]
+        return [replace(operation, job=None) for operation in operations]
     ground = _ground(parts.settings, parts.pool)
     return with_jobs(parts.settings, ground, operations, parts.jobs_of_wings)
 
@@ -163,7 +163,7 @@ def operations_as_jobs(
         *_long_running(settings, ground, lambda: settings.sources, lister),
         _searches(settings, ground, find),
     )
-    operations = [one for each in resources for one in each.operations]
+    operations = [operation for each in resources for operation in each.operations]
     return with_jobs(settings, ground, operations)
 
 
@@ -235,5 +235,5 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
         SessionOperations(ground, sessions),
         audit,
     )
-    own = (one for each in resources for one in each.operations)
+    own = (operation for each in resources for operation in each.operations)
     return (*own, *parts.of_wings)

@@ -60,7 +60,9 @@ class CallChains:
             return "" if recording.exchanges else fault.message
         if recording.exchanges or not isinstance(result, ToolResult):
             return ""
-        return " ".join(one.text for one in result.content if isinstance(one, TextContent))
+        return " ".join(
+            content.text for content in result.content if isinstance(content, TextContent)
+        )
 
     def _upstreams(self, recording: Recording) -> Mapping[type, Upstream]:
         relay = RecordingRelay(self.federation.relay, self.client.connections, recording)
@@ -70,7 +72,9 @@ class CallChains:
 
 def _inspects(access: Access, tool: Tool, source: Source | None) -> bool:
     """Whether guardrails are about a tool, and may change what its callers see."""
-    return any(isinstance(one, Guardrails) and one.applies(tool, source) for one in access.guards)
+    return any(
+        isinstance(guard, Guardrails) and guard.applies(tool, source) for guard in access.guards
+    )
 
 
 def console_of(

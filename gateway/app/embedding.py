@@ -50,8 +50,8 @@ class Embeddings(Collector):
     def state(self) -> str:
         """ "ok", "disabled", or "unavailable": some texts and queries get no vectors at the
         moment."""
-        states = {one.state for one in self._of.values()}
-        return next(one for one in ("unavailable", "ok", "disabled") if one in states)
+        states = {model.state for model in self._of.values()}
+        return next(model for model in ("unavailable", "ok", "disabled") if model in states)
 
     def embedder(self, purpose: str) -> Embedder | None:
         """The embedder of queries; None: `missing` has the reason."""
@@ -67,17 +67,17 @@ class Embeddings(Collector):
         if (database := self._handle.opened) is None:
             return
         async with anyio.create_task_group() as group:
-            for one in self._of.values():
-                group.start_soon(one.run, database)
+            for model in self._of.values():
+                group.start_soon(model.run, database)
 
     def _stop(self) -> None:
         """Begin a graceful shutdown: workers finish their current batch."""
-        for one in self._of.values():
-            one.stop()
+        for model in self._of.values():
+            model.stop()
 
     async def close(self) -> None:
-        for one in self._of.values():
-            await one.serving.close()
+        for model in self._of.values():
+            await model.serving.close()
         await self._embedders.close()
 
     def collect(self) -> Iterator[Metric]:
@@ -86,8 +86,8 @@ class Embeddings(Collector):
             "Texts that wait for their vectors.",
             labels=("purpose", "status"),
         )
-        for purpose, one in self._of.items():
-            for status, count in one.tasks.items():
+        for purpose, model in self._of.items():
+            for status, count in model.tasks.items():
                 gauge.add_metric((purpose, status), count)
         yield gauge
 

@@ -35,8 +35,8 @@ class ListGauges(Collector):
         lists = self._catalog().lists.made
         for name, text, read in _GAUGES:
             gauge = GaugeMetricFamily(name, text, labels=("profile",))
-            for one in lists:
-                gauge.add_metric((one.chosen.name,), read(one))
+            for tool_list in lists:
+                gauge.add_metric((tool_list.chosen.name,), read(tool_list))
             yield gauge
 
 

@@ -157,9 +157,9 @@ class JobRules:
             await self._view.load(pool)
         if asked.context is None or self._view.version(asked.tenant).hex() == accepted.rules:
             return
-        source = next((one for one in self._wings if operation.id.startswith(f"{one}_")), "")
+        source = next((wing for wing in self._wings if operation.id.startswith(f"{wing}_")), "")
         own = await ToolStore(pool).tools(asked.tenant, source=source)
-        tools = {cast("WingBinding", one.binding).operation: one for one in own}
+        tools = {cast("WingBinding", tool.binding).operation: tool for tool in own}
         if (tool := tools.get(operation.id)) is None:
             return
         body = b"" if asked.body is None else encode(asked.body)

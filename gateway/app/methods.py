@@ -161,7 +161,7 @@ def dispatchers(
         mean=search_tools.mean,
     )
     services = Services(lists, plans, verify_scope, tools)
-    instructions = {name: one.instructions for name, one in settings.toolsets.items()}
+    instructions = {name: toolset.instructions for name, toolset in settings.toolsets.items()}
     methods = {
         **session_methods(lists, shared, settings.mcp.instructions, instructions),
         **_served(lists, relay, shared, skills.files, task_ids=federation.task_ids),
@@ -261,7 +261,9 @@ def _portal_methods(services: Services, *, anonymous_list: bool) -> Table:
 
 
 def _modes(settings: Settings) -> Modes:
-    of_toolsets = {name: one.mode for name, one in settings.toolsets.items() if one.mode}
+    of_toolsets = {
+        name: toolset.mode for name, toolset in settings.toolsets.items() if toolset.mode
+    }
     return Modes(settings.disclosure.mode, of_toolsets, settings.disclosure.list_tokens)
 
 

@@ -84,7 +84,7 @@ class MetricsExport:
 
     def _exported(self, families: Sequence[Family]) -> bool:
         times = (self._started_ns, time.time_ns())
-        metrics = [one for family in families for one in converted(family, times)]
+        metrics = [metric for family in families for metric in converted(family, times)]
         scope = ScopeMetrics(SCOPE, metrics, "")
         data = MetricsData([ResourceMetrics(self._resource, [scope], "")])
         return self._exporter.export(data) is MetricExportResult.SUCCESS
@@ -100,9 +100,9 @@ def converted(family: Family, times: Times) -> Iterator[Metric]:
         yield from _histograms(family, times)
         return
     points = [
-        NumberDataPoint(dict(one.labels), *times, one.value)
-        for one in family.samples
-        if not one.name.endswith("_created")
+        NumberDataPoint(dict(sample.labels), *times, sample.value)
+        for sample in family.samples
+        if not sample.name.endswith("_created")
     ]
     summed = family.type == "counter"
     data = Sum(points, CUMULATIVE, is_monotonic=True) if summed else Gauge(points)
@@ -113,30 +113,32 @@ def converted(family: Family, times: Times) -> Iterator[Metric]:
 def _histograms(family: Family, times: Times) -> Iterator[Metric]:
     own: str = family.name
     naming = CONVENTIONS.get(own)
-    found: defaultdict[str, list[HistogramDataPoint]] = defaultdict(list)
+    by_name: defaultdict[str, list[HistogramDataPoint]] = defaultdict(list)
     for labels, samples in _by_labels(family.samples):
         name, attributes = (own, dict(labels)) if naming is None else naming(labels)
-        found[name].append(_point(attributes, samples, times))
+        by_name[name].append(_point(attributes, samples, times))
     unit = "{token}" if own.endswith("_tokens") else "s"
-    for name, points in found.items():
+    for name, points in by_name.items():
         yield Metric(name, family.documentation, unit, Histogram(points, CUMULATIVE))
 
 
 def _by_labels(samples: Sequence[Sample]) -> Iterator[tuple[Labels, list[Sample]]]:
     """The samples of each histogram, by its labels."""
-    found: defaultdict[tuple[tuple[str, str], ...], list[Sample]] = defaultdict(list)
-    for one in samples:
-        found[tuple((name, text) for name, text in one.labels.items() if name != "le")].append(one)
-    for key, members in found.items():
+    by_labels: defaultdict[tuple[tuple[str, str], ...], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        by_labels[
+            tuple((name, text) for name, text in sample.labels.items() if name != "le")
+        ].append(sample)
+    for key, members in by_labels.items():
         yield dict(key), members
 
 
 def _point(
     attributes: dict[str, str], samples: Sequence[Sample], times: Times
 ) -> HistogramDataPoint:
-    buckets = [one for one in samples if one.name.endswith("_bucket")]
-    [total] = [one.value for one in samples if one.name.endswith("_sum")]
-    running = [0, *(int(one.value) for one in buckets)]
+    buckets = [sample for sample in samples if sample.name.endswith("_bucket")]
+    [total] = [sample.value for sample in samples if sample.name.endswith("_sum")]
+    running = [0, *(int(sample.value) for sample in buckets)]
     smallest: Any = None  # the smallest and the largest value are optional, and unknown
     return HistogramDataPoint(
         attributes,
@@ -144,10 +146,10 @@ def _point(
         count=running[-1],
         sum=total,
         bucket_counts=[after - before for before, after in pairwise(running)],
-        explicit_bounds=[float(one.labels["le"]) for one in buckets[:-1]],
+        explicit_bounds=[float(sample.labels["le"]) for sample in buckets[:-1]],
         min=smallest,
         max=smallest,
-        exemplars=[_exemplar(one.exemplar) for one in buckets if one.exemplar is not None],
+        exemplars=[_exemplar(sample.exemplar) for sample in buckets if sample.exemplar is not None],
     )
 
 

@@ -160,14 +160,14 @@ def _add(spans: Any, span: Span) -> None:
 
 def _fill(attributes: Any, found: Mapping[str, Any]) -> None:
     for key, value in found.items():
-        one = attributes.add()
-        one.key = key
+        attribute = attributes.add()
+        attribute.key = key
         if type(value) is str:
-            one.value.string_value = value
+            attribute.value.string_value = value
         elif type(value) is int and not -INT64 <= value < INT64:  # as a model's answer told
-            one.value.string_value = str(value)
+            attribute.value.string_value = str(value)
         else:
-            one.value.CopyFrom(_value(value))
+            attribute.value.CopyFrom(_value(value))
 
 
 def _value(value: Any) -> AnyValue:

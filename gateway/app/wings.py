@@ -161,17 +161,17 @@ class Wings:
 
     @property
     def routes(self) -> list[BaseRoute]:
-        return [PathPrefix(path, app) for one in self._served for path, app in one.apps.items()]
+        return [PathPrefix(path, app) for wing in self._served for path, app in wing.apps.items()]
 
     @property
     def largest_body(self) -> int:
         """The highest limit of bodies among their paths, in bytes."""
-        return max((one.largest_body for one in self._served), default=0)
+        return max((wing.largest_body for wing in self._served), default=0)
 
     @property
     def states(self) -> dict[str, str]:
         """States of the wings by name, for the details of readiness."""
-        return {f"wing {one.name}": one.state for one in self._served}
+        return {f"wing {wing.name}": wing.state for wing in self._served}
 
     @property
     def unopened(self) -> list[str]:
@@ -191,16 +191,16 @@ class Wings:
     @property
     def admin_operations(self) -> list[Operation]:
         """The operations of the admin API for the wings."""
-        return [operation for one in self._served for operation in one.admin_operations]
+        return [operation for wing in self._served for operation in wing.admin_operations]
 
     @property
     def guards(self) -> list[Guard]:
         """Guards of the wings that observe calls."""
         settings, offers = self._ground.settings, self._ground.offers
         return [
-            ObservedCalls(one.name, offers)
-            for one in self._served
-            if one.observes is not None and one.observes(section(settings, one.name))
+            ObservedCalls(wing.name, offers)
+            for wing in self._served
+            if wing.observes is not None and wing.observes(section(settings, wing.name))
         ]
 
     def middleware(self, handle: Handler, _route: Route) -> Handler:
@@ -220,24 +220,24 @@ class Wings:
 
     def answering(self, handle: Handler, route: Route) -> Handler:
         """Lets open wings answer requests of MCP, next to the handlers of the gateway."""
-        for one in self._served:
-            if route.revision.mcp and route.method in one.methods:
-                handle = one.answering(handle, route.method)
+        for wing in self._served:
+            if route.revision.mcp and route.method in wing.methods:
+                handle = wing.answering(handle, route.method)
         return handle
 
     def reconfigure(self) -> None:
         """Use the current middleware and guards for requests that come over HTTP."""
-        for one in self._served:
-            one.calls.wire()
+        for wing in self._served:
+            wing.calls.wire()
 
     def prepared(self, settings: Settings) -> Callable[[], None]:
         """Check the sections of the wings; the function that is returned applies them. Raises
         ToolgateError."""
-        applying = [one.prepared(section(settings, one.name)) for one in self._served]
+        applying = [wing.prepared(section(settings, wing.name)) for wing in self._served]
 
         def apply() -> None:
-            for one in applying:
-                one()
+            for apply_section in applying:
+                apply_section()
 
         return apply
 
@@ -246,8 +246,8 @@ class Wings:
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                for one in self._served:
-                    tasks.start_soon(one.run)
+                for wing in self._served:
+                    tasks.start_soon(wing.run)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._models.close()
@@ -257,16 +257,16 @@ class Wings:
         cancelled."""
         with anyio.CancelScope(deadline=deadline):
             async with anyio.create_task_group() as tasks:
-                for one in self._served:
-                    tasks.start_soon(one.stop)
+                for wing in self._served:
+                    tasks.start_soon(wing.stop)
 
     async def _begin(self, _pool: Pool) -> None:
         """Open each wing, and wait for the first attempts, for a limited time."""
         with anyio.move_on_after(READY_WAIT_S):
-            for one in self._served:
-                one.begin()
-            for one in self._served:
-                await one.attempted.wait()
+            for wing in self._served:
+                wing.begin()
+            for wing in self._served:
+                await wing.attempted.wait()
 
     def _opened(self) -> None:
         """A wing was opened: it has stored its tools for the tenants in the database alone."""
@@ -276,17 +276,17 @@ class Wings:
         if tenant in self._offered:
             return
         known = self._ground.catalogs.of(tenant).sources
-        missing = [one for one in self._served if one.state == "ok" and one.name not in known]
-        if all([await one.offer_to(tenant, loads=True) for one in missing]):
+        missing = [wing for wing in self._served if wing.state == "ok" and wing.name not in known]
+        if all([await wing.offer_to(tenant, loads=True) for wing in missing]):
             self._offered.add(tenant)
             self._offering.pop(tenant, None)
 
     def _catalog_loaded(self, tenant: str) -> None:
         """Offer the tools to a tenant that was new to this gateway."""
         known = self._ground.catalogs.of(tenant).sources
-        for one in self._served:
-            if self._tasks is not None and one.state == "ok" and one.name not in known:
-                self._tasks.start_soon(one.offer_to, tenant)
+        for wing in self._served:
+            if self._tasks is not None and wing.state == "ok" and wing.name not in known:
+                self._tasks.start_soon(wing.offer_to, tenant)
 
 
 class ServedWing(WingLife):
@@ -342,7 +342,7 @@ class ServedWing(WingLife):
     def largest_body(self) -> int:
         """The highest limit of bodies among its paths with one of their own, in bytes."""
         own = section(self._ground.settings, self.name)
-        return max((getattr(own, one) for one in self._wing.body_limits.values()), default=0)
+        return max((getattr(own, member) for member in self._wing.body_limits.values()), default=0)
 
     @property
     def admin_operations(self) -> Sequence[Operation]:
@@ -485,7 +485,7 @@ class ServedWing(WingLife):
     def _operations(self, offer: Offer) -> Sequence[Operation]:
         """The operations, and those on their jobs; or all of them without jobs."""
         if self._jobs is None:
-            return [replace(one, job=None) for one in offer.operations]
+            return [replace(operation, job=None) for operation in offer.operations]
         return job_operations(self.name, offer.operations, self._pool, self._pages)
 
     def _pool(self) -> Pool:
@@ -583,15 +583,15 @@ async def wings_of_worker(
         for wing in map(load_wing, with_jobs(settings))
     ]
     async with models, anyio.create_task_group() as tasks:
-        for one in kept:
-            one.begin()
-            tasks.start_soon(one.run)
+        for worker_wing in kept:
+            worker_wing.begin()
+            tasks.start_soon(worker_wing.run)
         with anyio.move_on_after(READY_WAIT_S):
-            for one in kept:
-                await one.attempted.wait()
+            for worker_wing in kept:
+                await worker_wing.attempted.wait()
         yield
-        for one in kept:
-            await one.stop()
+        for worker_wing in kept:
+            await worker_wing.stop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -607,7 +607,7 @@ class WorkerParts:
 
 def library_of(offers: Mapping[str, Offer]) -> Library | None:
     """The documents that an open wing keeps; None: no such wing is open."""
-    return next((one.library for one in offers.values() if one.library is not None), None)
+    return next((wing.library for wing in offers.values() if wing.library is not None), None)
 
 
 def _worker_parts(settings: Settings, wing: Wing, common: WorkerParts) -> WingParts:
@@ -708,7 +708,7 @@ class _Streaming:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         accepted = (value for name, value in scope["headers"] if name == b"accept")
-        streams = any(b"text/event-stream" in one for one in accepted)
+        streams = any(b"text/event-stream" in media_type for media_type in accepted)
         await (self._streams if streams else self._api)(scope, receive, send)
 
 

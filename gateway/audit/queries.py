@@ -71,9 +71,9 @@ async def search(pool: Pool, host_id: str, query: AuditQuery) -> AuditPage:
     ).format(COLUMNS, _all(conditions))
     async with borrowed(pool) as connection, connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(statement, {**values, "limit": query.limit + 1})
-        found = [recorded(row) async for row in cursor]
-    records = found[: query.limit]
-    return AuditPage(records, _after(records[-1]) if len(found) > query.limit else None)
+        entries = [recorded(row) async for row in cursor]
+    records = entries[: query.limit]
+    return AuditPage(records, _after(records[-1]) if len(entries) > query.limit else None)
 
 
 class LegacyClient(Struct, frozen=True):

@@ -105,8 +105,8 @@ async def _record_removed(
     """Record `row` as the last removed record of its chain. Not if the record was tampered with:
     the removed records then count as missing."""
     chain_id, sequence = str(row["chain_id"]), row["sequence"]
-    found = await connection.execute(_CHAIN, [chain_id, sequence, sequence])
-    chain = await found.fetchone()
+    rows = await connection.execute(_CHAIN, [chain_id, sequence, sequence])
+    chain = await rows.fetchone()
     if chain is None:
         return
     host_id, *end = chain
@@ -128,16 +128,16 @@ async def _is_valid(
     except ValueError:
         return False
     rows = await connection.execute(_BEFORE, [chain.chain_id, sequence - 1])
-    before = [bytes(one) for (one,) in await rows.fetchall()]
+    before = [bytes(known_hash) for (known_hash,) in await rows.fetchall()]
     if chain.removed[0] == sequence - 1:
         before.append(chain.removed[1])
-    return any(linked(key, one, text) == hash_ for one in before)
+    return any(linked(key, known_hash, text) == hash_ for known_hash in before)
 
 
 async def _try_lock(connection: AsyncConnection[TupleRow]) -> bool:
     """Take the advisory lock until the transaction ends; False if another node holds it."""
-    found = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK])
-    return await found.fetchone() == (True,)
+    rows = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK])
+    return await rows.fetchone() == (True,)
 
 
 def _end(name: str) -> date:

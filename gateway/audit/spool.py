@@ -67,7 +67,9 @@ class Spool:
 
     def open(self) -> None:
         """Adopt files of dead processes. Raises OSError for an unusable directory."""
-        there = next(one for one in (self._directory, *self._directory.parents) if one.exists())
+        there = next(
+            folder for folder in (self._directory, *self._directory.parents) if folder.exists()
+        )
         if not there.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(there))
         if not os.access(there, os.W_OK | os.X_OK):

@@ -102,7 +102,7 @@ async def verify(
 ) -> ChainReport:
     """Verify all chains of a tenant's gateways in one snapshot. `progress` is called with the
     number of records checked, and that of all."""
-    found = _Found()
+    findings = _Found()
     chains: list[_Chain] = []
     async with borrowed(pool) as connection:
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -113,20 +113,24 @@ async def verify(
 
         async for chain in _chains(connection, host_id, key):
             if isinstance(chain, ChainProblem):
-                found.add(chain)
+                findings.add(chain)
                 continue
             chains.append(chain)
-            await _look(connection, chain, key=key, found=found, progress=look_on)
+            await _look(connection, chain, key=key, found=findings, progress=look_on)
         for problem in await _unseen(connection, chains):
-            found.add(problem)
+            findings.add(problem)
         rows = await connection.execute(_UNKNOWN)
         async for (chain_id,) in rows:
             text = "records of a chain without a row in audit_chain_t"
-            found.add(ChainProblem(chain_id, None, "chain_unknown", text))
-        look_on(found.good + found.bad)
-    heads = [Head(one.id, one.last[0], one.last[1].hex()) for one in chains]
+            findings.add(ChainProblem(chain_id, None, "chain_unknown", text))
+        look_on(findings.good + findings.bad)
+    heads = [Head(chain.id, chain.last[0], chain.last[1].hex()) for chain in chains]
     return ChainReport(
-        heads, records=found.good, problems=found.problems, bad=found.bad, missing=found.missing
+        heads,
+        records=findings.good,
+        problems=findings.problems,
+        bad=findings.bad,
+        missing=findings.missing,
     )
 
 
@@ -230,8 +234,8 @@ def _wrong(
 
 async def _unseen(connection: AsyncConnection, chains: list[_Chain]) -> list[ChainProblem]:
     """Problems from comparing chains with the heads that other chains recorded of them."""
-    known, problems = {one.id: one for one in chains}, {}
-    seen = [head for one in chains for head in one.header.seen]
+    known, problems = {chain.id: chain for chain in chains}, {}
+    seen = [head for chain in chains for head in chain.header.seen]
     for head in seen:
         chain = known.get(head.chain_id)
         if chain is None:
@@ -246,8 +250,8 @@ async def _unseen(connection: AsyncConnection, chains: list[_Chain]) -> list[Cha
             problems[chain.id] = ChainProblem(chain.id, chain.last[0] + 1, "missing", text)
         elif head.sequence > chain.removed[0]:
             rows = await connection.execute(_HASH, [chain.id, head.sequence])
-            found = await rows.fetchone()
-            if found is not None and bytes(found[0]).hex() != head.hash:
+            row = await rows.fetchone()
+            if row is not None and bytes(row[0]).hex() != head.hash:
                 text = "a later chain saw another record here"
                 problems[chain.id] = ChainProblem(chain.id, head.sequence, "changed", text)
     return list(problems.values())

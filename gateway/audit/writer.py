@@ -110,7 +110,7 @@ def _row(line: Line, chain_id: str) -> str:
     """
     values = _values(line)
     if b"\\" in line.text:  # else JSON has escaped nothing: no value has a control character
-        values = tuple(str(one).translate(_ESCAPES) for one in values)
+        values = tuple(str(value).translate(_ESCAPES) for value in values)
     return f"{chain_id}\t{line.sequence}\t{_COLUMNS % values}\t\\\\x{line.hash.hex()}\n"
 
 
@@ -134,8 +134,8 @@ async def _end(
 ) -> ChainEnd:
     """The end of the chain, locked; inserts the chain if it is new."""
     names = {"host": begun.host_id, "chain": begun.chain_id}
-    found = await connection.execute(_LAST, names)
-    row = await found.fetchone()
+    rows = await connection.execute(_LAST, names)
+    row = await rows.fetchone()
     if row is not None:
         return ChainEnd.of(begun.chain_id, *row)
     start = (0, first_hash(key, header))

@@ -187,8 +187,8 @@ def _lines() -> Iterator[str]:
 
 
 def _data(event: ServerEvent) -> Json:
-    found: Json = decode_json(event.data)
-    return found
+    data: Json = decode_json(event.data)
+    return data
 
 
 def _number(parser: EventStream) -> int:

@@ -87,17 +87,18 @@ def evaluate(
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
     results, traffic = run(_results(gateway, _read(cases), strategy, recorded=record is not None))
     if record is not None:
-        record.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in traffic))
-    passed = sum(one.passed for one in results)
+        record.write_bytes(b"".join(msgspec.json.encode(result) + b"\n" for result in traffic))
+    passed = sum(result.passed for result in results)
     low, high = wilson(passed, len(results))
     if as_json:
         print_json({"passed": passed, "cases": len(results), "low": low, "high": high,
-                    "results": [msgspec.to_builtins(one) for one in results]})  # fmt: skip
+                    "results": [msgspec.to_builtins(result) for result in results]})  # fmt: skip
     else:
         rows = [
-            ("ok" if one.passed else "FAILED", str(one.iterations), str(one.tokens), one.message,
-             "; ".join(one.problems))
-            for one in results
+            ("ok" if result.passed else "FAILED",
+             str(result.iterations), str(result.tokens), result.message,
+             "; ".join(result.problems))
+            for result in results
         ]  # fmt: skip
         print_rows(("result", "iterations", "tokens", "message", "problems"), rows)
         say(f"{passed} of {len(results)} passed; 95 % interval {low:.2f} to {high:.2f}")
@@ -118,7 +119,7 @@ def wilson(passed: int, count: int) -> tuple[float, float]:
 
 def judge(case: EvalCase, found: Mapping[str, Any]) -> CaseResult:
     """Compare a run, as the API shows it, with what a case expects."""
-    calls = [_reached(one) for one in found.get("calls", ())]
+    calls = [_reached(call) for call in found.get("calls", ())]
     names = tuple(name for name, _ in calls)
     return CaseResult(
         case.message,
@@ -137,7 +138,7 @@ def _problems(
     if found["state"] != "completed":
         yield f"the run is {found['state']} {found.get('error', '')}".rstrip()
     yield from (f"{name} was not called" for name in case.tools if name not in names)
-    if case.ordered and [one for one in names if one in case.tools] != list(case.tools):
+    if case.ordered and [name for name in names if name in case.tools] != list(case.tools):
         yield f"expected the order {', '.join(case.tools)}"
     yield from (f"{name} was called" for name in case.forbidden if name in names)
     for tool, wanted in case.arguments.items():
@@ -145,7 +146,7 @@ def _problems(
             yield f"no call of {tool} has these arguments"
     answer = found.get("answer", "").casefold()
     yield from (
-        f"the answer lacks {one!r}" for one in case.contains if one.casefold() not in answer
+        f"the answer lacks {text!r}" for text in case.contains if text.casefold() not in answer
     )
     for limit, key in ((case.max_iterations, "iterations"), (case.max_tokens, "tokens")):
         if limit and found.get(key, 0) > limit:
@@ -168,16 +169,16 @@ def _has(given: Any, wanted: Mapping[str, Any]) -> bool:
 
 
 def _read(path: Path) -> list[EvalCase]:
-    found = []
+    cases = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if line.strip():
             try:
-                found.append(msgspec.json.decode(line, type=EvalCase))
+                cases.append(msgspec.json.decode(line, type=EvalCase))
             except msgspec.DecodeError as error:
                 fail(f"{path}:{number}: {error}", USAGE)
-    if not found:
+    if not cases:
         fail(f"{path}: expected a case on each line", USAGE)
-    return found
+    return cases
 
 
 async def _results(
@@ -187,19 +188,19 @@ async def _results(
     results, traffic = [], list[Any]()
     for case in cases:
         body = {"message": case.message, **({"strategy": strategy} if strategy else {})}
-        found = (await gateway.call("agent_ask", body)).value
-        results.append(judge(case, found))
+        answer = (await gateway.call("agent_ask", body)).value
+        results.append(judge(case, answer))
         if recorded:
-            traffic += await _traffic(gateway, found["run"])
+            traffic += await _traffic(gateway, answer["run"])
     return results, traffic
 
 
 async def _traffic(gateway: RunningGateway, run_id: str) -> list[Any]:
     """The exchanges of a run, oldest first."""
-    found, after = list[Any](), 0
+    traffic, after = list[Any](), 0
     while True:
         query = {"after": after} if after else {}
         page = (await gateway.call("agent_get_transcript", query, {"run": run_id})).value
-        found += page["exchanges"]
+        traffic += page["exchanges"]
         if not (after := page.get("after", 0)):
-            return found
+            return traffic

@@ -119,9 +119,9 @@ def search_(settings: Settings, limit: int, as_json: bool, **filters: Any) -> No
     """Find records, newest first."""
     records, more = run(_search(settings, filters, limit))
     if as_json:
-        print_json([_facts(one) for one in records])
+        print_json([_facts(record) for record in records])
         return
-    print_rows(COLUMNS, [_row(one) for one in records])
+    print_rows(COLUMNS, [_row(record) for record in records])
     if more:
         remark(f"There are more than {limit} records: use --limit or --until.")
 
@@ -186,10 +186,12 @@ async def _tail(
         known = await ends(pool)
         last = await search(pool, tenant, _limited(query, lines)) if lines else None
         seen = [] if last is None else reversed(last.records)
-        _print_lines([one for one in seen if one.sequence <= known.get(one.chain_id, 0)], as_json)
+        _print_lines(
+            [record for record in seen if record.sequence <= known.get(record.chain_id, 0)], as_json
+        )
         while follows:
-            async for one in follow(pool, tenant, query, known):
-                _print_lines([one], as_json)
+            async for record in follow(pool, tenant, query, known):
+                _print_lines([record], as_json)
             sys.stdout.flush()
             await anyio.sleep(EVERY_S)
 
@@ -199,15 +201,15 @@ async def _search(
 ) -> tuple[list[RecordedEntry], bool]:
     query, tenant = _query(filters), _tenant(settings, filters)
     async with open_registry(settings) as registry:
-        found: list[RecordedEntry] = []
+        records: list[RecordedEntry] = []
         after: str | None = None
         while True:
-            wanted = _limited(query, min(PAGE, limit - len(found)), after)
+            wanted = _limited(query, min(PAGE, limit - len(records)), after)
             page = await search(registry.database.pool, tenant, wanted)
-            found += page.records
+            records += page.records
             after = page.next
-            if after is None or len(found) >= limit:
-                return found, after is not None
+            if after is None or len(records) >= limit:
+                return records, after is not None
 
 
 async def _verify(settings: Settings) -> ChainReport:
@@ -227,8 +229,8 @@ async def _export(settings: Settings, filters: Filters) -> int:
     query, tenant, count = _query(filters), _tenant(settings, filters), 0
     async with open_registry(settings) as registry:
         records: AsyncIterator[RecordedEntry] = export(registry.database.pool, tenant, query)
-        async for one in records:
-            sys.stdout.write(one.line().decode() + "\n")
+        async for record in records:
+            sys.stdout.write(record.line().decode() + "\n")
             count += 1
     return count
 
@@ -238,18 +240,18 @@ def _limited(query: AuditQuery, limit: int, after: str | None = None) -> AuditQu
 
 
 def _print_lines(records: Any, as_json: bool) -> None:
-    for one in records:
+    for record in records:
         if as_json:
-            sys.stdout.write(one.line().decode() + "\n")
+            sys.stdout.write(record.line().decode() + "\n")
         else:
-            say("  ".join(_row(one)))
+            say("  ".join(_row(record)))
 
 
 def _print_report(report: ChainReport) -> None:
-    for one in report.problems:
-        where = f"chain {one.chain_id}"
-        where += "" if one.sequence is None else f", record {one.sequence}"
-        say(f"{where}: {one.kind.replace('_', ' ')}: {one.text}", "red")
+    for problem in report.problems:
+        where = f"chain {problem.chain_id}"
+        where += "" if problem.sequence is None else f", record {problem.sequence}"
+        say(f"{where}: {problem.kind.replace('_', ' ')}: {problem.text}", "red")
     verdict = "All chains are intact."
     if report.problems:
         more = "at least " if len(report.problems) == PROBLEMS else ""

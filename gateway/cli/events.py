@@ -36,11 +36,11 @@ def tail(
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
     known: dict[str, tuple[str, int]] = {}
     while True:
-        for one in reversed(run(_newest(gateway, everyone))):
-            state = (one["status"], one["attempt"])
-            if known.get(one["id"]) != state:
-                known[one["id"]] = state
-                out.print(_line(one), markup=False, highlight=False, soft_wrap=True)
+        for event in reversed(run(_newest(gateway, everyone))):
+            state = (event["status"], event["attempt"])
+            if known.get(event["id"]) != state:
+                known[event["id"]] = state
+                out.print(_line(event), markup=False, highlight=False, soft_wrap=True)
         if once:
             return
         if len(known) > KEPT:

@@ -142,16 +142,16 @@ def schema() -> None:
 
 def _warn_of_environment(settings: Settings) -> None:
     checks = [*run(gathered(world(settings))), *run(wings_of_installation(settings))]
-    found = [one for one in checks if one.status != "ok"]
-    for one in [*found, *(run(unimported(settings)) if settings.sources else ())]:
-        click.echo(f"toolgate: warning: {one.detail}", err=True)
+    check = [check for check in checks if check.status != "ok"]
+    for finding in [*check, *(run(unimported(settings)) if settings.sources else ())]:
+        click.echo(f"toolgate: warning: {finding.detail}", err=True)
 
 
 def _warn_of_patterns(settings: Settings) -> None:
-    found = run(idle_in_registry(settings))
-    for one in found or ():
-        click.echo(f"toolgate: warning: {one}", err=True)
-    if found is None:
+    patterns = run(idle_in_registry(settings))
+    for pattern in patterns or ():
+        click.echo(f"toolgate: warning: {pattern}", err=True)
+    if patterns is None:
         text = "patterns of rules and toolsets are unchecked: the database cannot be read"
         click.echo(f"toolgate: {text}", err=True)
 

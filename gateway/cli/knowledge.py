@@ -51,8 +51,8 @@ def path_scores(found: Sequence[str], paths: Collection[str]) -> dict[str, float
     """R@k, all@k and N@10 of one question, per cent. `found`: paths, best first, each once."""
     wanted = frozenset(paths)
     share = {k: len(wanted.intersection(found[:k])) / len(wanted) for k in DEPTHS}
-    scores = {f"R@{k}": 100 * one for k, one in share.items()}
-    whole = {f"all@{k}": 100.0 * (one == 1) for k, one in share.items()}
+    scores = {f"R@{k}": 100 * value for k, value in share.items()}
+    whole = {f"all@{k}": 100.0 * (value == 1) for k, value in share.items()}
     return {**scores, **whole, "N@10": 100 * ndcg(found, wanted)}
 
 
@@ -81,7 +81,10 @@ def evaluate(
     if as_json:
         print_json(figures)
         return
-    rows = [(name, *(f"{value:.1f}" for value in one.values())) for name, one in figures.items()]
+    rows = [
+        (name, *(f"{value:.1f}" for value in figures_of_group.values()))
+        for name, figures_of_group in figures.items()
+    ]
     print_rows(("group", *next(iter(figures.values()))), rows)
 
 
@@ -94,25 +97,32 @@ def _question(record: Record) -> PathQuestion:
 
 
 def _mean(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {key: statistics.mean(one[key] for one in several) for key in several[0]}
+    return {key: statistics.mean(scored[key] for scored in several) for key in several[0]}
 
 
 async def _asked(
     gateway: RunningGateway, questions: Sequence[PathQuestion]
 ) -> dict[str, list[dict[str, float]]]:
     """Scores by group, those of all at the end."""
-    found: defaultdict[str, list[dict[str, float]]] = defaultdict(list)
+    by_group: defaultdict[str, list[dict[str, float]]] = defaultdict(list)
     with _tracked(questions, "questions") as tracked:
-        for one in tracked:
-            given = {"limit": LIMIT, "tokens": 1_000_000, **one.arguments, "query": one.query}
+        for question in tracked:
+            given = {
+                "limit": LIMIT,
+                "tokens": 1_000_000,
+                **question.arguments,
+                "query": question.query,
+            }
             evidence = (await gateway.call("knowledge_query", given)).value["evidence"]
-            scores = path_scores(list(dict.fromkeys(it["path"] for it in evidence)), one.paths)
-            cited = [await _is_there(gateway, it) for it in evidence[:CITED]]
+            scores = path_scores(
+                list(dict.fromkeys(passage["path"] for passage in evidence)), question.paths
+            )
+            cited = [await _is_there(gateway, passage) for passage in evidence[:CITED]]
             scores["cited"] = 100.0 * statistics.mean(cited) if cited else 100.0
-            found[one.group or ALL].append(scores)
-    if found.keys() != {ALL}:
-        found[ALL] = [one for several in found.values() for one in several]
-    return dict(found)
+            by_group[question.group or ALL].append(scores)
+    if by_group.keys() != {ALL}:
+        by_group[ALL] = [scored for several in by_group.values() for scored in several]
+    return dict(by_group)
 
 
 async def _is_there(gateway: RunningGateway, evidence: Mapping[str, Any]) -> bool:
@@ -187,14 +197,14 @@ def _listed(paths: Sequence[Path]) -> dict[str, "_Listed"]:
     """Files by their paths in the collection, and what shows that they changed. Raises OSError."""
     from gateway.documents.reading.sources import WantedFiles, listed
 
-    found: dict[str, _Listed] = {}
+    files: dict[str, _Listed] = {}
     for path in paths:
         if path.is_file():
-            found[path.name] = _Listed.of(path.resolve())
+            files[path.name] = _Listed.of(path.resolve())
             continue
         for name, file in listed(path, WantedFiles()):
-            found[name] = _Listed.of(Path(file.path))
-    return found
+            files[name] = _Listed.of(Path(file.path))
+    return files
 
 
 class _Listed(Struct, frozen=True):
@@ -207,21 +217,21 @@ class _Listed(Struct, frozen=True):
     @classmethod
     def of(cls, file: Path) -> "_Listed":
         try:
-            found = file.lstat()
+            status = file.lstat()
         except OSError:
             return cls(file)
-        return cls(file, found.st_size, found.st_mtime_ns)
+        return cls(file, status.st_size, status.st_mtime_ns)
 
 
 def _files(paths: Sequence[Path]) -> "Iterator[SourceFile]":
     from gateway.documents.reading.sources import SourceFile, WantedFiles, read_file
 
-    for path, one in _listed(paths).items():
-        found = read_file(path, str(one.file), WantedFiles())
-        if isinstance(found, SourceFile):
-            yield found
+    for path, entry in _listed(paths).items():
+        content = read_file(path, str(entry.file), WantedFiles())
+        if isinstance(content, SourceFile):
+            yield content
         else:
-            err.print(f"{found.path}: {found.reason}", markup=False)
+            err.print(f"{content.path}: {content.reason}", markup=False)
 
 
 async def _uploaded(
@@ -232,13 +242,13 @@ async def _uploaded(
     counts = {"added": 0, "changed": 0, "unchanged": 0}
     failed: list[str] = []
     with _tracked(files, "files") as tracked:
-        for path, one in tracked:
-            found = read_file(path, str(one.file), WantedFiles())
-            if isinstance(found, LeftOut):
-                err.print(f"{found.path}: {found.reason}", markup=False)
+        for path, entry in tracked:
+            content = read_file(path, str(entry.file), WantedFiles())
+            if isinstance(content, LeftOut):
+                err.print(f"{content.path}: {content.reason}", markup=False)
                 continue
             place = f"{FILES}/{quote(collection, safe='')}/{quote(path)}"
-            answer = await gateway.put(place, found.data or b"")
+            answer = await gateway.put(place, content.data or b"")
             if answer.problem:
                 failed.append(path)
                 err.print(f"{path}: {answer.problem}", markup=False)
@@ -253,16 +263,16 @@ async def _watched(gateway: RunningGateway, paths: Sequence[Path], collection: s
     before: dict[str, _Listed] = {}
     while True:
         try:
-            found = _listed(paths)
+            current = _listed(paths)
         except OSError as error:
             err.print(f"{error.filename}: {error.strerror}", markup=False)
-            found = before
-        changed = [(path, one) for path, one in found.items() if before.get(path) != one]
+            current = before
+        changed = [(path, entry) for path, entry in current.items() if before.get(path) != entry]
         if changed:
             print_json(await _uploaded(gateway, changed, collection))
-        if gone := before.keys() - found.keys():
+        if gone := before.keys() - current.keys():
             print_json({"deleted": await _deleted(gateway, gone, collection)})
-        before = found
+        before = current
         await anyio.sleep(WATCH_S)
 
 
@@ -271,7 +281,7 @@ async def _deleted(gateway: RunningGateway, paths: Collection[str], collection: 
     documents = await gateway.items(
         "knowledge_documents", {"collection": collection, "limit": PAGE}
     )
-    ids = [one["document"] for one in documents if one["path"] in paths]
+    ids = [document["document"] for document in documents if document["path"] in paths]
     count = 0
     for at in range(0, len(ids), PAGE):
         given = {"collection": collection, "documents": ids[at : at + PAGE]}
@@ -304,14 +314,14 @@ async def _on_ray(
                 stored=lambda: progress.advance(stored),
                 embedded=lambda count: progress.update(vectors, completed=count),
             )
-    for one in report.failed:
-        err.print(f"{one.path}: {one.reason}", markup=False)
+    for failure in report.failed:
+        err.print(f"{failure.path}: {failure.reason}", markup=False)
     return {
         "added": report.added,
         "changed": report.changed,
         "unchanged": report.unchanged,
         "vectors": count,
-        "failed": [one.path for one in report.failed],
+        "failed": [failure.path for failure in report.failed],
     }
 
 
@@ -372,10 +382,10 @@ def export(
 
     async def write() -> None:
         given = {"collection": collection, "limit": PAGE}
-        for one in await gateway.items("knowledge_documents", given):
-            if one["live"]:
-                read = await gateway.call("knowledge_read", {"document": one["document"]})
-                output.write(encode({**one, "text": read.value["text"]}).decode() + "\n")
+        for document in await gateway.items("knowledge_documents", given):
+            if document["live"]:
+                read = await gateway.call("knowledge_read", {"document": document["document"]})
+                output.write(encode({**document, "text": read.value["text"]}).decode() + "\n")
 
     run(write())
 

@@ -132,8 +132,8 @@ def export(
         output.write(
             f'<?xml version="1.0" encoding="UTF-8"?>\n<chunks xmlns="{NAMESPACE}">\n'.encode()
         )
-        async for one in _chunks(gateway, collection, embeddings):
-            output.write(xml_chunk(one) + b"\n")
+        async for chunk in _chunks(gateway, collection, embeddings):
+            output.write(xml_chunk(chunk) + b"\n")
         output.write(b"</chunks>\n")
 
     run(write())
@@ -145,8 +145,8 @@ async def _chunks(
     given: dict[str, Any] = {"collection": collection, "limit": PAGE, "embeddings": embeddings}
     while True:
         page = (await gateway.call("librarian_chunks", given)).value
-        for one in page["chunks"]:
-            yield one
+        for chunk in page["chunks"]:
+            yield chunk
         if not page.get("next"):
             return
         given["after"] = page["next"]

@@ -53,9 +53,10 @@ def scores(found: Sequence[str], evidence: Collection[str]) -> RecallScores:
 
 def mean(several: Sequence[RecallScores]) -> dict[str, float]:
     """N@10, and R@k."""
-    found = {"N@10": statistics.mean(one.ndcg for one in several)}
-    return found | {
-        f"R@{depth}": statistics.mean(one.recall[depth] for one in several) for depth in DEPTHS
+    means = {"N@10": statistics.mean(scored.ndcg for scored in several)}
+    return means | {
+        f"R@{depth}": statistics.mean(scored.recall[depth] for scored in several)
+        for depth in DEPTHS
     }
 
 
@@ -76,13 +77,22 @@ def evaluate(
     questions = read_questions(file)
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
     grouped = run(_asked(gateway, questions))
-    figures = {name: {"questions": len(one), **mean(one)} for name, one in grouped.items()}
+    figures = {
+        name: {"questions": len(figures_of_group), **mean(figures_of_group)}
+        for name, figures_of_group in grouped.items()
+    }
     if as_json:
         print_json(figures)
         return
     rows = [
-        (name, *(f"{one[key]:.1f}" if key != "questions" else str(one[key]) for key in one))
-        for name, one in figures.items()
+        (
+            name,
+            *(
+                f"{figures_of_group[key]:.1f}" if key != "questions" else str(figures_of_group[key])
+                for key in figures_of_group
+            ),
+        )
+        for name, figures_of_group in figures.items()
     ]
     print_rows(("group", *next(iter(figures.values()))), rows)
 
@@ -106,16 +116,16 @@ async def _asked(
     gateway: RunningGateway, questions: Sequence[EvidenceQuestion]
 ) -> dict[str, list[RecallScores]]:
     """RecallScores by group, those of all at the end."""
-    found: defaultdict[str, list[RecallScores]] = defaultdict(list)
+    by_group: defaultdict[str, list[RecallScores]] = defaultdict(list)
     with _tracked(questions, "questions") as tracked:
-        for one in tracked:
-            arguments = {"limit": max(DEPTHS), "tokens": 1 << 30, **one.arguments}
-            answer = await gateway.call("memory_search", {**arguments, "query": one.query})
+        for question in tracked:
+            arguments = {"limit": max(DEPTHS), "tokens": 1 << 30, **question.arguments}
+            answer = await gateway.call("memory_search", {**arguments, "query": question.query})
             ids = [memory["id"] for memory in answer.value["items"]]
-            found[one.group or ALL].append(scores(ids, one.evidence))
-    if found.keys() != {ALL}:
-        found[ALL] = [one for several in found.values() for one in several]
-    return dict(found)
+            by_group[question.group or ALL].append(scores(ids, question.evidence))
+    if by_group.keys() != {ALL}:
+        by_group[ALL] = [scored for several in by_group.values() for scored in several]
+    return dict(by_group)
 
 
 @click.command("export")
@@ -137,8 +147,8 @@ def export(
     """
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
     given = {} if subject is None else {"subject": subject}
-    for one in run(gateway.items("memory_export", {**given, "limit": EXPORTED})):
-        output.write(encode(one).decode() + "\n")
+    for memory in run(gateway.items("memory_export", {**given, "limit": EXPORTED})):
+        output.write(encode(memory).decode() + "\n")
 
 
 @click.command("import")
@@ -172,15 +182,15 @@ class MemoryLines(Struct, frozen=True):
 
     @classmethod
     def of(cls, file: Path) -> "MemoryLines":
-        found = cls([], [], [], [])
+        lines = cls([], [], [], [])
         for number, line in enumerate(file.read_bytes().split(b"\n"), 1):
             try:
                 if line.strip():
-                    found._add(decode_json(line))
+                    lines._add(decode_json(line))
             except (ParseError, ValueError) as error:
                 reason = error.message if isinstance(error, ParseError) else str(error)
-                found.problems.append(f"{file}:{number}: {reason}")
-        return found
+                lines.problems.append(f"{file}:{number}: {reason}")
+        return lines
 
     def _add(self, value: Any) -> None:
         """Raises ValueError."""
@@ -220,7 +230,8 @@ async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[
             made = await gateway.rpc(rpc, "create_entities", {"entities": some})
             counts["entities"] += len(made["entities"])
             observed = [
-                {"entityName": one["name"], "contents": one["observations"]} for one in some
+                {"entityName": entity["name"], "contents": entity["observations"]}
+                for entity in some
             ]
             await gateway.rpc(rpc, "add_observations", {"observations": observed})
     with _tracked(_batches(read.relations), "relations") as batches:

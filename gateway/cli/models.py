@@ -54,13 +54,19 @@ def list_(settings: Settings, as_json: bool) -> None:
     """List the strategies: what each is asked for, and whether it is configured."""
 
     async def work() -> Sequence[str]:
-        async with opened(settings) as found:
-            return found.configured
+        async with opened(settings) as models:
+            return models.configured
 
     configured, default = run(work()), settings.models.default
     rows = [
-        (name, one.dialect, one.model, _state(name, one, configured), name == default)
-        for name, one in settings.models.strategies.items()
+        (
+            name,
+            strategy.dialect,
+            strategy.model,
+            _state(name, strategy, configured),
+            name == default,
+        )
+        for name, strategy in settings.models.strategies.items()
     ]
     if as_json:
         names = ("strategy", "dialect", "model", "state", "default")
@@ -111,14 +117,14 @@ def ask(settings: Settings, text: str, *, strategy: str, system: str, reasoning:
 async def opened(settings: Settings) -> AsyncIterator[ConfiguredModels]:
     """The models, with the stored keys where there is a key to decrypt them."""
     if not settings.secrets.key:
-        async with ConfiguredModels(settings.models) as found:
-            yield found
+        async with ConfiguredModels(settings.models) as models:
+            yield models
         return
     async with open_registry(settings) as registry:
         secrets = Secrets(registry.database.pool, registry.host_id, Keys.of(settings.secrets))
         stored, _ = await secrets.read()
-    async with ConfiguredModels(settings.models, lambda: stored) as found:
-        yield found
+    async with ConfiguredModels(settings.models, lambda: stored) as models:
+        yield models
 
 
 def _state(name: str, strategy: Strategy, configured: Sequence[str]) -> str:
@@ -128,13 +134,13 @@ def _state(name: str, strategy: Strategy, configured: Sequence[str]) -> str:
 
 
 async def _checked(settings: Settings, strategy: str | None) -> list[tuple[str, ...]]:
-    async with opened(settings) as found:
+    async with opened(settings) as models:
         if strategy is not None and strategy not in settings.models.strategies:
             no_such("model", strategy, settings.models.strategies)
-        names = [strategy] if strategy else found.configured
+        names = [strategy] if strategy else models.configured
         if not names:
             fail("no strategy is configured: `toolgate models list` says what each one lacks")
-        return [await _answered(found, name) for name in names]
+        return [await _answered(models, name) for name in names]
 
 
 async def _answered(found: ConfiguredModels, name: str) -> tuple[str, ...]:
@@ -156,9 +162,9 @@ def _seconds(begun: float) -> str:
 async def _asked(
     settings: Settings, strategy: str, messages: Sequence[ChatMessage], reasoning: bool
 ) -> None:
-    async with opened(settings) as found:
+    async with opened(settings) as models:
         try:
-            async with aclosing(found.of(strategy).stream(messages)) as events:
+            async with aclosing(models.of(strategy).stream(messages)) as events:
                 async for event in events:
                     match event:
                         case ContentChunk(text):

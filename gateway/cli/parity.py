@@ -178,8 +178,10 @@ async def _parity(
             await equipped(sender, suite, due.due, tokens)
         outcomes = await _outcomes(senders, due, tokens, wanted.legacy)
     if len(servers) == 1:
-        return _report(wanted, due, [one for [one] in outcomes], as_json)
-    return _report_differences(wanted, due, [(one, other) for one, other in outcomes], as_json)
+        return _report(wanted, due, [outcome for [outcome] in outcomes], as_json)
+    return _report_differences(
+        wanted, due, [(outcome, second) for outcome, second in outcomes], as_json
+    )
 
 
 def _selected(suite: Suite, only: Sequence[str]) -> list[VectorRun]:
@@ -189,7 +191,7 @@ def _selected(suite: Suite, only: Sequence[str]) -> list[VectorRun]:
             near = get_close_matches(pattern, [run.vector.id for run in runs], n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
             fail(f"--only: there is no vector {pattern!r} in {suite.folder}.{hint}", USAGE)
-    return [run for run in runs if not only or any(_matches(run, one) for one in only)]
+    return [run for run in runs if not only or any(_matches(run, text) for text in only)]
 
 
 def _matches(run: VectorRun, pattern: str) -> bool:
@@ -201,7 +203,9 @@ async def _outcomes(
 ) -> list[list[VectorOutcome]]:
     """Outcomes of each run, one per server."""
     with _progress(due.due) as runs:
-        return [[await play(one, run, tokens, legacy=legacy) for one in senders] for run in runs]
+        return [
+            [await play(sender, run, tokens, legacy=legacy) for sender in senders] for run in runs
+        ]
 
 
 @contextmanager
@@ -235,15 +239,15 @@ def _report_differences(
     pairs: Sequence[tuple[VectorOutcome, VectorOutcome]],
     as_json: bool,
 ) -> bool:
-    found = [difference for pair in pairs for difference in compare(*pair)]
-    unexplained = [one for one in found if one.reason is None]
+    differences = [difference for pair in pairs for difference in compare(*pair)]
+    unexplained = [difference for difference in differences if difference.reason is None]
     if as_json:
-        print_json({**_facts(wanted), **report.comparison_json(due, len(due.due), found)})
+        print_json({**_facts(wanted), **report.comparison_json(due, len(due.due), differences)})
         return not unexplained
     if unexplained:
         columns = ("VECTOR", "WHERE", "TARGET", "AGAINST")
         print_rows(columns, report.difference_rows(unexplained))
-    for note in report.difference_notes(found):
+    for note in report.difference_notes(differences):
         say(note)
     if unexplained:
         for name, outcomes in zip(
@@ -251,7 +255,7 @@ def _report_differences(
         ):
             for hint in report.hints(outcomes, wanted.compat, name):
                 say(hint, "yellow")
-    text = report.difference_summary(due, found, wanted.compat)
+    text = report.difference_summary(due, differences, wanted.compat)
     say(text, "red" if unexplained else "green")
     return not unexplained
 

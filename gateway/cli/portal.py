@@ -45,14 +45,15 @@ def legacy_report(
     never. A pipe gets one line for each caller: principal, address, number of payloads, time of the
     last one, actions.
     """
-    found = run(_clients(settings, tenant, span, limit))
+    clients = run(_clients(settings, tenant, span, limit))
     if as_json:
-        print_json(found)
+        print_json(clients)
         return
     print_rows(
-        ("principal", "address", "payloads", "last", "actions"), [_row(one) for one in found]
+        ("principal", "address", "payloads", "last", "actions"),
+        [_row(client) for client in clients],
     )
-    if not found:
+    if not clients:
         remark("Nobody did.")
 
 

@@ -64,12 +64,12 @@ def list_(gateway: RunningGateway, as_json: bool) -> None:
         return
     rows = [
         (
-            one["name"],
-            one["url"],
-            "added" if one["stored"] else "settings",
-            "disabled" if one.get("disabled") else "enabled",
+            item["name"],
+            item["url"],
+            "added" if item["stored"] else "settings",
+            "disabled" if item.get("disabled") else "enabled",
         )
-        for one in items
+        for item in items
     ]
     print_rows(("name", "address", "from", "state"), rows)
 

@@ -70,8 +70,8 @@ def _operations(wing: Wing) -> click.Command:
         """List the operations of the wing."""
         gateway = running_gateway(settings, wing.root, url=url, key_file=key_file)
         rows = [
-            (one.name.removeprefix(f"{wing.name}_"), one.summary)
-            for one in run(gateway.operations()).values()
+            (operation.name.removeprefix(f"{wing.name}_"), operation.summary)
+            for operation in run(gateway.operations()).values()
         ]
         print_rows(("operation", "what it does"), [row for row in rows if row[0] != "openapi"])
 

@@ -53,7 +53,9 @@ class Console:
         self._parts = parts
         self._root = root
         self._doors = Doors(parts, root)
-        self._routes = [(one, compile_path(one.path)[0]) for one in (*self._doors.routes, *ROUTES)]
+        self._routes = [
+            (route, compile_path(route.path)[0]) for route in (*self._doors.routes, *ROUTES)
+        ]
 
     async def run(self) -> None:
         """Background task, until cancelled."""
@@ -87,12 +89,12 @@ class Console:
         path = request.url.path.removeprefix(self._root) or "/"
         if path.startswith("/static/"):
             return _static(path.removeprefix("/static/"))
-        found = self._route(path)
-        if found is None or request.method not in found[0].methods:
+        match = self._route(path)
+        if match is None or request.method not in match[0].methods:
             visit = await self._visit(request)
-            status = 404 if found is None else 405
+            status = 404 if match is None else 405
             return visit.problem(status)
-        route, names = found
+        route, names = match
         request.scope["path_params"] = names
         visit = await self._visit(request)
         if request.method == "POST":
@@ -165,7 +167,9 @@ class Console:
 
     def _with_cookie(self, visit: Visit, response: Response) -> Response:
         """Gives a cookie to who has none that is good, so that forms have a token."""
-        own = any(visit.cookies.session in one for one in response.headers.getlist("set-cookie"))
+        own = any(
+            visit.cookies.session in header for header in response.headers.getlist("set-cookie")
+        )
         if not visit.has_cookie and not own:
             set_session(visit, response, visit.session_id)
         return response
@@ -180,10 +184,10 @@ class Console:
 
 
 def _static(name: str) -> Response:
-    found = assets().get(name)
-    if found is None:
+    asset = assets().get(name)
+    if asset is None:
         return PlainTextResponse("There is no such file.", 404)
-    return Response(found.content, 200, {"cache-control": FOR_EVER}, found.media_type)
+    return Response(asset.content, 200, {"cache-control": FOR_EVER}, asset.media_type)
 
 
 def _is_foreign(request: Request) -> bool:

@@ -17,13 +17,13 @@ class Asset(NamedTuple):
 @cache
 def _names() -> Mapping[str, str]:
     """Names with a hash by those of the files."""
-    found = {}
+    names = {}
     for file in files("gateway.console").joinpath("static").iterdir():
         stem, dot, end = file.name.rpartition(".")
         if f"{dot}{end}" in TYPES:
             digest = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
-            found[file.name] = f"{stem}.{digest}.{end}"
-    return found
+            names[file.name] = f"{stem}.{digest}.{end}"
+    return names
 
 
 @cache

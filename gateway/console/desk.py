@@ -92,9 +92,9 @@ class OperationAnswer:
         if self.ok:
             return NO_ERRORS
         return {
-            one["pointer"]: one["detail"]
-            for one in self.value.get("errors", ())
-            if "pointer" in one
+            error["pointer"]: error["detail"]
+            for error in self.value.get("errors", ())
+            if "pointer" in error
         }
 
     @property
@@ -154,7 +154,12 @@ class Desk:
         offer = self._parts.offers.get(operation.id.partition("_")[0])
         siblings = offer.operations if offer is not None else ()
         return next(
-            (one for one in siblings if (one.method, one.path) == ("GET", operation.path)), None
+            (
+                sibling
+                for sibling in siblings
+                if (sibling.method, sibling.path) == ("GET", operation.path)
+            ),
+            None,
         )
 
     def may(self, id_: str) -> bool:
@@ -176,7 +181,7 @@ class Desk:
         request_id = new_request_id()
         if operation is None:
             return _read(problem_response(not_found("operation", id_), request_id))
-        query = {name: one for name, one in query.items() if one not in (None, "")}
+        query = {name: value for name, value in query.items() if value not in (None, "")}
         if id_ not in self._parts.api.operations.by_id:
             if not isinstance(body, Mapping | None):
                 problem = ProblemDetails(422, "invalid-body", "Expected an object.")
@@ -268,7 +273,7 @@ class Desk:
             return NO_CONTENT
         raw, failed = result.structured_content, result.is_error
         if not isinstance(raw, msgspec.Raw):  # such as arguments that its schema refuses
-            texts = [one.text for one in result.content if isinstance(one, TextContent)]
+            texts = [content.text for content in result.content if isinstance(content, TextContent)]
             return OperationAnswer(422, {"detail": " ".join(texts)}) if failed else NO_CONTENT
         value = msgspec.json.decode(raw)
         return OperationAnswer(int(value.get("status", 400)) if failed else 200, value)
@@ -312,7 +317,11 @@ class Desk:
         return allows(principal, operation.scope)
 
     def _of_wings(self) -> dict[str, Operation]:
-        return {one.id: one for offer in self._parts.offers.values() for one in offer.operations}
+        return {
+            operation.id: operation
+            for offer in self._parts.offers.values()
+            for operation in offer.operations
+        }
 
     def _record(
         self, operation: Operation, names: Names, status: int, data: bytes, *, request_id: str
@@ -341,7 +350,7 @@ def _typed(operation: Operation, query: Mapping[str, Any]) -> Mapping[str, Any]:
     if not query:
         return query
     whole = msgspec.to_builtins(converted_query(operation, query))
-    return {name: one for name, one in whole.items() if name in query}
+    return {name: value for name, value in whole.items() if name in query}
 
 
 def _read(response: OperationResponse) -> OperationAnswer:

@@ -64,7 +64,7 @@ class WorkerCounts(Struct, frozen=True, array_like=True):
         return WorkerCounts(
             self.calls - old.calls,
             {name: count - old.errors.get(name, 0) for name, count in self.errors.items()},
-            tuple(new - one for new, one in zip(self.buckets, old.buckets, strict=True)),
+            tuple(new - count for new, count in zip(self.buckets, old.buckets, strict=True)),
             self.sessions,
             self.streams,
         )
@@ -107,17 +107,17 @@ class Figures:
         return msgspec.json.encode(self._own())
 
     async def sample(self) -> None:
-        found = {OWN: self._own()}
+        by_worker = {OWN: self._own()}
         if self._others is not None:
             for slot, answer in (await self._others()).items():
                 if answer:
-                    found[slot] = _counts.decode(answer)
-        self.workers = len(found)
+                    by_worker[slot] = _counts.decode(answer)
+        self.workers = len(by_worker)
         before = self._samples[-1] if self._samples else None
         calls = before.calls if before else 0
         errors = dict(before.errors) if before else {}
         buckets = before.buckets if before else (0,) * (len(BUCKETS_S) + 1)
-        for slot, counts in found.items():
+        for slot, counts in by_worker.items():
             new = counts.since(self._seen.get(slot))
             self._seen[slot] = counts
             calls += new.calls
@@ -132,21 +132,21 @@ class Figures:
                 calls,
                 errors,
                 buckets,
-                sum(one.sessions for one in found.values()),
-                sum(one.streams for one in found.values()),
+                sum(counts_of_worker.sessions for counts_of_worker in by_worker.values()),
+                sum(counts_of_worker.streams for counts_of_worker in by_worker.values()),
             )
         )
 
     def _own(self) -> WorkerCounts:
         calls, errors = 0, dict[str, int]()
         buckets = [0] * (len(BUCKETS_S) + 1)
-        for one in self._metrics.totals():
-            if one.method not in CALLS:
+        for total in self._metrics.totals():
+            if total.method not in CALLS:
                 continue
-            calls += one.count
-            if one.outcome != "ok":
-                errors[one.outcome] = errors.get(one.outcome, 0) + one.count
-            buckets = [a + b for a, b in zip(buckets, one.buckets, strict=True)]
+            calls += total.count
+            if total.outcome != "ok":
+                errors[total.outcome] = errors.get(total.outcome, 0) + total.count
+            buckets = [a + b for a, b in zip(buckets, total.buckets, strict=True)]
         return WorkerCounts(calls, errors, tuple(buckets), self._sessions(), self._streams())
 
     def points(self) -> list[Point]:
@@ -159,7 +159,7 @@ class Figures:
         if len(self._samples) < 2:
             return None
         new = self._samples[-1]
-        old = next(one for one in self._samples if new.at - one.at < 60)
+        old = next(sample for sample in self._samples if new.at - sample.at < 60)
         return _point(old if old is not new else self._samples[-2], new)
 
     def errors(self) -> Mapping[str, int]:

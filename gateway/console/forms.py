@@ -113,8 +113,10 @@ class Form:
     def holds(self, value: Any) -> bool:
         """Whether the fields can show the value without a loss, as they cannot an empty text."""
         data = {
-            one.pointer: [one.value] if one.kind != "switch" else ["true"] * one.checked
-            for one in walk(self.fields(value))
+            inner_field.pointer: [inner_field.value]
+            if inner_field.kind != "switch"
+            else ["true"] * inner_field.checked
+            for inner_field in walk(self.fields(value))
         }
         return self.read(data) == Reading(value)
 
@@ -190,10 +192,10 @@ class Form:
         required = {name for name in listed if isinstance(name, str)}
         nodes = tuple(
             self._node(
-                one, f"{pointer}/{_escaped(name)}", name, required=name in required,
+                member, f"{pointer}/{_escaped(name)}", name, required=name in required,
                 depth=depth + 1, seen=seen,
             )
-            for name, one in properties.items()
+            for name, member in properties.items()
         )  # fmt: skip
         ordered = sorted(nodes, key=lambda one: not one.required)
         return FormNode(pointer, label, "group", **common, nodes=tuple(ordered))
@@ -211,7 +213,7 @@ class Form:
         self, pointer: str, label: str, alternatives: list[Any], common: Json, *, depth: int,
         seen: tuple[int, ...],
     ) -> FormNode:  # fmt: skip
-        named = [self._named(one, seen) for one in alternatives]
+        named = [self._named(alternative, seen) for alternative in alternatives]
         at = min(max(self._chosen.get(pointer, 0), 0), len(alternatives) - 1)
         inner = self._node(
             alternatives[at], pointer, label, required=common["required"], depth=depth, seen=seen
@@ -227,10 +229,11 @@ class Form:
         resolved, _ = self._resolved(schema, seen)
         if resolved is None:
             return "JSON"
-        for one in (resolved.get("properties") or {}).values():
+        for member in (resolved.get("properties") or {}).values():
             tags = (
-                one.get("enum") or [one["const"]]
-                if isinstance(one, dict) and ("const" in one or len(one.get("enum") or ()) == 1)
+                member.get("enum") or [member["const"]]
+                if isinstance(member, dict)
+                and ("const" in member or len(member.get("enum") or ()) == 1)
                 else ()
             )
             if tags:
@@ -249,7 +252,7 @@ class Form:
                 if target is None or id(target) in seen:
                     return None, seen
                 seen = (*seen, id(target))
-                beside = {name: one for name, one in schema.items() if name != "$ref"}
+                beside = {name: member for name, member in schema.items() if name != "$ref"}
                 schema = {**target, **beside} if isinstance(target, dict) else target
             elif isinstance(schema.get("allOf"), list):
                 merged = self._merged(schema, seen)
@@ -261,7 +264,7 @@ class Form:
         return None, seen
 
     def _merged(self, schema: Json, seen: tuple[int, ...]) -> Json | None:
-        merged = {name: one for name, one in schema.items() if name != "allOf"}
+        merged = {name: member for name, member in schema.items() if name != "allOf"}
         for part in schema["allOf"]:
             resolved, _ = self._resolved(part, seen)
             if resolved is None:
@@ -292,9 +295,9 @@ def chosen_for(schema: Any, value: Any) -> dict[str, int]:
     form = Form(root)
     if form.node.kind != "union" or not isinstance(value, dict):
         return {}
-    texts = {one for one in value.values() if isinstance(one, str)}
-    found = (at for at, name in enumerate(form.node.variants) if name in texts)
-    at = next(found, None)
+    texts = {member for member in value.values() if isinstance(member, str)}
+    positions = (at for at, name in enumerate(form.node.variants) if name in texts)
+    at = next(positions, None)
     return {} if at is None else {WHOLE: at}
 
 
@@ -310,8 +313,8 @@ def example(schema: Any) -> Any:
     blanks = {"string": "", "integer": 0, "number": 0, "boolean": False, "array": []}
     kinds = {name: properties.get(name) for name in required if isinstance(name, str)}
     return {
-        name: blanks.get(str(one.get("type")), {}) if isinstance(one, dict) else {}
-        for name, one in kinds.items()
+        name: blanks.get(str(schema.get("type")), {}) if isinstance(schema, dict) else {}
+        for name, schema in kinds.items()
     }
 
 
@@ -341,7 +344,10 @@ def _shown(node: FormNode, value: Any, errors: Mapping[str, str]) -> FormField:
     }
     if node.kind == "group":
         inner = value if isinstance(value, dict) else {}
-        fields = tuple(_shown(one, inner.get(one.label, _ABSENT), errors) for one in node.nodes)
+        fields = tuple(
+            _shown(inner_node, inner.get(inner_node.label, _ABSENT), errors)
+            for inner_node in node.nodes
+        )
         return FormField(node.pointer, node.label, "group", fields=fields, **told)
     if node.kind == "union":
         choices = tuple(FieldChoice(str(at), name) for at, name in enumerate(node.variants))
@@ -352,8 +358,10 @@ def _shown(node: FormNode, value: Any, errors: Mapping[str, str]) -> FormField:
             fields=fields, **told,
         )  # fmt: skip
     if node.kind == "choice":
-        texts = tuple(FieldChoice(_json(one), one if isinstance(one, str) else _json(one))
-                      for one in node.choices)  # fmt: skip
+        texts = tuple(
+            FieldChoice(_json(choice), choice if isinstance(choice, str) else _json(choice))
+            for choice in node.choices
+        )
         current = "" if value is _ABSENT or value is None else _json(value)
         return FormField(node.pointer, node.label, "choice", value=current, choices=texts, **told)
     if node.kind == "fixed":
@@ -372,14 +380,14 @@ def _text_of(node: FormNode, value: Any) -> str:
     if node.kind == "json":
         return _json(value, indent=True)
     if node.kind == "lines" and isinstance(value, list):
-        return "\n".join(one if isinstance(one, str) else _json(one) for one in value)
+        return "\n".join(item if isinstance(item, str) else _json(item) for item in value)
     return value if isinstance(value, str) else _json(value)
 
 
 def _read(node: FormNode, data: Data, errors: dict[str, str]) -> Any:
     if node.kind == "group":
-        found = {one.label: _read(one, data, errors) for one in node.nodes}
-        value = {name: one for name, one in found.items() if one is not _ABSENT}
+        members = {member.label: _read(member, data, errors) for member in node.nodes}
+        value = {name: member for name, member in members.items() if member is not _ABSENT}
         inside = f"{node.pointer}/"
         said = any(any(data[name]) for name in data if name.startswith(inside))
         return value if node.required or said else _ABSENT
@@ -417,18 +425,18 @@ def _value(node: FormNode, text: str) -> Any:
         return lines if node.items == "string" else [_number(line, node.items) for line in lines]
     if node.kind == "number":
         return _number(text, str(node.schema.get("type")))
-    found = read_json(text)
-    if found.errors:
-        raise NotReadable(found.errors[WHOLE])
-    if node.kind == "choice" and found.value not in node.choices:
+    read = read_json(text)
+    if read.errors:
+        raise NotReadable(read.errors[WHOLE])
+    if node.kind == "choice" and read.value not in node.choices:
         raise NotReadable("expected one of the choices")
-    return found.value
+    return read.value
 
 
 def _number(text: str, type_: str) -> Any:
-    found = read_json(text.strip())
-    number = found.value
-    if found.errors or isinstance(number, bool) or not isinstance(number, int | float):
+    read = read_json(text.strip())
+    number = read.value
+    if read.errors or isinstance(number, bool) or not isinstance(number, int | float):
         raise NotReadable(f"expected a number, found {text[:40]}")
     if type_ == "integer" and number != int(number):
         raise NotReadable(f"expected a whole number, found {text[:40]}")
@@ -440,7 +448,7 @@ def _enumeration(pointer: str, label: str, common: Json) -> FormNode:
     values = [schema["const"]] if "const" in schema else schema["enum"]
     if not isinstance(values, list) or len(values) > CHOICES:
         return FormNode(pointer, label, "text", **common)
-    values = [one for one in values if one is not None]
+    values = [value for value in values if value is not None]
     if len(values) == 1 and common["required"]:
         return FormNode(pointer, label, "fixed", **common, choices=tuple(values))
     return FormNode(pointer, label, "choice", **common, choices=tuple(values))
@@ -450,15 +458,15 @@ def _without_null(schema: Json) -> tuple[Json, bool]:
     """The schema without the alternative null, and whether it had that."""
     type_ = schema.get("type")
     if isinstance(type_, list):
-        others = [one for one in type_ if one != "null"]
+        others = [type_name for type_name in type_ if type_name != "null"]
         if len(others) == 1:
             return {**schema, "type": others[0]}, "null" in type_
-        return {name: one for name, one in schema.items() if name != "type"}, "null" in type_
+        return {name: member for name, member in schema.items() if name != "type"}, "null" in type_
     for keyword in ("anyOf", "oneOf"):
         parts = schema.get(keyword)
         if isinstance(parts, list):
-            others = [one for one in parts if not _is_null(one)]
-            beside = {name: one for name, one in schema.items() if name != keyword}
+            others = [member for member in parts if not _is_null(member)]
+            beside = {name: member for name, member in schema.items() if name != keyword}
             if len(others) == 1 and isinstance(others[0], dict):
                 return {**others[0], **beside}, len(others) < len(parts)
             if len(others) < len(parts):
@@ -494,16 +502,16 @@ def _target(root: Json, reference: str) -> Any:
         return root
     if not reference.startswith("#/"):
         return None
-    found: Any = root
+    target: Any = root
     for part in reference[2:].split("/"):
         name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict) and name in found:
-            found = found[name]
-        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
+        if isinstance(target, dict) and name in target:
+            target = target[name]
+        elif isinstance(target, list) and name.isdecimal() and int(name) < len(target):
+            target = target[int(name)]
         else:
             return None
-    return found
+    return target
 
 
 def _count(node: FormNode) -> int:
@@ -511,9 +519,9 @@ def _count(node: FormNode) -> int:
 
 
 def walk(fields: Sequence[FormField]) -> Iterator[FormField]:
-    for one in fields:
-        yield one
-        yield from walk(one.fields)
+    for inner_field in fields:
+        yield inner_field
+        yield from walk(inner_field.fields)
 
 
 def _escaped(name: str) -> str:

@@ -59,7 +59,7 @@ def drawn(start: str, edges: Sequence[GraphEdge], url: Callable[[str], str]) -> 
     columns: dict[int, list[str]] = {}
     for name, depth in kept.items():
         columns.setdefault(depth, []).append(name)
-    highest = max(len(one) for one in columns.values())
+    highest = max(len(column) for column in columns.values())
     boxes: dict[str, GraphBox] = {}
     for depth, names in columns.items():
         top = (highest - len(names)) * (HEIGHT + GAP_Y) // 2 + MARGIN
@@ -68,9 +68,9 @@ def drawn(start: str, edges: Sequence[GraphEdge], url: Callable[[str], str]) -> 
             x, y = MARGIN + depth * (WIDTH + GAP_X), top + at * (HEIGHT + GAP_Y)
             boxes[name] = GraphBox(name, label, url(name), x, y, name == start)
     lines = [
-        _line(one, boxes[one.start], boxes[one.end])
-        for one in edges
-        if one.start in boxes and one.end in boxes and one.start != one.end
+        _line(edge, boxes[edge.start], boxes[edge.end])
+        for edge in edges
+        if edge.start in boxes and edge.end in boxes and edge.start != edge.end
     ]
     return GraphPicture(
         (max(columns) + 1) * (WIDTH + GAP_X) - GAP_X + 2 * MARGIN,
@@ -84,8 +84,8 @@ def drawn(start: str, edges: Sequence[GraphEdge], url: Callable[[str], str]) -> 
 def _depths(start: str, edges: Sequence[GraphEdge]) -> Mapping[str, int]:
     """The nodes by the length of the longest way to them; in cycles, that of the first one."""
     following: dict[str, list[str]] = {}
-    for one in edges:
-        following.setdefault(one.start, []).append(one.end)
+    for edge in edges:
+        following.setdefault(edge.start, []).append(edge.end)
     depths = {start: 0}
     waiting = [start]
     for _ in range(len(edges) + 1):  # as many rounds as a way can have steps

@@ -86,14 +86,14 @@ class Doors:
             return None, None
         pool = self._pool()
         sessions = self._sessions(pool)
-        found = await sessions.find(session_id)
-        if found is not None and found.is_due:
-            found = await self._renewed(sessions, session_id)
-        if found is None:
+        session = await sessions.find(session_id)
+        if session is not None and session.is_due:
+            session = await self._renewed(sessions, session_id)
+        if session is None:
             self._ended.put(session_id, True)
             return None, None
         try:
-            principal = await current_caller(pool, found.caller.principal)
+            principal = await current_caller(pool, session.caller.principal)
         except ProblemDetails:  # its credential was revoked
             await sessions.end(session_id)
             return None, None

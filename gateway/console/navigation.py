@@ -53,12 +53,12 @@ OF_WINGS: Mapping[str, tuple[Place, ...]] = {
 def navigation(parts: ConsoleParts, desk: Desk) -> Iterator[tuple[str, list[Place]]]:
     """The groups of places that the visitor may see; those of wings last."""
     for title, places in GROUPS.items():
-        if seen := [one for one in places if _may_see(desk, one)]:
+        if seen := [place for place in places if _may_see(desk, place)]:
             yield title, seen
     for name in sorted(parts.offers, key=_place_of_wing):
         offer = parts.offers[name]
-        pages = [Place(one.title, one.path, one.icon, one.lists) for one in offer.pages]
-        if seen := [one for one in (*OF_WINGS.get(name, ()), *pages) if _may_see(desk, one)]:
+        pages = [Place(place.title, place.path, place.icon, place.lists) for place in offer.pages]
+        if seen := [place for place in (*OF_WINGS.get(name, ()), *pages) if _may_see(desk, place)]:
             yield name.capitalize(), seen
 
 

@@ -67,20 +67,22 @@ def _y(share: float) -> float:
 
 def recall_plot(curves: Sequence[Mapping[str, Any]], x_title: str, y_title: str) -> Plot:
     """Recall in per cent over the number of results, a line for each mode."""
-    most = max((one["points"][-1]["k"] for one in curves), default=10)
+    most = max((curve["points"][-1]["k"] for curve in curves), default=10)
 
     def x_of(k: int) -> float:
         return _x((k - 1) / max(most - 1, 1))
 
     lines: list[PlotLine] = []
-    for one, label_y in zip(curves, _label_places(curves), strict=True):
-        points = [(x_of(p["k"]), _y(p["recall"] / 100), p) for p in one["points"]]
+    for curve, label_y in zip(curves, _label_places(curves), strict=True):
+        points = [(x_of(p["k"]), _y(p["recall"] / 100), p) for p in curve["points"]]
         upper = [f"{x} {_y(p['high'] / 100)}" for x, _, p in points]
         lower = [f"{x} {_y(p['low'] / 100)}" for x, _, p in reversed(points)]
-        marks = tuple((x, y, f"{one['mode']}, {p['k']}: {p['recall']:.1f} %") for x, y, p in points)
+        marks = tuple(
+            (x, y, f"{curve['mode']}, {p['k']}: {p['recall']:.1f} %") for x, y, p in points
+        )
         path = "M" + "L".join(f"{x} {y}" for x, y, _ in points)
         lines.append(
-            PlotLine(one["mode"], path, "M" + "L".join([*upper, *lower]) + "Z", marks, label_y)
+            PlotLine(curve["mode"], path, "M" + "L".join([*upper, *lower]) + "Z", marks, label_y)
         )
     return Plot(
         x_title,
@@ -97,17 +99,17 @@ def calibration_plot(bins: Sequence[Mapping[str, Any]], x_title: str, y_title: s
     return Plot(
         x_title,
         y_title,
-        tuple(PlotTick(_x(one), f"{one:.1f}") for one in ticks),
-        tuple(PlotTick(_y(one), f"{one:.1f}") for one in ticks),
+        tuple(PlotTick(_x(tick), f"{tick:.1f}") for tick in ticks),
+        tuple(PlotTick(_y(tick), f"{tick:.1f}") for tick in ticks),
         bars=tuple(
             PlotBar(
-                _x(one["told"]),
-                _y(one["found"]),
-                _y(one["found_low"]),
-                _y(one["found_high"]),
-                str(one["requests"]),
+                _x(bucket["told"]),
+                _y(bucket["found"]),
+                _y(bucket["found_low"]),
+                _y(bucket["found_high"]),
+                str(bucket["requests"]),
             )
-            for one in bins
+            for bucket in bins
         ),
         diagonal=f"M{_x(0)} {_y(0)}L{_x(1)} {_y(1)}",
     )
@@ -115,7 +117,9 @@ def calibration_plot(bins: Sequence[Mapping[str, Any]], x_title: str, y_title: s
 
 def _label_places(curves: Sequence[Mapping[str, Any]]) -> list[float]:
     """Heights of the labels at the ends of lines, moved apart."""
-    wanted = sorted((_y(one["points"][-1]["recall"] / 100), at) for at, one in enumerate(curves))
+    wanted = sorted(
+        (_y(curve["points"][-1]["recall"] / 100), at) for at, curve in enumerate(curves)
+    )
     places, last = [0.0] * len(curves), 0.0
     for y, at in wanted:
         last = max(y, last + SHIFT)

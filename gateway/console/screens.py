@@ -28,8 +28,8 @@ def _page(
 
 
 SCREENS: Mapping[str, ConsolePage] = {
-    one.path: one
-    for one in (
+    page.path: page
+    for page in (
         _page(
             "skills", "Skills", "listSkills",
             (("name", "Name", "code"), ("description", "Description", "text"),

@@ -181,15 +181,15 @@ class ConsoleSessions:
         """A session; that it was used is written now and then."""
         now = datetime.now(UTC)
         async with borrowed(self._pool) as connection:
-            found = await self._row(connection, session_id, now)
-            if found is None:
+            row = await self._row(connection, session_id, now)
+            if row is None:
                 return None
-            if (now - found[3]).total_seconds() > TOUCH_S:
+            if (now - row[3]).total_seconds() > TOUCH_S:
                 await connection.execute(
                     "UPDATE console_session_t SET used_ts = %s WHERE host_id = %s AND digest = %s",
                     [now, *self._place(session_id)],
                 )
-        return _session(session_id, found, now)
+        return _session(session_id, row, now)
 
     @asynccontextmanager
     async def locked(self, session_id: str) -> AsyncIterator[LockedSession | None]:
@@ -201,11 +201,11 @@ class ConsoleSessions:
                 "SELECT 1 FROM console_session_t WHERE host_id = %s AND digest = %s FOR UPDATE",
                 [*place],
             )
-            found = await self._row(connection, session_id, now)
-            if found is None:
+            row = await self._row(connection, session_id, now)
+            if row is None:
                 yield None
             else:
-                yield LockedSession(connection, place, _session(session_id, found, now))
+                yield LockedSession(connection, place, _session(session_id, row, now))
 
     async def end(self, session_id: str) -> str:
         """End a session; gives its refresh token, "" without one."""
@@ -215,8 +215,8 @@ class ConsoleSessions:
                 " RETURNING refresh",
                 [*self._place(session_id)],
             )
-            found = await ended.fetchone()
-        return "" if found is None else _opened(session_id, found[0])
+            row = await ended.fetchone()
+        return "" if row is None else _opened(session_id, row[0])
 
     async def _row(self, connection: AsyncConnection[Any], session_id: str, now: datetime) -> Any:
         cursor = await connection.execute(
@@ -254,8 +254,8 @@ def _opened(session_id: str, sealed: str) -> str:
 
 def cookies_of(header: str) -> Mapping[str, str]:
     """Cookies of a request; the first of a name counts."""
-    found: dict[str, str] = {}
+    cookies: dict[str, str] = {}
     for pair in header.split(";"):
         name, _, value = pair.strip().partition("=")
-        found.setdefault(name, value)
-    return found
+        cookies.setdefault(name, value)
+    return cookies

@@ -29,16 +29,16 @@ class Texts(NamedTuple):
 
     def __call__(self, text: str, **values: object) -> str:
         """The text, with `values` in place of {names}. What a value has in braces stays."""
-        found = translations(self.language).get(text, text)
-        return found.format(**values) if values else found
+        translation = translations(self.language).get(text, text)
+        return translation.format(**values) if values else translation
 
 
 def language_of(cookie: str, accepted: str) -> str:
     """The language of the cookie, else the first known one of Accept-Language, else English."""
     if cookie in LANGUAGES:
         return cookie
-    for one in accepted.lower().split(","):
-        wanted = one.split(";")[0].strip()[:2]
+    for accepted_language in accepted.lower().split(","):
+        wanted = accepted_language.split(";")[0].strip()[:2]
         if wanted in LANGUAGES:
             return wanted
     return "en"

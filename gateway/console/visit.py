@@ -61,13 +61,13 @@ class Visit:
 
     def path(self, name: str) -> str:
         """A parameter of the path."""
-        found: str = self.request.path_params[name]
-        return found
+        value: str = self.request.path_params[name]
+        return value
 
     def url(self, *segments: str, **query: object) -> str:
         """The URL of a page of the console; parameters that are empty are left out."""
-        path = "/".join(quote(one, safe="") for one in segments)
-        given = {name: one for name, one in query.items() if one not in (None, "")}
+        path = "/".join(quote(segment, safe="") for segment in segments)
+        given = {name: value for name, value in query.items() if value not in (None, "")}
         return f"{self.root}/{path}" + (f"?{urlencode(given)}" if given else "")
 
     def page(self, template: str, code: int = 200, /, **values: Any) -> Response:
@@ -117,7 +117,9 @@ class Visit:
 def segments_of(path: str) -> tuple[str, ...]:
     """Segments of a page of the console; none for any other address."""
     segments = path.strip("/").split("/")
-    safe = all(one and one not in {".", ".."} and one.isprintable() for one in segments)
+    safe = all(
+        segment and segment not in {".", ".."} and segment.isprintable() for segment in segments
+    )
     return tuple(segments) if safe and "\\" not in path else ()
 
 
@@ -127,13 +129,13 @@ def as_json(value: Any) -> Response:
 
 def read_form(body: bytes) -> dict[str, list[str]]:
     """Raises ValueError."""
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     pairs = parse_qsl(
         body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FIELDS
     )
     for name, value in pairs:
-        found.setdefault(name, []).append(value)
-    return found
+        values.setdefault(name, []).append(value)
+    return values
 
 
 @cache

@@ -59,8 +59,8 @@ class KeyTable:
 
     async def load(self, pool: Pool) -> None:
         """Reload all keys from the registry."""
-        found = {known.key.id: known for known in await known_keys(pool)}
-        self._keys = {id_: (known, self._identity(known)) for id_, known in found.items()}
+        keys = {known.key.id: known for known in await known_keys(pool)}
+        self._keys = {id_: (known, self._identity(known)) for id_, known in keys.items()}
 
     def read(self, text: bytes) -> Identity:
         """The identity that the API key `text` belongs to. Raises UnknownKey."""
@@ -191,7 +191,7 @@ class Authenticator:
 
     def reload(self) -> None:
         """Read key files again. Raises ToolgateError and then keeps the previous keys."""
-        local = [one.keys for one in self._issuers if isinstance(one.keys, LocalKeys)]
+        local = [issuer.keys for issuer in self._issuers if isinstance(issuer.keys, LocalKeys)]
         for keys, ring in [(keys, keys.read()) for keys in local]:
             if ring != keys.ring:
                 keys.ring = ring

@@ -17,12 +17,12 @@ def claim(claims: Claims, path: str) -> Any:
     """The claim with this name, else the value at the dotted path; None when absent."""
     if path in claims:
         return claims[path]
-    found: Any = claims
+    value: Any = claims
     for member in path.split("."):
-        if not isinstance(found, dict) or member not in found:
+        if not isinstance(value, dict) or member not in value:
             return None
-        found = found[member]
-    return found
+        value = value[member]
+    return value
 
 
 def timestamp(value: Any) -> float:
@@ -30,25 +30,25 @@ def timestamp(value: Any) -> float:
     if type(value) not in (int, float):
         raise DecodeError("a time that is no number")
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError as error:
         raise DecodeError("a time that is out of range") from error
-    if not math.isfinite(found):
+    if not math.isfinite(number):
         raise DecodeError("a time that is out of range")
-    return found
+    return number
 
 
 def name(claims: Claims) -> str | None:
     """The first of NAMES that is present and safe for logs and the database."""
-    found = next((claims[one] for one in NAMES if claims.get(one)), None)
-    usable = isinstance(found, str) and len(found) <= NAME_LIMIT and found.isprintable()
-    return found if usable else None
+    value = next((claims[claim_name] for claim_name in NAMES if claims.get(claim_name)), None)
+    usable = isinstance(value, str) and len(value) <= NAME_LIMIT and value.isprintable()
+    return value if usable else None
 
 
 def audiences(claims: Claims) -> frozenset[str]:
     """Values of `aud`. RFC 7519, section 4.1.3: one text, or a list of them. Raises DecodeError."""
-    found = claims.get("aud", [])
-    texts = found if isinstance(found, list) else [found]
+    value = claims.get("aud", [])
+    texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) for text in texts):
         raise DecodeError("`aud` is neither a text nor a list of texts")
     return frozenset(texts)

@@ -339,7 +339,7 @@ def bounded(
             "connections_limit": limits.connections or _by_files(),
             "on_refused": staticmethod(on_refused),
             "parts": parts or BodyBudget(limits, on_refused),
-            "proxies": [ip_network(one) for one in proxies],
+            "proxies": [ip_network(proxy) for proxy in proxies],
         },
     )
 
@@ -349,12 +349,12 @@ _full = partial(refuse, fault=Overloaded(FULL))
 
 def _is_in(address: str, networks: Sequence[Network]) -> bool:
     try:
-        found = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:  # of a socket in the file system
         return False
-    if isinstance(found, IPv6Address) and found.ipv4_mapped:
-        return any(found.ipv4_mapped in one for one in networks)
-    return any(found in one for one in networks)
+    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped:
+        return any(parsed.ipv4_mapped in network for network in networks)
+    return any(parsed in network for network in networks)
 
 
 def _by_files() -> int:

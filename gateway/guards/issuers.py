@@ -72,7 +72,7 @@ class Issuer:
         """Raises InvalidTokenError for a wrong issuer or audience, or a missing claim."""
         if self.iss and claims.get("iss") != self.iss:
             raise InvalidIssuerError("its `iss` is another one")
-        if self.audiences and not any(plain(one) in self.audiences for one in audiences):
+        if self.audiences and not any(plain(audience) in self.audiences for audience in audiences):
             raise InvalidAudienceError("its `aud` names something else")
         for path in self.required:
             if token_claims.claim(claims, path) is None:
@@ -88,8 +88,8 @@ class Issuer:
         return self.prefix + name
 
     def roles(self, claims: Claims) -> frozenset[str]:
-        found = token_claims.claim(claims, self.roles_claim) if self.roles_claim else None
-        return token_claims.strings(found)
+        value = token_claims.claim(claims, self.roles_claim) if self.roles_claim else None
+        return token_claims.strings(value)
 
 
 def plain(audience: str) -> str:
@@ -103,9 +103,9 @@ def issuers_of(auth: Auth, host_id: str, public_url: str) -> list[Issuer]:
     public = frozenset({plain(public_url)} if auth.bind_audience == "server" else ())
     reserved = frozenset({*auth.issuers, RESERVED_ISSUER})
     tenants = Tenants(host_id, auth.tenant_claim, auth.tenants or None)
-    found = []
+    issuers = []
     if auth.key_file or auth.jwks_file or auth.jwks_url:
-        found.append(
+        issuers.append(
             Issuer(
                 iss=auth.issuer,
                 keys=_keys("auth", auth, auth),
@@ -117,7 +117,7 @@ def issuers_of(auth: Auth, host_id: str, public_url: str) -> list[Issuer]:
             )
         )
     for name, entry in auth.issuers.items():
-        found.append(
+        issuers.append(
             Issuer(
                 iss=entry.issuer,
                 keys=_keys(f"auth.issuers.{name}", entry, auth),
@@ -129,7 +129,7 @@ def issuers_of(auth: Auth, host_id: str, public_url: str) -> list[Issuer]:
             )
         )
     if auth.development_secret:
-        found.append(
+        issuers.append(
             Issuer(
                 iss=DEVELOPMENT_ISSUER,
                 keys=secret_keys(auth.development_secret),
@@ -139,7 +139,7 @@ def issuers_of(auth: Auth, host_id: str, public_url: str) -> list[Issuer]:
                 roles_claim=auth.roles_claim,
             )
         )
-    return found
+    return issuers
 
 
 def _keys(setting: str, entry: Auth | IssuerSettings, auth: Auth) -> KeySource:
@@ -159,4 +159,4 @@ def takes_any_audience(auth: Auth) -> bool:
     if auth.mode != "jwt" or auth.bind_audience != "off" or auth.audience:
         return False
     own = bool(auth.key_file or auth.jwks_file or auth.jwks_url)
-    return own or not all(one.audience for one in auth.issuers.values())
+    return own or not all(issuer.audience for issuer in auth.issuers.values())

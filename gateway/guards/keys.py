@@ -136,12 +136,12 @@ def _pem(data: bytes, accepted: Sequence[str]) -> Key:
         raise UnusableKey("found several keys; a JWKS file (auth.jwks_file) can have them")
     try:
         if b"-----BEGIN CERTIFICATE-----" in data:
-            found: object = load_pem_x509_certificate(data).public_key()
+            key: object = load_pem_x509_certificate(data).public_key()
         else:
-            found = load_pem_public_key(data)
+            key = load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise UnusableKey("found neither, or one that cannot be read") from error
-    return Key(None, *_suited(found, accepted))
+    return Key(None, *_suited(key, accepted))
 
 
 def read_jwks(data: bytes, accepted: Sequence[str]) -> KeyRing:
@@ -192,10 +192,10 @@ def _from_jwk(jwk: Mapping[str, Any], accepted: Sequence[str]) -> Key:
     if read is None:
         raise UnusableKey(f"its `kty` is none of {', '.join(READERS)}")
     try:
-        found = read(dict(jwk))
+        key = read(dict(jwk))
     except (PyJWTError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise UnusableKey("its members make no public key") from error
-    return Key(kid, *_suited(found, accepted if alg is None else [a for a in accepted if a == alg]))
+    return Key(kid, *_suited(key, accepted if alg is None else [a for a in accepted if a == alg]))
 
 
 def _suited(key: object, accepted: Sequence[str]) -> tuple[PublicKey, tuple[str, ...]]:
@@ -213,8 +213,8 @@ def _suited(key: object, accepted: Sequence[str]) -> tuple[PublicKey, tuple[str,
             raise UnusableKey("it is a key of another kind")
     algorithms = tuple(name for name in possible if name in accepted)
     if not algorithms:
-        found = ", ".join(possible) or "none that we know"
-        raise UnusableKey(f"it is for {found}, and auth.algorithms or its `alg` excludes that")
+        suitable = ", ".join(possible) or "none that we know"
+        raise UnusableKey(f"it is for {suitable}, and auth.algorithms or its `alg` excludes that")
     return key, algorithms
 
 

@@ -128,7 +128,7 @@ class Tokens:
     def revoke(self, revoked: Revoked) -> None:
         """Replace the set of revoked tokens."""
         self._revoked = revoked
-        for digest in [one for one, token in self._known.items() if self._is_revoked(token)]:
+        for digest in [digest for digest, token in self._known.items() if self._is_revoked(token)]:
             self._forget(digest)
 
     def still_good(self, token: Token) -> bool:
@@ -161,7 +161,7 @@ class Tokens:
             tenant=issuer.tenants.of(claims),
             claims=claims,
             scopes=token_claims.scopes(claims),
-            audiences=frozenset(plain(one) for one in audiences),
+            audiences=frozenset(plain(audience) for audience in audiences),
             ends=token_claims.timestamp(claims["exp"]) + self._auth.leeway_s,
             size=len(text),
         )
@@ -202,11 +202,11 @@ class Tokens:
         if len(self._issuers) == 1:
             return self._issuers[0]  # which checks `iss` later
         claimed = _claimed_issuer(text)
-        found = self._by_iss.get(claimed) if claimed else None
-        found = found or self._by_iss.get("")
-        if found is None:
+        issuer = self._by_iss.get(claimed) if claimed else None
+        issuer = issuer or self._by_iss.get("")
+        if issuer is None:
             raise InvalidIssuerError("its `iss` is none that is trusted")
-        return found
+        return issuer
 
     def _is_revoked(self, token: Token) -> bool:
         subject = None if token.principal is None else token.principal.id

@@ -23,7 +23,7 @@ def failure_text(error: Exception, timeout_s: float) -> str:
         return str(error)
     failures = (error, error.__cause__) if isinstance(error, ConnectFailed) else (error,)
     for kind, words in _CAUSES:
-        if any(isinstance(one, kind) for one in failures):
+        if any(isinstance(failure, kind) for failure in failures):
             return words
     return "could not be reached"
 

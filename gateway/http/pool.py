@@ -76,7 +76,7 @@ class Pool:
     @property
     def in_use(self) -> int:
         """Number of connections that carry a request, or a response that was not closed."""
-        return sum(one.state not in (State.IDLE, State.CLOSED) for one in self._open)
+        return sum(connection.state not in (State.IDLE, State.CLOSED) for connection in self._open)
 
     async def request(
         self,
@@ -228,10 +228,10 @@ class Pool:
         return lookup.result()
 
     async def _resolve(self, origin: Origin) -> list[AddrInfoType]:
-        found = await self._resolver.resolve(origin.host, origin.port, socket.AF_UNSPEC)
+        entries = await self._resolver.resolve(origin.host, origin.port, socket.AF_UNSPEC)
         if len(self._resolved) >= RESOLVED:
             self._resolved.clear()
-        addresses = [_address(one["host"], one["port"]) for one in found]
+        addresses = [_address(entry["host"], entry["port"]) for entry in entries]
         until = asyncio.get_running_loop().time() + self._dns_ttl_s
         self._resolved[origin] = until, addresses
         return addresses

@@ -44,7 +44,7 @@ def key_of(secret: str) -> bytes:
 
 def signed(id_: str, timestamp: int, body: bytes, secrets: Sequence[str]) -> dict[str, str]:
     """The headers of a request, with a signature for each secret."""
-    signatures = (_signature(id_, str(timestamp), body, one) for one in secrets)
+    signatures = (_signature(id_, str(timestamp), body, secret) for secret in secrets)
     return {ID: id_, TIMESTAMP: str(timestamp), SIGNATURE: " ".join(signatures)}
 
 
@@ -57,7 +57,7 @@ def verify(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now:
     check_headers(headers, now)
     id_, timestamp = headers[ID], headers[TIMESTAMP]
     given = headers[SIGNATURE].split()[:20]
-    expected = [_signature(id_, timestamp, body, one) for one in secrets]
+    expected = [_signature(id_, timestamp, body, secret) for secret in secrets]
     # All pairs, each in constant time: how long it takes tells nothing.
     agree = [hmac.compare_digest(a.encode(), b.encode()) for a in given for b in expected]
     if not any(agree):

@@ -83,9 +83,9 @@ _array = msgspec.json.Decoder(list[Raw]).decode
 def paths_of(value: Any) -> Paths:
     """Parse `["id", "owner.login"]`, or `"id,owner.login"`, as paths. Raises InvalidParams."""
     texts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise InvalidParams('_fields: expected paths such as ["id", "owner.login"]')
-    paths = tuple(dict.fromkeys(_path(one.strip()) for one in texts if one.strip()))
+    paths = tuple(dict.fromkeys(_path(text.strip()) for text in texts if text.strip()))
     if not paths or len(paths) > PATHS_LIMIT:
         raise InvalidParams(f"_fields: expected 1 to {PATHS_LIMIT} paths")
     return paths
@@ -145,8 +145,8 @@ def _kept(
                     out[name] = kept
             return Raw(encode(out))
         case b"[" if arrays < ARRAYS_LIMIT:
-            found = [_kept(one, wanted, at, met, arrays=arrays + 1) for one in _array(value)]
-            return Raw(encode([one for one in found if one is not None]))
+            projected = [_kept(item, wanted, at, met, arrays=arrays + 1) for item in _array(value)]
+            return Raw(encode([item for item in projected if item is not None]))
     return None
 
 
@@ -269,10 +269,10 @@ class AnswerProcessing:
     async def continued(self, handle: str, name: str, tool_id: str, context: Context) -> ToolResult:
         """Return the next part of a truncated answer."""
         limit = self._limit if context.revision.mcp else 0
-        found = await self._found(handle, tool_id, limit, context)
-        if found is None:
+        piece = await self._found(handle, tool_id, limit, context)
+        if piece is None:
             return ToolResult((TextContent(_EXPIRED.format(name=name)),), is_error=True)
-        text, start, ended, about = found
+        text, start, ended, about = piece
         if ended and (not limit or len(text) <= limit):
             return ToolResult((TextContent(text),))
         at = cut_at(text, limit, about.mime_type == "application/json")
@@ -291,11 +291,11 @@ class AnswerProcessing:
         start = int(match[2])
         # one character more than is returned shows whether there is a next part
         length = (limit + 1) * _UTF8_BYTES if limit else 1 << 40
-        found = await self._kept.slice(context.principal, match[1], start, length)
-        if found is None or found.info.tool != tool_id or start > found.info.size:
+        piece = await self._kept.slice(context.principal, match[1], start, length)
+        if piece is None or piece.info.tool != tool_id or start > piece.info.size:
             return None
-        text = _decoded(found)
-        return None if text is None else (text, start, found.ended, found.info)
+        text = _decoded(piece)
+        return None if text is None else (text, start, piece.ended, piece.info)
 
     async def _keep(
         self, text: str, is_json: bool, tool_id: str, context: Context
@@ -372,7 +372,7 @@ class AnswerProcessing:
         if not problems:
             return result
         self._mismatches.count(tool.source)
-        told = [f"{one.argument or 'the answer'}: {one.message}" for one in problems]
+        told = [f"{problem.argument or 'the answer'}: {problem.message}" for problem in problems]
         return _with_meta(result, META_MISMATCH, told)
 
     def _output_checker(self, tool: Tool) -> Checker | None:

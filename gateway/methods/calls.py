@@ -124,10 +124,10 @@ class CallPlans:
         plans = self.of(catalog)
         by_name = not tool.binding.facts.own or catalog.finds_always(tool)
         key = tool.name if by_name else (OWN, tool.digest)
-        found = plans.get(key)
-        if found is None:
-            found = plans[key] = self._made(catalog, tool)
-        return found
+        plan = plans.get(key)
+        if plan is None:
+            plan = plans[key] = self._made(catalog, tool)
+        return plan
 
     def _made(self, catalog: Catalog, tool: Tool) -> CallPlan:
         source, facts = catalog.sources.get(tool.source), tool.binding.facts

@@ -66,8 +66,10 @@ def has(facts: ServerFacts, capability: str) -> bool:
 
 def subscribes(facts: ServerFacts) -> bool:
     """Whether the server announces updates of its resources."""
-    found = (said.get("resources") for said in _of_eras(facts))
-    return any(isinstance(one, dict) and one.get("subscribe") is True for one in found)
+    stated = (said.get("resources") for said in _of_eras(facts))
+    return any(
+        isinstance(resources, dict) and resources.get("subscribe") is True for resources in stated
+    )
 
 
 def require(catalog: Catalog, capability: str, method: str) -> None:
@@ -107,12 +109,12 @@ def _tasks(catalog: Catalog) -> Json | None:
 
 def _extensions(catalog: Catalog, revision: Revision) -> Json:
     """Settings of each announced extension, by identifier."""
-    found: Json = {}
+    extensions: Json = {}
     if revision.result_type and (tasks := _tasks_extension(catalog)) is not None:
-        found[TASKS_EXTENSION] = tasks
+        extensions[TASKS_EXTENSION] = tasks
     if _lists_skills(catalog):
-        found[SKILLS_EXTENSION] = {"directoryRead": True}
-    return found
+        extensions[SKILLS_EXTENSION] = {"directoryRead": True}
+    return extensions
 
 
 def _lists_skills(catalog: Catalog) -> bool:

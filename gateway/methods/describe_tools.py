@@ -74,26 +74,26 @@ def unknown_tool(name: str, catalog: Catalog) -> str:
 
 
 def near(name: str, catalog: Catalog) -> list[str]:
-    return _near(name, [one.name for one in catalog.tools if one.name != name])
+    return _near(name, [candidate.name for candidate in catalog.tools if candidate.name != name])
 
 
 def _one(catalog: Catalog, chosen: SelectedProfile, called: str, arguments: Json) -> Json:
     name, path = arguments["name"], arguments.get("path", "")
-    found = _found(catalog, chosen, name)
-    if found is None:
+    tool = _found(catalog, chosen, name)
+    if tool is None:
         raise InvalidParams(unknown_tool(name, catalog))
 
     def readable(schema: Any) -> Any:
         return _readable(schema, chosen, called)
 
-    return _part(found, path, readable) if path else _whole(found, readable)
+    return _part(tool, path, readable) if path else _whole(tool, readable)
 
 
 def _several(catalog: Catalog, ceiling: Ceiling, arguments: Json) -> Json:
     names = list(dict.fromkeys(arguments["names"]))
-    found = {name: _found(catalog, ceiling.chosen, name) for name in names[:NAMES]}
-    tools = [tool for tool in found.values() if tool is not None]
-    missing = [name for name, tool in found.items() if tool is None]
+    tools_by_name = {name: _found(catalog, ceiling.chosen, name) for name in names[:NAMES]}
+    tools = [tool for tool in tools_by_name.values() if tool is not None]
+    missing = [name for name, tool in tools_by_name.items() if tool is None]
     if not tools:
         near_by = unknown_tool(missing[0], catalog)
         raise InvalidParams(near_by.replace("name:", "names:", 1))
@@ -119,8 +119,8 @@ def _wholes(tools: list[Tool], ceiling: Ceiling, left: int) -> tuple[list[Json],
     told = [_whole(tool, readable) for tool in tools]
     if sum(map(length, told)) <= left:
         return told, []
-    for one in told:
-        one.pop("outputSchema", None)
+    for entry in told:
+        entry.pop("outputSchema", None)
     if sum(map(length, told)) <= left:
         return told, ["Output schemas are left out: ask for fewer tools."]
     fitted = ceiling.fitted([ListedTool(tool, {}) for tool in tools], left, schemas=True)
@@ -143,14 +143,14 @@ def _parts(
         share = max(left // (len(tools) - place), SMALLEST) - len(tool.name) - len(path) - AROUND
         fold = Fold(share, "A longer path tells the rest.", ceiling.chosen.profile.references)
         try:
-            one = _part(tool, path, partial(_folded, fold))
+            entry = _part(tool, path, partial(_folded, fold))
         except InvalidParams as fault:
-            one = {"name": tool.name, "error": shorten(fault.message, SMALLEST // 2)}
-        if length(one) > left:
+            entry = {"name": tool.name, "error": shorten(fault.message, SMALLEST // 2)}
+        if length(entry) > left:
             return told, rest
-        told.append(one)
-        left -= length(one)
-    if all("error" in one for one in told):
+        told.append(entry)
+        left -= length(entry)
+    if all("error" in told_entry for told_entry in told):
         raise InvalidParams(told[0]["error"])
     return told, []
 
@@ -161,10 +161,10 @@ def _folded(fold: Fold, schema: Any) -> Any:
 
 
 def _found(catalog: Catalog, chosen: SelectedProfile, name: str) -> Tool | None:
-    found = catalog.find(name, chosen)
-    if found is None or name in (found.name, *found.aliases):
-        return found
-    return replace(found, name=name)  # as the client's list has it
+    tool = catalog.find(name, chosen)
+    if tool is None or name in (tool.name, *tool.aliases):
+        return tool
+    return replace(tool, name=name)  # as the client's list has it
 
 
 def _whole(found: Tool, readable: Callable[[Any], Any]) -> Json:

@@ -168,8 +168,8 @@ class Lists:
             page = await to_thread.run_sync(many.matching, params.texts, revision, after, limit)
             nothing = after is None and bytes(page.entries) == b"[]"
             if nothing and params.intent and mean is not None:
-                found = await mean(context, catalog, params)
-                page = await to_thread.run_sync(many.these, found, revision)
+                names = await mean(context, catalog, params)
+                page = await to_thread.run_sync(many.these, names, revision)
         elif await self.is_short(context, catalog, chosen):
             page = (await self._few(context, catalog, chosen)).page(revision, after, limit)
         else:

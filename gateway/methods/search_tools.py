@@ -162,7 +162,9 @@ class SearchTools:
         self._lists = lists
         self._find = find
         self._limits = limits
-        self._toolsets = {name: ToolsetFilter.of(name, one) for name, one in toolsets.items()}
+        self._toolsets = {
+            name: ToolsetFilter.of(name, toolset) for name, toolset in toolsets.items()
+        }
         self._handles = handles
         self._learn = learn
 
@@ -175,13 +177,13 @@ class SearchTools:
         limit = min(arguments.get("limit", self._limits.usual), self._limits.most)
         query = await self._query(arguments, limit, catalog, scopes=scopes, context=context)
         try:
-            found, note = await self._found(query, catalog, context)
+            scored, note = await self._found(query, catalog, context)
         except Unreachable as fault:
             return unsearched(fault)
         ceiling = Ceiling(self._limits.tokens, shaper, chosen, DESCRIBES)
         entries = [
-            ListedTool(replace(one, name=catalog.called(one, chosen)), {"score": round(score, 3)})
-            for one, score in found
+            ListedTool(replace(tool, name=catalog.called(tool, chosen)), {"score": round(score, 3)})
+            for tool, score in scored
         ]
         schemas = arguments.get("detail") != "names"
         # in a thread: a schema of megabytes takes long to fold, the first time
@@ -199,9 +201,9 @@ class SearchTools:
         query = await self._query(
             asked, self._limits.usual, catalog, scopes=scopes, context=context
         )
-        found, _ = await self._found(query, catalog, context)
+        scored, _ = await self._found(query, catalog, context)
         text = (params.query or "").strip().casefold()
-        return [tool.name for tool, _ in found if text in searchable_text(tool)]
+        return [tool.name for tool, _ in scored if text in searchable_text(tool)]
 
     async def _query(
         self,
@@ -235,17 +237,17 @@ class SearchTools:
     ) -> tuple[list[tuple[Tool, float]], str | None]:
         """The tools with their scores, and a note if the search was degraded or nothing fits."""
         try:
-            found = await self._find(query)
+            result = await self._find(query)
         except UNSEARCHABLE:
             wanted = None if query.filters.ids is None else set(query.filters.ids)
-            tools = [one for one in catalog.tools if wanted is None or one.id in wanted]
+            tools = [tool for tool in catalog.tools if wanted is None or tool.id in wanted]
             seen = await to_thread.run_sync(_worded, tools, query.text, query.limit)
             return seen, BY_WORDS if query.filters.domains is None else f"{BY_WORDS} {ANY_DOMAIN}"
-        known = ((catalog.by_id(hit.id), hit.score) for hit in found.hits)
+        known = ((catalog.by_id(hit.id), hit.score) for hit in result.hits)
         seen = [(tool, score) for tool, score in known if tool is not None]
         if self._learn is not None:
-            self._learn(context, query.text, found, [tool for tool, _ in seen])
-        return seen, found.note or found.warning
+            self._learn(context, query.text, result, [tool for tool, _ in seen])
+        return seen, result.note or result.warning
 
 
 def unsearched(fault: Unreachable) -> ToolResult:
@@ -256,7 +258,7 @@ def unsearched(fault: Unreachable) -> ToolResult:
 def _worded(tools: Sequence[Tool], query: str, limit: int) -> list[tuple[Tool, float]]:
     by_name = {tool.name: tool for tool in tools}
     searchable_text = {
-        one.name: f"{one.title or ''}\n{one.description}\n{one.source}" for one in tools
+        tool.name: f"{tool.title or ''}\n{tool.description}\n{tool.source}" for tool in tools
     }
     return [(by_name[name], score) for name, score in by_words(searchable_text, query, limit)]
 

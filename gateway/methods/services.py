@@ -62,13 +62,13 @@ class Services:
             plan = self._plans.of_caller(context, self._lists)[1].get(request.method)
             if plan is not None and not plan.is_action_id:
                 return await self._tools.run_by_name(plan, context, request)
-        found = self._find(context, request.method)
-        if found is None:
+        service = self._find(context, request.method)
+        if service is None:
             return await self._unknown(context, request)
         legacy = context.revision.text_results
-        data = request.params if legacy else _by_name(found.binding, request.params)
+        data = request.params if legacy else _by_name(service.binding, request.params)
         try:
-            result = await self._run(found, data, context)
+            result = await self._run(service, data, context)
         except Denied:
             return await self._unknown(context, request)
         if result.is_error:
@@ -102,15 +102,15 @@ class Services:
     async def call(self, context: Context, request: Request) -> CallToolResult:
         """Handle tools/call with the id of an action as the name."""
         params = read(request.params, CallToolParams)
-        found = self._find(context, params.name)
-        if found is None:
+        service = self._find(context, params.name)
+        if service is None:
             self._check_stranger(context)
             raise InvalidParams(f"Unknown tool: {params.name[:100]}")
         data: Any = UNSET if params.arguments is None else params.arguments
-        if found.binding.argument is not None:  # as the listed schema has it
-            data = (params.arguments or {}).get(found.binding.argument, UNSET)
+        if service.binding.argument is not None:  # as the listed schema has it
+            data = (params.arguments or {}).get(service.binding.argument, UNSET)
         try:
-            return call_result(await self._run(found, data, context), context)
+            return call_result(await self._run(service, data, context), context)
         except Denied as denied:
             self._check_stranger(context)
             raise InvalidParams(f"Unknown tool: {params.name[:100]}") from denied

@@ -74,7 +74,9 @@ class CallToolResolver:
         catalog, chosen = self._lists.visible(context), self._lists.profile(context, request)
         arguments = {**arguments, "arguments": _read(arguments.get("arguments", {}))}
         if problems := problems_of(catalog.checker(own), arguments):
-            raise InvalidArguments(problem_text(problems), [one.argument for one in problems])
+            raise InvalidArguments(
+                problem_text(problems), [problem.argument for problem in problems]
+            )
         name: str = arguments["name"]
         tool = catalog.find(name, chosen)
         if tool is None:
@@ -358,5 +360,5 @@ def _rejected(tool: Tool, problems: list[ArgumentProblem], context: Context) -> 
     text = f"Invalid arguments for {tool.name}: {problem_text(problems)}"
     if context.revision.argument_results:
         return ToolResult((TextContent(text),), is_error=True)
-    told = [{"argument": one.argument, "message": one.message} for one in problems]
-    raise InvalidArguments(text, [one.argument for one in problems], {"errors": told})
+    told = [{"argument": problem.argument, "message": problem.message} for problem in problems]
+    raise InvalidArguments(text, [problem.argument for problem in problems], {"errors": told})

@@ -55,19 +55,19 @@ def _written(text: str, said: Any, value: Change, prose: Callable[[str], str]) -
 def _parts(text: str) -> Iterator[tuple[str, Any]]:
     """Split into JSON and prose. Raises ValueError and RecursionError for malformed JSON."""
     at = start = misses = 0
-    while found := _BEGINS.search(text, at):
+    while match := _BEGINS.search(text, at):
         try:
-            _, end = _decoder.raw_decode(text, found.start())
+            _, end = _decoder.raw_decode(text, match.start())
         except ValueError:
             misses += 1
-            if found["sure"] or misses > MISSES:
+            if match["sure"] or misses > MISSES:
                 raise
-            at = found.end()
+            at = match.end()
             continue
-        value = json_in(text[found.start() : end])
+        value = json_in(text[match.start() : end])
         if value is None:  # Python's decoder accepts more than JSON
             raise ValueError("no JSON")
-        yield text[start : found.start()], None
-        yield text[found.start() : end], value
+        yield text[start : match.start()], None
+        yield text[match.start() : end], value
         at = start = end
     yield text[start:], None

@@ -88,9 +88,9 @@ class InspectedResult:
 
         if self.value is not None:
             self.value = change(self.value)
-        for index, one in enumerate(told):
-            if one is not None:
-                self.texts[index] = one.changed(change, _same)
+        for index, embedded in enumerate(told):
+            if embedded is not None:
+                self.texts[index] = embedded.changed(change, _same)
         return whole
 
     def _is_prose_told(self, masks: Masks, told: list[EmbeddedJson | None]) -> bool:
@@ -102,7 +102,8 @@ class InspectedResult:
             told = [*told, EmbeddedJson.of(body)]
         beside = self.value is not None and not isinstance(body, str)
         return all(
-            one is not None and (beside or not masks.are_mentioned(one.prose)) for one in told
+            embedded is not None and (beside or not masks.are_mentioned(embedded.prose))
+            for embedded in told
         )
 
     def result(self) -> Result:
@@ -151,8 +152,10 @@ def _of_theirs(result: RelayedResult) -> InspectedResult:
     members = result.members
     structure, raw = members.get("structuredContent"), members.get("content")
     content = [] if raw is None else _items.decode(raw)
-    holders = [one for item in content for one in _holders(item)]
-    besides = [one for item in content for one in _objects(item) if _besides(one, _OF_ITEMS)]
+    holders = [holder for item in content for holder in _holders(item)]
+    besides = [
+        holder for item in content for holder in _objects(item) if _besides(holder, _OF_ITEMS)
+    ]
     own = _besides(members, _OF_RESULTS)
     more = [encode(_besides(holder, _OF_ITEMS)).decode() for holder in besides]
     more += [encode(own).decode()] if own else []
@@ -197,7 +200,7 @@ def _read(raw: bytes) -> tuple[Any, bool]:
 
 def hide(seen: InspectedResult, hidden: Iterable[str]) -> None:
     """Mask `hidden` values wherever a result repeats them. Raises InvalidPattern if too many."""
-    long = sorted((one for one in hidden if len(one) >= SHORTEST), key=len, reverse=True)
+    long = sorted((text for text in hidden if len(text) >= SHORTEST), key=len, reverse=True)
     if long:
         any_of = Pattern.of_any(long)
         numbers = frozenset(long)
@@ -205,7 +208,7 @@ def hide(seen: InspectedResult, hidden: Iterable[str]) -> None:
         seen.texts = [
             _changed(text, lambda one: _without(one, any_of, numbers)) for text in seen.texts
         ]
-    if short := [one for one in hidden if 0 < len(one) < SHORTEST]:
+    if short := [text for text in hidden if 0 < len(text) < SHORTEST]:
         words = Pattern.of_words(short)
         seen.texts = [_worded(text, words) for text in seen.texts]
 
@@ -253,13 +256,13 @@ def _leaves(value: Any, change: Change) -> Any:
 
 def _holders(item: Any) -> list[dict[str, Any]]:
     """The objects of an item with a `text`."""
-    return [one for one in _objects(item) if type(one.get("text")) is str]
+    return [part for part in _objects(item) if type(part.get("text")) is str]
 
 
 def _objects(item: Any) -> list[dict[str, Any]]:
     """A content item, and its embedded resource."""
     inner = item.get("resource") if isinstance(item, dict) else None
-    return [one for one in (item, inner) if isinstance(one, dict)]
+    return [part for part in (item, inner) if isinstance(part, dict)]
 
 
 def _besides(members: Mapping[str, Any], apart: frozenset[str]) -> dict[str, Any]:
@@ -483,8 +486,8 @@ class Guardrails:
         plan = _Plan(
             inputs,
             outputs,
-            [one for one in rules if one.rule.looks_at == "arguments"],
-            [one for one in rules if one.rule.looks_at == "result"],
+            [rule for rule in rules if rule.rule.looks_at == "arguments"],
+            [rule for rule in rules if rule.rule.looks_at == "result"],
         )
         return None if plan.empty else plan
 

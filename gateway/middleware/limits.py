@@ -90,7 +90,7 @@ class RateLimits:
             ("tenant_calls", limits.tenant_calls, limits.per_s),
             ("tenant_daily", limits.tenant_daily, DAY_S),
         )
-        self._tools = [(ToolGlobs((one,)), rate) for one, rate in limits.tools.items()]
+        self._tools = [(ToolGlobs((pattern,)), rate) for pattern, rate in limits.tools.items()]
         of_calls = (*limits.tools.values(), *limits.sources.values())
         self._per_caller = any(rate.per == "caller" for rate in of_calls)
         self._generation = object()  # of what is prepared with principals
@@ -159,13 +159,13 @@ class RateLimits:
         identity = context.identity
         if not identity.verified:
             return self._of_others(_owner(context), _tenant(context))
-        found: _CallerLimits
-        generation, found = identity.principal.prepared.get(PREPARED, (None, _NOTHING))
+        caller_limits: _CallerLimits
+        generation, caller_limits = identity.principal.prepared.get(PREPARED, (None, _NOTHING))
         if generation is self._generation:
-            return found
-        found = self._of_caller(_owner(context), _tenant(context))
-        identity.principal.prepared[PREPARED] = (self._generation, found)
-        return found
+            return caller_limits
+        caller_limits = self._of_caller(_owner(context), _tenant(context))
+        identity.principal.prepared[PREPARED] = (self._generation, caller_limits)
+        return caller_limits
 
     def _of_caller(self, owner: RateKey | None, tenant: str | None) -> _CallerLimits:
         bounds = []
@@ -240,7 +240,9 @@ class RateLimits:
         )
 
     def _rate(self, name: str, tags: tuple[str, ...], domain: str | None) -> Rate | None:
-        return next((rate for one, rate in self._tools if one.match((name,), tags, domain)), None)
+        return next(
+            (rate for globs, rate in self._tools if globs.match((name,), tags, domain)), None
+        )
 
     async def _count(self, bounds: Sequence[RateBound]) -> None:
         """Count one use of all `bounds`, or of none. Raises TooManyRequests and Unavailable."""

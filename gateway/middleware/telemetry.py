@@ -74,8 +74,8 @@ class Metrics:
     def totals(self) -> list[Totals]:
         """What was counted so far."""
         return [
-            Totals(method, outcome, one.count, tuple(one.buckets))
-            for (_, method, outcome), one in list(self._series.items())
+            Totals(method, outcome, histogram.count, tuple(histogram.buckets))
+            for (_, method, outcome), histogram in list(self._series.items())
         ]
 
     def gauge(self, name: str, text: str, read: Any) -> None:
@@ -172,11 +172,11 @@ class CallMetrics(Collector):
                 raise
             finally:
                 seconds = time.perf_counter() - began
-                one = calls[self._key(call.tool)]
-                one.outcomes[outcome] += 1
-                one.times.count += 1
-                one.times.sum += seconds
-                one.times.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+                tool_calls = calls[self._key(call.tool)]
+                tool_calls.outcomes[outcome] += 1
+                tool_calls.times.count += 1
+                tool_calls.times.sum += seconds
+                tool_calls.times.buckets[bisect_left(BUCKETS_S, seconds)] += 1
 
         return counted
 
@@ -191,12 +191,12 @@ class CallMetrics(Collector):
         return key
 
     def collect(self) -> Iterator[Metric]:
-        found = list(self._calls.items())
+        series = list(self._calls.items())
         sources: defaultdict[tuple[str, ...], _Calls] = defaultdict(_Calls)
         tools: defaultdict[tuple[str, ...], _Calls] = defaultdict(_Calls)
-        often = sorted(found, key=lambda one: -one[1].times.count)[: self._shown]
+        often = sorted(series, key=lambda one: -one[1].times.count)[: self._shown]
         named = {key for key, _ in often}
-        for (source, tool), calls in found:
+        for (source, tool), calls in series:
             sources[source,].add(calls)
             tools[source, tool if (source, tool) in named else OTHERS].add(calls)
         yield from self._of_sources(sources)

@@ -68,7 +68,9 @@ class Anthropic:
 
     def body(self, prompt: Prompt) -> dict[str, Any]:
         body: dict[str, Any] = {"model": prompt.model, "max_tokens": prompt.max_tokens}
-        system = "\n\n".join(one.text for one in prompt.messages if one.role == "system")
+        system = "\n\n".join(
+            message.text for message in prompt.messages if message.role == "system"
+        )
         if system:
             body["system"] = system
         body["messages"] = _turns(prompt)
@@ -95,7 +97,7 @@ class Anthropic:
         if message.get("type") == "error" or "error" in message:
             raise provider_error(message)
         blocks = message.get("content")
-        if not isinstance(blocks, list) or not all(isinstance(one, dict) for one in blocks):
+        if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
             raise malformed("a message without content")
         return _answer(blocks, message, made)
 
@@ -127,8 +129,8 @@ def _blocks(prompt: Prompt, message: ChatMessage) -> list[Any]:
         return list(kept)
     text = [{"type": "text", "text": message.text}] if message.text.strip() else []
     calls = [
-        {"type": "tool_use", "id": one.id, "name": one.name, "input": Raw(_input(one))}
-        for one in message.calls
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": Raw(_input(call))}
+        for call in message.calls
     ]
     return [*text, *calls]
 
@@ -185,24 +187,24 @@ class AnthropicReader:
         self.closed = False
 
     def feed(self, event: ServerEvent) -> Sequence[ModelEvent]:
-        found: _Event = decoded(event.data, _Event)
-        match found.type:
+        event_: _Event = decoded(event.data, _Event)
+        match event_.type:
             case "message_start":
-                message = found.message or {}
+                message = event_.message or {}
                 self._model = str(message.get("model") or "")
                 self._usage |= _told(message.get("usage"))
             case "content_block_start":
-                return self._begin(found.index, found.content_block or {})
+                return self._begin(event_.index, event_.content_block or {})
             case "content_block_delta":
-                return self._delta(found.index, found.delta or {})
+                return self._delta(event_.index, event_.delta or {})
             case "message_delta":
-                self._reason = (found.delta or {}).get("stop_reason") or self._reason
-                self._usage |= _told(found.usage)  # cumulative
+                self._reason = (event_.delta or {}).get("stop_reason") or self._reason
+                self._usage |= _told(event_.usage)  # cumulative
                 self.ended = self.ended or self._reason is not None
             case "message_stop":
                 self.ended = self.closed = True
             case "error":
-                raise provider_error(found.error)
+                raise provider_error(event_.error)
             case _:  # ping, and what is to come
                 pass
         return ()
@@ -241,10 +243,10 @@ class AnthropicReader:
         if whole.get("type") != "tool_use" or not block.json:
             return whole
         try:
-            found = decode(block.json.encode())
+            arguments = decode(block.json.encode())
         except (DecodeError, ValidationError, RecursionError):
-            found = {}  # the block must have an object; the call keeps the text
-        return {**whole, "input": found if isinstance(found, dict) else {}}
+            arguments = {}  # the block must have an object; the call keeps the text
+        return {**whole, "input": arguments if isinstance(arguments, dict) else {}}
 
 
 def _answer(
@@ -267,9 +269,11 @@ def _answer(
         FINISHES.get(str(message.get("stop_reason")), "stop"), tuple(calls.values())
     )
     return ModelAnswer(
-        "".join(str(one.get("text") or "") for one in blocks if one.get("type") == "text"),
+        "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text"),
         kept_calls,
-        "".join(str(one.get("thinking") or "") for one in blocks if one.get("type") == "thinking"),
+        "".join(
+            str(block.get("thinking") or "") for block in blocks if block.get("type") == "thinking"
+        ),
         finish,
         _usage(message.get("usage")),
         str(message.get("model") or ""),
@@ -279,7 +283,11 @@ def _answer(
 
 def _returned(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
     """The blocks that go back: all but empty texts, which the API refuses."""
-    kept = [one for one in blocks if one.get("type") != "text" or str(one.get("text", "")).strip()]
+    kept = [
+        block
+        for block in blocks
+        if block.get("type") != "text" or str(block.get("text", "")).strip()
+    ]
     return kept or None
 
 

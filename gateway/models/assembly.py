@@ -215,8 +215,8 @@ def call_arguments(call: ModelCall, limit_bytes: int) -> dict[str, Any]:
             " again with one JSON object."
         ) from error
     if not isinstance(arguments, dict):
-        found = json_type(arguments)
+        actual = json_type(arguments)
         raise UnusableArguments(
-            f"Expected one JSON object as arguments, found {found}. Nothing was executed."
+            f"Expected one JSON object as arguments, found {actual}. Nothing was executed."
         )
     return arguments

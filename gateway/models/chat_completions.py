@@ -97,7 +97,7 @@ class ChatCompletions:
     def body(self, prompt: Prompt) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": prompt.model,
-            "messages": [_message(prompt, one) for one in prompt.messages],
+            "messages": [_message(prompt, message) for message in prompt.messages],
             prompt.settings.max_tokens_name: prompt.max_tokens,
         }
         if prompt.tools:

@@ -116,22 +116,22 @@ class ConfiguredModels:
         if name not in self._settings.strategies:
             known = ", ".join(self._settings.strategies)
             raise UnknownStrategy(f"There is no strategy {name!r}, only {known}", "unconfigured")
-        found = self._strategy(name)
-        if not found.configured:
-            raise ModelFailed(_missing(name, found), "unconfigured")
-        if found.recording:
-            replay = self._replay(name, found)
-            return Model(name, found, self._settings, replay, names=self._names, use=self.use)
+        chosen = self._strategy(name)
+        if not chosen.configured:
+            raise ModelFailed(_missing(name, chosen), "unconfigured")
+        if chosen.recording:
+            replay = self._replay(name, chosen)
+            return Model(name, chosen, self._settings, replay, names=self._names, use=self.use)
         try:
-            site = Site(URL(found.url.rstrip("/"), encoded=True))
+            site = Site(URL(chosen.url.rstrip("/"), encoded=True))
         except (InvalidURL, ValueError) as error:
             text = f"models.strategies.{name}.url is not one that can be called"
             raise ModelFailed(text, "unconfigured") from error
         limit = self._settings.response_limit_bytes
-        transport = ProviderHttp(partial(self._pool, name, found), site, limit)
+        transport = ProviderHttp(partial(self._pool, name, chosen), site, limit)
         return Model(
             name,
-            found,
+            chosen,
             self._settings,
             transport,
             cache=self._cache,
@@ -172,13 +172,13 @@ class ConfiguredModels:
         if name not in self._replays:
             try:
                 lines = Path(strategy.recording).read_bytes().splitlines()
-                found = [msgspec.json.decode(one, type=ModelExchange) for one in lines]
+                exchanges = [msgspec.json.decode(line, type=ModelExchange) for line in lines]
             except (OSError, msgspec.DecodeError) as error:
                 text = f"models.strategies.{name}.recording cannot be read: {error}"
                 raise ModelFailed(text, "unconfigured") from error
-            self._replays[name] = Replay(found)
-            for one in found:
-                asked = msgspec.json.decode(one.request)
+            self._replays[name] = Replay(exchanges)
+            for exchange in exchanges:
+                asked = msgspec.json.decode(exchange.request)
                 self._names.setdefault(name, str(asked.get("model", "")))
         return self._replays[name]
 
@@ -196,8 +196,8 @@ def replayed(
     strategy: str, settings: ModelsSettings, exchanges: Sequence[ModelExchange]
 ) -> ChatModel:
     """A model that answers from a transcript, without network."""
-    found = settings.strategies[strategy]
-    return Model(strategy, found, settings, Replay(exchanges))
+    strategy_settings = settings.strategies[strategy]
+    return Model(strategy, strategy_settings, settings, Replay(exchanges))
 
 
 class ReplyCache:
@@ -473,8 +473,8 @@ class Model:
                 body = await response.read()
                 if response.status != 200:
                     raise _refusal(response, body)
-            found = decoded(body, dict[str, Any]).get("data")
-            listed = found[0] if isinstance(found, list) and found else None
+            models = decoded(body, dict[str, Any]).get("data")
+            listed = models[0] if isinstance(models, list) and models else None
             first = listed.get("id") if isinstance(listed, dict) else None
             if not isinstance(first, str):
                 text = f"lists no models; set models.strategies.{self.strategy}.model"
@@ -539,14 +539,14 @@ async def _read_stream(
         if ask.answer is not None:
             ask.answer += chunk
         for event in stream.feed(chunk):
-            for found in reader.feed(event):
-                yield found
+            for model_event in reader.feed(event):
+                yield model_event
             if reader.closed:
                 return
     for event in stream.feed(b"\n\n"):  # the last one, where no empty line follows
         try:
-            for found in reader.feed(event):
-                yield found
+            for model_event in reader.feed(event):
+                yield model_event
         except ProviderError as error:
             raise (cut() if error.kind == "malformed" else error) from error
 
@@ -589,10 +589,10 @@ def _ending(reply: ModelReply) -> list[ModelEvent]:
 
 def _refusal(response: ProviderResponse, body: bytes) -> ProviderError:
     try:
-        found = msgspec.json.decode(body)
+        document = msgspec.json.decode(body)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, RecursionError):
-        found = {"message": body[:500].decode("utf-8", "replace")}
-    error = provider_error(found, response.status)
+        document = {"message": body[:500].decode("utf-8", "replace")}
+    error = provider_error(document, response.status)
     error.retry_after_s = _retry_after_s(response.retry_after)
     return error
 

@@ -80,8 +80,8 @@ class ModelUse(Collector):
             self._count((strategy, model), outcome, asked)
 
     def last(self, strategy: str) -> LastRequest | None:
-        found = self._last.get(strategy)
-        return found and LastRequest(found[0], time.monotonic() - found[1])
+        last_request = self._last.get(strategy)
+        return last_request and LastRequest(last_request[0], time.monotonic() - last_request[1])
 
     def _count(self, asking: tuple[str, str], outcome: str, asked: ModelRequestTimes) -> None:
         strategy, _ = asking
@@ -114,8 +114,8 @@ class ModelUse(Collector):
             "Money that chat models cost, by the prices of the settings.",
             labels=("strategy", "currency"),
         )
-        for family, found in ((requests, self._requests), (tokens, self._tokens)):
-            for labels, count in list(found.items()):
+        for family, counts in ((requests, self._requests), (tokens, self._tokens)):
+            for labels, count in list(counts.items()):
                 family.add_metric(labels, count)
             yield family
         for labels, amount in list(self._costs.items()):
@@ -139,9 +139,13 @@ class ModelUse(Collector):
             "Tokens of a request to a chat model (input) and of its answer (output).",
             labels=("strategy", "model", "kind"),
         )
-        for family, found in ((first, self._first), (times, self._times), (sizes, self._sizes)):
-            for labels, one in list(found.items()):
-                family.add_metric(labels, one.cumulative(), one.sum)
+        for family, histograms in (
+            (first, self._first),
+            (times, self._times),
+            (sizes, self._sizes),
+        ):
+            for labels, histogram in list(histograms.items()):
+                family.add_metric(labels, histogram.cumulative(), histogram.sum)
             yield family
 
 

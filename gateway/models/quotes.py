@@ -22,12 +22,12 @@ def find_quote(quote: str, text: str, *, least: int = SHORTEST) -> tuple[int, in
     wanted = " ".join(quote[: LONGEST + 1].strip(_AROUND).split())
     if not wanted or not least <= len(wanted) <= LONGEST:
         return None
-    words = [one.span() for one in _WORD.finditer(text)]
+    words = [match.span() for match in _WORD.finditer(text)]
     plain = " ".join(text[begin:end] for begin, end in words)
     if wanted not in plain:
         return None
-    found = re.search(_whole(wanted), plain)
-    return None if found is None else _span(words, *found.span())
+    match = re.search(_whole(wanted), plain)
+    return None if match is None else _span(words, *match.span())
 
 
 def lines_of(text: str, span: tuple[int, int], first: int) -> tuple[int, int]:

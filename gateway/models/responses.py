@@ -58,7 +58,7 @@ class OpenAIResponses:
     def body(self, prompt: Prompt) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": prompt.model,
-            "input": [item for one in prompt.messages for item in _items(prompt, one)],
+            "input": [item for message in prompt.messages for item in _items(prompt, message)],
             "max_output_tokens": prompt.max_tokens,
             "store": False,
             "include": [ENCRYPTED],
@@ -111,11 +111,11 @@ def _items(prompt: Prompt, message: ChatMessage) -> list[Any]:
     calls = [
         {
             "type": "function_call",
-            "call_id": one.id,
-            "name": one.name,
-            "arguments": arguments_sent(one),
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": arguments_sent(call),
         }
-        for one in message.calls
+        for call in message.calls
     ]
     return [*(text if message.text or not calls else []), *calls]
 
@@ -131,28 +131,28 @@ class ResponsesReader:
     def feed(self, event: ServerEvent) -> Sequence[ModelEvent]:
         if event.data.strip() == b"[DONE]":
             return ()
-        found: _Event = decoded(event.data, _Event)
-        match found.type:
+        event_: _Event = decoded(event.data, _Event)
+        match event_.type:
             case "response.output_text.delta" | "response.refusal.delta":
-                return _chunk(ContentChunk, found.delta)
+                return _chunk(ContentChunk, event_.delta)
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                return _chunk(ReasoningChunk, found.delta)
+                return _chunk(ReasoningChunk, event_.delta)
             case "response.output_item.added":
-                return self._begun(found.item or {})
+                return self._begun(event_.item or {})
             case "response.output_item.done":
-                place = found.output_index
+                place = event_.output_index
                 at = place if isinstance(place, int) else len(self._items)
-                self._items[at] = found.item or {}
+                self._items[at] = event_.item or {}
             case "response.completed" | "response.incomplete" | "response.failed":
-                self._response = found.response or {}
+                self._response = event_.response or {}
                 self.ended = self.closed = True
             case "error":
                 raise provider_error(
-                    found.error or {"message": found.message, "code": found.code or ""}
+                    event_.error or {"message": event_.message, "code": event_.code or ""}
                 )
             case _:
-                if not found.type and found.error is not None:
-                    raise provider_error(found.error)
+                if not event_.type and event_.error is not None:
+                    raise provider_error(event_.error)
         return ()
 
     def answer(self) -> ModelAnswer:
@@ -177,7 +177,7 @@ def _answer(response: dict[str, Any], items: list[dict[str, Any]], made: str) ->
     if error is not None or response.get("status") in ("failed", "cancelled"):
         raise provider_error(error or {"message": str(response.get("status"))})
     output = response.get("output") or items
-    if not isinstance(output, list) or not all(isinstance(one, dict) for one in output):
+    if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
         raise malformed("a response whose output is no list of items")
     calls = _calls(output, made)
     refused = any(part.get("type") == "refusal" for part in _parts(output))
@@ -189,7 +189,7 @@ def _answer(response: dict[str, Any], items: list[dict[str, Any]], made: str) ->
         finish,
         _usage(response.get("usage")),
         str(response.get("model") or ""),
-        [_returned(one) for one in output] or None,
+        [_returned(item) for item in output] or None,
     )
 
 

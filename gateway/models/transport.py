@@ -154,20 +154,20 @@ class Replay:
 
     def __init__(self, exchanges: Sequence[ModelExchange]) -> None:
         self._answers: defaultdict[tuple[str, bytes], deque[ModelExchange]] = defaultdict(deque)
-        for one in exchanges:
-            self._answers[one.path, _canonical(bytes(one.request))].append(one)
+        for exchange in exchanges:
+            self._answers[exchange.path, _canonical(bytes(exchange.request))].append(exchange)
 
     @asynccontextmanager
     async def send(self, request: ProviderRequest) -> AsyncIterator[ProviderResponse]:
         known = self._answers.get((request.path, _canonical(request.body or b"null")))
         if not known:
             raise ProviderError("was not asked this in the transcript", "refused")
-        found = known.popleft() if len(known) > 1 else known[0]
+        exchange = known.popleft() if len(known) > 1 else known[0]
 
         async def chunks() -> AsyncIterator[bytes]:
-            yield found.answer
+            yield exchange.answer
 
-        yield ProviderResponse(found.status, found.content_type, "0", chunks())
+        yield ProviderResponse(exchange.status, exchange.content_type, "0", chunks())
 
 
 def _canonical(body: bytes) -> bytes:

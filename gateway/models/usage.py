@@ -99,7 +99,9 @@ class Budget:
     def _cost(self, usage: TokenUsage, price: Price | None) -> float:
         cost = cost_of(usage, price)
         if cost is None or cost.currency != self.currency:
-            found = "no price" if cost is None else f"a price in {cost.currency}"
-            text = f"a budget in {self.currency} needs a price of the model, which has {found}"
+            stated_price = "no price" if cost is None else f"a price in {cost.currency}"
+            text = (
+                f"a budget in {self.currency} needs a price of the model, which has {stated_price}"
+            )
             raise BudgetExhausted(f"{text} (models.strategies.NAME.price)")
         return cost.amount

@@ -47,7 +47,9 @@ class OperationUpstream:
     def __init__(self, server: OperationServer) -> None:
         self._server = server
         self._tells_tag = {
-            server.read_by(one).id for one in server.by_id.values() if one.match and not one.no_tool
+            server.read_by(operation).id
+            for operation in server.by_id.values()
+            if operation.match and not operation.no_tool
         }
 
     async def call(
@@ -98,7 +100,7 @@ def input_of(operation: Operation, arguments: Json, context: Context) -> Operati
     """Raises ProblemDetails."""
     names = {name: arguments[name] for name in operation.names}
     read_names(operation, names)
-    given = {one.encode_name for one in msgspec.structs.fields(operation.query)}
+    given = {field.encode_name for field in msgspec.structs.fields(operation.query)}
     query = {name: value for name, value in arguments.items() if name in given}
     body = _body(operation, arguments)
     return OperationInput(
@@ -174,6 +176,7 @@ def _told(problem: bytes) -> str:
     """A problem as text, with its errors and their places."""
     document = msgspec.json.decode(problem, type=ProblemDocument)
     errors = (
-        f"{one.pointer or one.parameter or one.header}: {one.detail}" for one in document.errors
+        f"{error.pointer or error.parameter or error.header}: {error.detail}"
+        for error in document.errors
     )
     return "\n".join([document.detail, *errors])

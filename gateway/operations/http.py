@@ -223,8 +223,8 @@ class OperationApi(ABC):
             if found is None or len(parts) != len(found):
                 continue
             pairs = list(zip(parts, found, strict=True))
-            if all(part == one or (part[0] == "{" and one) for part, one in pairs):
-                return methods, {part[1:-1]: one for part, one in pairs if part[0] == "{"}
+            if all(part == part_ or (part[0] == "{" and part_) for part, part_ in pairs):
+                return methods, {part[1:-1]: part_ for part, part_ in pairs if part[0] == "{"}
         raise not_found("resource", "/".join(found or ["?"]))
 
 

@@ -138,11 +138,11 @@ class JobRunner:
             caller=self._caller,
             judge=self._judge,
         )
-        found = await watched.run(run.outcome)
-        if isinstance(found, _Pause):
-            held = await self._stored(lambda: self._store.wait_again(claim, failed=found.failed))
-            return found.delay_s if held else None
-        end = found or JobEnd("cancelled")
+        outcome = await watched.run(run.outcome)
+        if isinstance(outcome, _Pause):
+            held = await self._stored(lambda: self._store.wait_again(claim, failed=outcome.failed))
+            return outcome.delay_s if held else None
+        end = outcome or JobEnd("cancelled")
         if await self._stored(lambda: self._store.end(claim, end, watched.now)):
             run.tell(end)
         return None

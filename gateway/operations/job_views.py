@@ -53,8 +53,12 @@ class JobViews:
     async def list(self, asked: OperationInput) -> ListPage[JobView]:
         what: JobFilter = asked.query
         limit = self._pages.limit(what)
-        visible = (one for one in self._visible(asked) if what.operation in {None, one})
-        found = await self._store.page(
+        visible = (
+            operation_id
+            for operation_id in self._visible(asked)
+            if what.operation in {None, operation_id}
+        )
+        rows = await self._store.page(
             asked.tenant,
             tuple(visible),
             state=what.state,
@@ -62,8 +66,8 @@ class JobViews:
             before=_place(what.after),
             limit=limit + 1,
         )
-        views = tuple(view_of(row) for row in found[:limit])
-        return ListPage(views, cursor(key_of(found[limit - 1])) if len(found) > limit else "")
+        views = tuple(view_of(row) for row in rows[:limit])
+        return ListPage(views, cursor(key_of(rows[limit - 1])) if len(rows) > limit else "")
 
     async def get(self, asked: OperationInput) -> JobView:
         row = await self._found(asked)
@@ -91,12 +95,12 @@ class JobViews:
 
 def _place(after: str | None) -> str:
     """The place in a cursor. Raises ProblemDetails."""
-    found = place(after)
-    if found:
-        time, _, job = found.partition(" ")
+    position = place(after)
+    if position:
+        time, _, job = position.partition(" ")
         try:
             datetime.fromisoformat(time)
             UUID(job)
         except ValueError as error:
             raise unknown() from error
-    return found
+    return position

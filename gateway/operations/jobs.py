@@ -70,7 +70,7 @@ Heard = Callable[[JobAct], None]
 def prefers_async(headers: Mapping[str, str]) -> bool:
     """Whether Prefer names `respond-async` (RFC 7240)."""
     preferences = headers.get("prefer", "").lower().split(",")
-    return any(one.split(";")[0].strip() == RESPOND_ASYNC for one in preferences)
+    return any(preference.split(";")[0].strip() == RESPOND_ASYNC for preference in preferences)
 
 
 class JobView(Struct, frozen=True, omit_defaults=True):

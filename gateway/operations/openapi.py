@@ -45,8 +45,10 @@ def describe(
     """`root` is the path of the API."""
     schemas = _Schemas(operations)
     paths: Json = {}
-    for one in operations:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, schemas)
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(
+            operation, schemas
+        )
     components = {
         "schemas": schemas.components,
         "responses": {str(status): _problem(status, text) for status, text in PROBLEMS.items()},
@@ -60,7 +62,9 @@ def describe(
         "info": {"title": title, "version": version, "description": about},
         "servers": [{"url": root}],
         "security": [{"token": []}, {"key": []}],
-        "tags": [{"name": name} for name in dict.fromkeys(one.tag for one in operations)],
+        "tags": [
+            {"name": name} for name in dict.fromkeys(operation.tag for operation in operations)
+        ],
         "paths": paths,
         "components": components,
     }
@@ -71,11 +75,11 @@ class _Schemas:
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         types: list[Any] = [ProblemDocument]
-        for one in operations:
-            types += [kind for kind in (one.gives, one.body) if kind is not None]
-            types += [JobView] if one.job else []
-        found, self.components = msgspec.json.schema_components(types, ref_template=REFS)
-        self._found = {repr(kind): schema for kind, schema in zip(types, found, strict=True)}
+        for operation in operations:
+            types += [kind for kind in (operation.gives, operation.body) if kind is not None]
+            types += [JobView] if operation.job else []
+        schemas, self.components = msgspec.json.schema_components(types, ref_template=REFS)
+        self._found = {repr(kind): schema for kind, schema in zip(types, schemas, strict=True)}
 
     def of(self, kind: Any) -> Any:
         return self._found[repr(kind)]
@@ -128,7 +132,7 @@ def _plain(kind: Any) -> Json:
 
 def without_null(schema: Json) -> Json:
     """The one choice beside null, or `schema` if there is no such choice."""
-    choices = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
     return choices[0] if len(choices) == 1 else schema
 
 

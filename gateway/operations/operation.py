@@ -350,8 +350,8 @@ class Pages:
     def page(self, asked: Paging, entries: Iterable[T], key: Callable[[T], str]) -> ListPage[T]:
         """One page of the entries, ordered by their unique keys."""
         after = place(asked.after)
-        found = sorted((one for one in entries if key(one) > after), key=key)
-        return self.cut(asked, found, key)
+        entries_after = sorted((entry for entry in entries if key(entry) > after), key=key)
+        return self.cut(asked, entries_after, key)
 
     def cut(self, asked: Paging, found: list[T], key: Callable[[T], str]) -> ListPage[T]:
         """One page of `found`, which begins after the cursor and has one extra entry if there are

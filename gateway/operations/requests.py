@@ -28,13 +28,13 @@ Headers = Mapping[str, str]
 
 def headers_of(scope: Scope) -> Headers:
     """Headers by lower-case name. Raises ProblemDetails for a duplicate that must be unique."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1"), value.decode("latin-1").strip(" \t")
-        if key in found and key in {"content-type", "idempotency-key", "content-length"}:
+        if key in headers and key in {"content-type", "idempotency-key", "content-length"}:
             raise bad_request("A header is there twice.", Mistake("expected it once", header=key))
-        found[key] = f"{found[key]}, {text}" if key in found else text
-    return found
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
 
 
 def segments(scope: Scope, root: str) -> list[str] | None:
@@ -154,8 +154,8 @@ async def receive_body(receive: Receive, headers: Headers, limit_bytes: int, lim
 def check_accept(headers: Headers) -> None:
     """Raises ProblemDetails if Accept excludes JSON."""
     accepted = headers.get("accept", "*/*")
-    ranges = [one.split(";")[0].strip().lower() for one in accepted.split(",")]
-    refused = {one.split(";")[0].strip().lower() for one in accepted.split(",") if _is_zero(one)}
+    ranges = [part.split(";")[0].strip().lower() for part in accepted.split(",")]
+    refused = {part.split(";")[0].strip().lower() for part in accepted.split(",") if _is_zero(part)}
     if not {"*/*", "application/*", "application/json", ""} & (set(ranges) - refused):
         raise ProblemDetails(406, "not-acceptable", "Answers are application/json.")
 
@@ -171,12 +171,12 @@ def has_nul(value: Any) -> bool:
     """Whether a text contains NUL, which the database cannot store. However deep `value` is."""
     waiting = [value]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            waiting += (*one, *one.values())
-        elif isinstance(one, list):
-            waiting += one
-        elif isinstance(one, str) and "\0" in one:
+        value_ = waiting.pop()
+        if isinstance(value_, dict):
+            waiting += (*value_, *value_.values())
+        elif isinstance(value_, list):
+            waiting += value_
+        elif isinstance(value_, str) and "\0" in value_:
             return True
     return False
 

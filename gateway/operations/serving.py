@@ -67,7 +67,7 @@ def tag_of(value: Any) -> str:
     told = value
     if isinstance(value, TaggedView):
         members = msgspec.structs.asdict(value)
-        told = {name: one for name, one in members.items() if name not in value.untagged}
+        told = {name: member for name, member in members.items() if name not in value.untagged}
     return f'"{hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:32]}"'
 
 
@@ -175,12 +175,12 @@ class OperationServer:
         self._repeats = repeats
         self._defer = defer
         self._root = root
-        self.by_id: Mapping[str, Operation] = {one.id: one for one in operations}
+        self.by_id: Mapping[str, Operation] = {operation.id: operation for operation in operations}
         self.routes: dict[tuple[str, ...], dict[str, Operation]] = {}
-        for one in operations:
-            if one.tool:
+        for operation in operations:
+            if operation.tool:
                 continue
-            self.routes.setdefault(one.parts, {})[one.method] = one
+            self.routes.setdefault(operation.parts, {})[operation.method] = operation
 
     def admits(self, asked: OperationInput, operation: Operation) -> bool:
         """Whether the caller of a job has the scope of its operation."""
@@ -293,7 +293,7 @@ def _holds(tag: str | None, wanted: str | None, unless: str | None) -> bool:
         if tag is None or ("*" not in named and tag not in named):  # strong comparison
             return False
     if unless is not None:
-        named = tuple(one.removeprefix("W/") for one in tags(unless))
+        named = tuple(tag.removeprefix("W/") for tag in tags(unless))
         if tag is not None and ("*" in named or tag in named):
             return False
     return True

@@ -44,7 +44,9 @@ class ProgressStream:
     async def notify(self, message: bytes) -> None:
         said = msgspec.json.decode(message)
         if said["method"] == PROGRESS:
-            params = {name: one for name, one in said["params"].items() if name != "progressToken"}
+            params = {
+                name: member for name, member in said["params"].items() if name != "progressToken"
+            }
             await self._say(sse.event(msgspec.json.encode(params), b"progress"))
 
     async def ask(self, method: str, params: Any) -> Any:  # noqa: ARG002

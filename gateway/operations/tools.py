@@ -58,13 +58,15 @@ class OperationCatalogs:
     """The tools of some operations: all of them, and those that a caller's scopes allow."""
 
     def __init__(self, operations: Iterable[Operation], shaper: ToolShaper) -> None:
-        tools = [one for one in operations if not one.no_tool]
-        self._opened_by = {one.id: scopes_of(one.scope) for one in tools}
+        tools = [operation for operation in operations if not operation.no_tool]
+        self._opened_by = {operation.id: scopes_of(operation.scope) for operation in tools}
         self._scopes = frozenset().union(*self._opened_by.values())
-        changing = (self._opened_by[one.id] for one in tools if one.effect != "read")
+        changing = (
+            self._opened_by[operation.id] for operation in tools if operation.effect != "read"
+        )
         self._changing = frozenset().union(*changing)
         self._shaper = shaper
-        self.whole = self._catalog(tool_of(one) for one in tools)
+        self.whole = self._catalog(tool_of(operation) for operation in tools)
         self._views: Memo[frozenset[str], Catalog] = Memo(VIEWS)
 
     def of(self, scopes: frozenset[str]) -> Catalog:
@@ -161,8 +163,8 @@ def output_schema(operation: Operation) -> Json | None:
     another type."""
     kinds = _answers(operation)
     made, definitions = msgspec.json.schema_components(kinds, ref_template=REFS + "{name}")
-    schemas = [_resolved(one, definitions) for one in made]
-    if not schemas or any(one.get("type") != "object" for one in schemas):
+    schemas = [_resolved(resolved, definitions) for resolved in made]
+    if not schemas or any(resolved.get("type") != "object" for resolved in schemas):
         return None
     schema = schemas[0] if len(schemas) == 1 else {"type": "object", "anyOf": list(made)}
     return _closed(schema, definitions)
@@ -181,10 +183,10 @@ def members_of(operation: Operation) -> tuple[str, ...]:
     """The members of the body that are separate arguments; none: the body is one argument."""
     if not (isinstance(operation.body, type) and issubclass(operation.body, Struct)):
         return ()
-    found = tuple(field.encode_name for field in msgspec.structs.fields(operation.body))
+    members = tuple(field.encode_name for field in msgspec.structs.fields(operation.body))
     others = {field.encode_name for field in msgspec.structs.fields(operation.query)}
     taken = {*operation.names, *others, IF_MATCH, IF_NONE_MATCH, AS_JOB}
-    return () if taken & set(found) else found
+    return () if taken & set(members) else members
 
 
 def _of_body(operation: Operation, made: Json, definitions: Json) -> tuple[Json, list[str]]:
@@ -234,8 +236,8 @@ def _references(schema: Any) -> Iterator[str]:
         reference = schema.get("$ref")
         if isinstance(reference, str):
             yield reference.removeprefix(REFS)
-        for one in schema.values():
-            yield from _references(one)
+        for member in schema.values():
+            yield from _references(member)
     elif isinstance(schema, list):
-        for one in schema:
-            yield from _references(one)
+        for member in schema:
+            yield from _references(member)

@@ -42,15 +42,15 @@ MISSING = _Missing()
 def judge(expect: Expect, answer: VectorAnswer, *, lenient_type: bool = False) -> list[Deviation]:
     """Deviations of `answer`; empty when it matches. `lenient_type` accepts an answer without a
     media type."""
-    found = list(_status(expect, answer))
+    deviations = list(_status(expect, answer))
     for name, expected in expect.headers.items():
         actual = answer.headers.get(name.lower(), MISSING)
         if name.lower() == "content-type":
             if actual is MISSING and lenient_type:
                 continue
             actual = media_type(actual) if isinstance(actual, str) else actual
-        found += differences(expected, actual, f"header {name}")
-    return found + list(_body(expect, answer))
+        deviations += differences(expected, actual, f"header {name}")
+    return deviations + list(_body(expect, answer))
 
 
 def media_type(value: str) -> str:
@@ -103,14 +103,14 @@ def differences(
     elif isinstance(expected, dict) and isinstance(actual, dict):
         names = [*expected, *(actual.keys() - expected.keys() if exact else ())]
         for name in names:
-            wanted, found = expected.get(name, MISSING), actual.get(name, MISSING)
-            yield from differences(wanted, found, f"{where}.{name}", **options)
+            wanted, present = expected.get(name, MISSING), actual.get(name, MISSING)
+            yield from differences(wanted, present, f"{where}.{name}", **options)
     elif isinstance(expected, list) and isinstance(actual, list):
         if len(expected) != len(actual):
             yield Deviation(where, shown(expected), shown(actual))
             return
-        for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
-            yield from differences(one, other, f"{where}[{index}]", **options)
+        for index, (wanted_item, actual_item) in enumerate(zip(expected, actual, strict=True)):
+            yield from differences(wanted_item, actual_item, f"{where}[{index}]", **options)
     elif not same(expected, actual):
         yield Deviation(where, shown(expected), shown(actual))
 
@@ -155,7 +155,7 @@ def _contains(value: str | list[str], actual: Any) -> bool:
 
 
 def _includes(value: list[Any], actual: Any) -> bool:
-    return isinstance(actual, list) and all(any(fits(one, a) for a in actual) for one in value)
+    return isinstance(actual, list) and all(any(fits(item, a) for a in actual) for item in value)
 
 
 def _unordered(value: list[Any], actual: Any) -> bool:
@@ -166,8 +166,8 @@ def _unordered(value: list[Any], actual: Any) -> bool:
         return True
     first, *rest = value
     return any(
-        fits(first, one) and _unordered(rest, actual[:index] + actual[index + 1 :])
-        for index, one in enumerate(actual)
+        fits(first, candidate) and _unordered(rest, actual[:index] + actual[index + 1 :])
+        for index, candidate in enumerate(actual)
     )
 
 

@@ -46,13 +46,13 @@ def compare(one: VectorOutcome, other: VectorOutcome) -> list[VectorDifference]:
     """Differences between the answers to one run."""
     reason, unknown = _reason(one, other), _unknown(one, other)
     several = len(one.run.steps) > 1
-    found: list[VectorDifference] = []
+    differences: list[VectorDifference] = []
     for number, (first, second) in enumerate(zip(one.played, other.played, strict=False), 1):
         for finding in _compared(first, second, one.mark, other.mark):
             where = f"step {number}: {finding.where}" if several else finding.where
             at = Deviation(where, finding.expected, finding.actual)
-            found.append(VectorDifference(one.run.label, at, reason, unknown))
-    return found
+            differences.append(VectorDifference(one.run.label, at, reason, unknown))
+    return differences
 
 
 def _reason(one: VectorOutcome, other: VectorOutcome) -> str | None:
@@ -115,11 +115,11 @@ def _stable(value: Any, mark: str) -> Any:
             text = value.replace(mark, RUN)
             return _TIME.sub("(time)", _UUID.sub("(uuid)", text))
         case list():
-            return [_stable(one, mark) for one in value]
+            return [_stable(item, mark) for item in value]
         case dict():
             return {
-                name: _stable(one, mark)
-                for name, one in value.items()
+                name: _stable(member, mark)
+                for name, member in value.items()
                 if name.lower() not in VOLATILE
             }
     return value
@@ -156,26 +156,36 @@ def left_out(plan: VectorPlan, compat: Mode) -> list[str]:
 
 def failure_rows(outcomes: Iterable[VectorOutcome]) -> list[Row]:
     return [
-        (outcome.run.label, found.where, cut(found.expected), cut(found.actual, LONGEST))
+        (
+            outcome.run.label,
+            deviation.where,
+            cut(deviation.expected),
+            cut(deviation.actual, LONGEST),
+        )
         for outcome in outcomes
-        for found in outcome.findings
+        for deviation in outcome.findings
     ]
 
 
 def difference_rows(differences: Iterable[VectorDifference]) -> list[Row]:
     return [
-        (one.label, one.finding.where, cut(one.finding.expected), cut(one.finding.actual, LONGEST))
-        for one in differences
+        (
+            difference.label,
+            difference.finding.where,
+            cut(difference.finding.expected),
+            cut(difference.finding.actual, LONGEST),
+        )
+        for difference in differences
     ]
 
 
 def difference_notes(differences: Iterable[VectorDifference]) -> list[str]:
     """The ledger's notes on each vector that differs."""
     notes = [
-        f"{one.label} differs on purpose: {one.reason}" if one.reason
-        else f"{one.label} differs, {UNKNOWN}"
-        for one in differences
-        if one.reason or one.unknown
+        f"{difference.label} differs on purpose: {difference.reason}" if difference.reason
+        else f"{difference.label} differs, {UNKNOWN}"
+        for difference in differences
+        if difference.reason or difference.unknown
     ]  # fmt: skip
     return list(dict.fromkeys(notes))
 
@@ -184,9 +194,9 @@ def difference_summary(
     plan: VectorPlan, differences: Iterable[VectorDifference], compat: Mode
 ) -> str:
     """`104 compared, 2 differ without an entry in the ledger, ...`."""
-    open_ = [one for one in differences if one.reason is None]
-    unknown = {one.label for one in open_ if one.unknown}
-    others = {one.label for one in open_} - unknown
+    open_ = [difference for difference in differences if difference.reason is None]
+    unknown = {difference.label for difference in open_ if difference.unknown}
+    others = {difference.label for difference in open_} - unknown
     parts = [f"{len(plan.due)} compared, {len(others)} differ without an entry in the ledger"]
     if unknown:
         parts.append(f"{len(unknown)} where the ledger lacks the other's answer")
@@ -205,12 +215,19 @@ def applied(outcomes: Iterable[VectorOutcome]) -> list[str]:
 
 def hints(outcomes: Sequence[VectorOutcome], compat: Mode, server: str = "The target") -> list[str]:
     """Likely causes that concern the target as a whole."""
-    found = [f"{server}: {_OTHER_MODE.format(_other(compat))}"] if _of_other(outcomes) else []
-    first = next((one for one in outcomes if one.run.vector.id == FIXTURE and not one.passed), None)
+    lines = [f"{server}: {_OTHER_MODE.format(_other(compat))}"] if _of_other(outcomes) else []
+    first = next(
+        (
+            outcome
+            for outcome in outcomes
+            if outcome.run.vector.id == FIXTURE and not outcome.passed
+        ),
+        None,
+    )
     if first is None or first.played[0].answer is None:
-        return found
+        return lines
     answer = first.played[0].answer
-    return [*found, *(f"{server} {hint}" for sign, hint in SIGNS.items() if sign in answer.body)]
+    return [*lines, *(f"{server} {hint}" for sign, hint in SIGNS.items() if sign in answer.body)]
 
 
 def _of_other(outcomes: Iterable[VectorOutcome]) -> bool:
@@ -247,9 +264,9 @@ def as_json(plan: VectorPlan, outcomes: Sequence[VectorOutcome]) -> dict[str, An
             if not outcome.passed
         ],
         "ledger": {
-            one.run.vector.id: one.run.vector.ledger.reason
-            for one in outcomes
-            if one.passed and one.run.vector.ledger is not None
+            outcome.run.vector.id: outcome.run.vector.ledger.reason
+            for outcome in outcomes
+            if outcome.passed and outcome.run.vector.ledger is not None
         },
     }
 
@@ -262,13 +279,13 @@ def comparison_json(
         "not_run": dict(plan.left_out),
         "differences": [
             {
-                "vector": one.label,
-                "where": one.finding.where,
-                "target": one.finding.expected,
-                "against": one.finding.actual,
-                "explained": one.reason,
-                "unknown": one.unknown,
+                "vector": difference.label,
+                "where": difference.finding.where,
+                "target": difference.finding.expected,
+                "against": difference.finding.actual,
+                "explained": difference.reason,
+                "unknown": difference.unknown,
             }
-            for one in differences
+            for difference in differences
         ],
     }

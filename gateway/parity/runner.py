@@ -69,11 +69,11 @@ def plan(runs: Iterable[VectorRun], compat: Mode, *, legacy: bool, rpc: bool) ->
     without a known one are skipped. So are those for /rpc unless the target has it (`rpc`)."""
     due: list[VectorRun] = []
     left_out: dict[str, int] = {}
-    other = "spec" if compat == "strict" else "strict"
+    other_mode = "spec" if compat == "strict" else "strict"
     for run in runs:
         reason = None
         if not run.due(compat):
-            reason = f"of {other} mode"
+            reason = f"of {other_mode} mode"
         elif not rpc and any(step.given.target == "rpc" for step in run.steps):
             reason = "for /rpc"
         elif legacy and run.vector.ledger is not None and run.vector.ledger.legacy is None:
@@ -103,8 +103,8 @@ async def play(
             break
         unlike_legacy = judge(old, answer, lenient_type=True)
         played.append(PlayedStep(answer, None, as_legacy=not unlike_legacy))
-        found = unlike_legacy if legacy else judge(fill(step.expect, values), answer)
-        findings += [_at(one, index, len(run.steps)) for one in found]
+        deviations = unlike_legacy if legacy else judge(fill(step.expect, values), answer)
+        findings += [_at(deviation, index, len(run.steps)) for deviation in deviations]
     return VectorOutcome(run, tuple(played), tuple(findings), mark)
 
 
@@ -136,9 +136,9 @@ def _filled(value: Any, values: Mapping[str, str]) -> Any:
                 value = value.replace(placeholder, text)
             return value
         case dict():
-            return {name: _filled(one, values) for name, one in value.items()}
+            return {name: _filled(member, values) for name, member in value.items()}
         case list() | tuple():
-            return type(value)(_filled(one, values) for one in value)
+            return type(value)(_filled(item, values) for item in value)
     return value
 
 
@@ -172,8 +172,8 @@ async def equipped(
 
 
 def _targets(runs: Iterable[VectorRun]) -> list[Target]:
-    found = {step.given.target for run in runs for step in run.steps}
-    return sorted(one for one in found if isinstance(one, str))
+    targets = {step.given.target for run in runs for step in run.steps}
+    return sorted(target for target in targets if isinstance(target, str))
 
 
 def _calls(run: VectorRun, needed: str) -> bool:

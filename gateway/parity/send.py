@@ -75,8 +75,8 @@ class Sender:
             raise Unanswered(f"no answer within {self.timeout.total:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unanswered(_why(error)) from error
-        found = {name.lower(): value for name, value in response.headers.items()}
-        return VectorAnswer(response.status, found, received)
+        headers_ = {name.lower(): value for name, value in response.headers.items()}
+        return VectorAnswer(response.status, headers_, received)
 
 
 def _why(error: Exception) -> str:

@@ -144,7 +144,9 @@ class Suite:
 def load(folder: Path | None = None) -> Suite:
     """The vectors in `folder`; by default those of the checkout, else those in the package. Raises
     ToolgateError that names the file."""
-    directory = folder or next((one for one in (CHECKOUT, SHIPPED) if one.is_dir()), None)
+    directory = folder or next(
+        (candidate for candidate in (CHECKOUT, SHIPPED) if candidate.is_dir()), None
+    )
     if directory is None:
         raise ToolgateError("No vectors came with this installation: name a folder of them")
     if not directory.is_dir():
@@ -153,7 +155,9 @@ def load(folder: Path | None = None) -> Suite:
     if not paths:
         raise ToolgateError(f"{directory}: no vectors (*.json) are in there")
     suite = Suite(directory, tuple(map(_file, paths)))
-    twice = [id_ for id_, count in Counter(one.id for one in suite.vectors).items() if count > 1]
+    twice = [
+        id_ for id_, count in Counter(vector.id for vector in suite.vectors).items() if count > 1
+    ]
     if twice:
         raise ToolgateError(f"{directory}: several vectors have the id {twice[0]}")
     return suite
@@ -212,8 +216,8 @@ def _runs(vector: Vector) -> Iterator[VectorRun]:
         return
     [step] = steps
     for target in targets:
-        one = replace(step, given=replace(step.given, target=target))
-        yield VectorRun(f"{vector.id}@{target}", vector, (one,))
+        targeted = replace(step, given=replace(step.given, target=target))
+        yield VectorRun(f"{vector.id}@{target}", vector, (targeted,))
 
 
 class TokenSpec(Struct, frozen=True, forbid_unknown_fields=True):

@@ -39,9 +39,9 @@ async def awaited(
     named = meta.get(META_APPROVAL)
     if not isinstance(named, dict) or not isinstance(id_ := named.get("approval"), str):
         return None
-    if (found := await approvals.get(id_)) is None:
+    if (approval := await approvals.get(id_)) is None:
         return None
-    if (found.principal, found.tool) != (principal_id, tool):
+    if (approval.principal, approval.tool) != (principal_id, tool):
         return None
     return AwaitedApproval(id_, str(named.get("expires", "")))
 

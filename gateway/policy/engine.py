@@ -198,9 +198,9 @@ class CompiledRule:
     def holds(self, values: Values | None) -> bool:
         """Whether `when` is true of `values`; None: too large, so it fails."""
         if self._certain is not None and values is not None:
-            found = self._certain(values)
-            if found is not None:
-                return found
+            certain = self._certain(values)
+            if certain is not None:
+                return certain
         try:
             return self.checked(values)
         except ExpressionFailed:
@@ -246,18 +246,18 @@ class ToolVerdict:
     @property
     def hidden(self) -> bool:
         """Whether the call is denied for all arguments."""
-        return self.decision.effect == "deny" and all(one.effect == "deny" for one in self.later)
+        return self.decision.effect == "deny" and all(rule.effect == "deny" for rule in self.later)
 
     def decided(self, values: Values | None) -> Decision:
         """The decision for the variables of expressions, arguments included; None: too large."""
-        found = self.decision
+        decision = self.decision
         for rule in self.later:
             if rule.holds(values):
-                found = Decision(rule.effect, rule.name, rule.rule.reason)
+                decision = Decision(rule.effect, rule.name, rule.rule.reason)
                 break
-        if self.approved and found.effect == "allow":
+        if self.approved and decision.effect == "allow":
             return Decision("approve", DESTRUCTIVE)
-        return found
+        return decision
 
 
 class Engine:
@@ -276,7 +276,7 @@ class Engine:
         )
         self.policy = policy
         self.digest = _digest(policy, self.rules)
-        self.reads_principal = any("principal" in (one.rule.when or "") for one in self.rules)
+        self.reads_principal = any("principal" in (rule.rule.when or "") for rule in self.rules)
         self._ranks = {tier: rank for rank, tier in enumerate(policy.tiers)}
         self._highest = len(policy.tiers) - 1
         self.allows_all = (
@@ -297,9 +297,9 @@ class Engine:
         )
         clearance = self._clearance(principal.roles)
         principal_keys = tuple(
-            one.relevant(values) for one in applicable if one.by_principal and one.by_subject
+            rule.relevant(values) for rule in applicable if rule.by_principal and rule.by_subject
         )
-        names = tuple(one.name for one in applicable)
+        names = tuple(rule.name for rule in applicable)
         return CallerStanding((names, clearance, principal_keys), applicable, clearance, facts)
 
     def verdict(
@@ -362,5 +362,5 @@ def _in_order(rule: CompiledRule) -> tuple[int, str]:
 
 
 def _digest(policy: Policy, rules: Sequence[CompiledRule]) -> bytes:
-    content = [policy, [(one.name, one.rule) for one in rules]]
+    content = [policy, [(rule.name, rule.rule) for rule in rules]]
     return hashlib.sha256(json.encode(content, order="deterministic")).digest()

@@ -49,8 +49,10 @@ class Explanation:
 
     def redacted(self) -> "Explanation":
         """Redacted for a tenant: without names and reasons of rules in the settings."""
-        outcomes = [one for one in self.outcomes if one.stored or one.rule in BUILT_INS]
-        if self.rule in {*BUILT_INS, *(one.rule for one in outcomes)}:
+        outcomes = [
+            outcome for outcome in self.outcomes if outcome.stored or outcome.rule in BUILT_INS
+        ]
+        if self.rule in {*BUILT_INS, *(outcome.rule for outcome in outcomes)}:
             return replace(self, outcomes=outcomes)
         return replace(self, rule=OF_OPERATOR, reason="", outcomes=outcomes)
 
@@ -97,12 +99,12 @@ def explain(
 
 def _of_settings(engine: Engine, standing: CallerStanding, subject: Subject) -> list[RuleOutcome]:
     """Outcomes of tier and destructive-tool settings, which apply beside rules."""
-    found = []
+    outcomes = []
     if engine.rank(subject) > standing.clearance:
-        found.append(RuleOutcome(TIERS, "deny", "speaks", f"the tier is {engine.tier(subject)}"))
+        outcomes.append(RuleOutcome(TIERS, "deny", "speaks", f"the tier is {engine.tier(subject)}"))
     if engine.wants_approval(subject):
-        found.append(RuleOutcome(DESTRUCTIVE, "approve", "speaks", _OWN_REASONS[DESTRUCTIVE]))
-    return found
+        outcomes.append(RuleOutcome(DESTRUCTIVE, "approve", "speaks", _OWN_REASONS[DESTRUCTIVE]))
+    return outcomes
 
 
 def _outcome(

@@ -114,11 +114,11 @@ class RuleIndex:
     def _facts(self) -> Mapping[tuple[str, str | bool], int]:
         """Entries by fact: (kind, value)."""
         places: dict[tuple[str, str | bool], list[int]] = {}
-        for place, one in enumerate(self._subjects):
-            places.setdefault(("source", one.source), []).append(place)
-            places.setdefault(("tier", self._engine.tier(one)), []).append(place)
-            places.setdefault(("destroys", one.destructive), []).append(place)
-        return {fact: _at(found) for fact, found in places.items()}
+        for place, subject in enumerate(self._subjects):
+            places.setdefault(("source", subject.source), []).append(place)
+            places.setdefault(("tier", self._engine.tier(subject)), []).append(place)
+            places.setdefault(("destroys", subject.destructive), []).append(place)
+        return {fact: _at(fact_places) for fact, fact_places in places.items()}
 
     def _satisfying(
         self, rule: CompiledRule, candidates: int, standing: CallerStanding | None
@@ -160,18 +160,18 @@ class RuleIndex:
 
 def flags(bits: int, count: int) -> list[bool]:
     """The lowest `count` bits, as booleans."""
-    return [one == "1" for one in reversed(f"{bits:0{max(count, 1)}b}")][:count]
+    return [digit == "1" for digit in reversed(f"{bits:0{max(count, 1)}b}")][:count]
 
 
 def _at(places: Sequence[int]) -> int:
-    found = bytearray(max(places, default=0) // 8 + 1)
+    bits = bytearray(max(places, default=0) // 8 + 1)
     for place in places:
-        found[place // 8] |= 1 << place % 8
-    return int.from_bytes(found, "little")
+        bits[place // 8] |= 1 << place % 8
+    return int.from_bytes(bits, "little")
 
 
 def _bits(found: Sequence[bool]) -> int:
-    text = "".join("1" if one else "0" for one in reversed(found))
+    text = "".join("1" if is_set else "0" for is_set in reversed(found))
     return int(text, 2) if text else 0
 
 
@@ -220,8 +220,11 @@ class PolicyView:
     async def load(self, pool: Pool) -> None:
         """Reload the stored rules of all tenants; changed ones are compiled in a thread, tenants
         with few rules first. Raises `psycopg.OperationalError`."""
-        found = await stored_rules(pool)
-        stored = {tenant: found.get(tenant, NO_RULES) for tenant in {*found, *self._of}}
+        stored_by_tenant = await stored_rules(pool)
+        stored = {
+            tenant: stored_by_tenant.get(tenant, NO_RULES)
+            for tenant in {*stored_by_tenant, *self._of}
+        }
         for tenant, rules in sorted(stored.items(), key=lambda one: len(one[1])):
             if rules != self._stored.get(tenant, NO_RULES):
                 engine = await to_thread.run_sync(self._engine, rules)
@@ -306,8 +309,8 @@ class PolicyView:
         if item is not None and item.kind == "resource":
             return True
         subject = Subject.named("resource", located.uri, located.source.name)
-        found = verdict(standing, subject)
-        return not found.hidden or (item is not None and found.decision.rule == DEFAULT)
+        verdict_ = verdict(standing, subject)
+        return not verdict_.hidden or (item is not None and verdict_.decision.rule == DEFAULT)
 
     def decide(
         self, context: Context, tool: Tool, arguments: Any, *, forwarded: bool = False

@@ -167,7 +167,9 @@ def _admit_batch(
 
 
 def _ids_length(batch: list[Message]) -> int:
-    ids = [one.id for one in batch if isinstance(one, Request) and one.id is not UNSET]
+    ids = [
+        request.id for request in batch if isinstance(request, Request) and request.id is not UNSET
+    ]
     return len(encode(ids))
 
 

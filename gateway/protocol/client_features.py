@@ -91,7 +91,10 @@ def _plain(schema: Json) -> Json:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return schema
-    return {**schema, "properties": {name: _choice(one) for name, one in properties.items()}}
+    return {
+        **schema,
+        "properties": {name: _choice(member) for name, member in properties.items()},
+    }
 
 
 def _choice(field_: Any) -> Any:
@@ -112,11 +115,13 @@ def _options(choice: Any) -> Json | None:
     if not isinstance(choice, dict):
         return None
     titled = choice.get("oneOf", choice.get("anyOf"))
-    if isinstance(titled, list) and all(isinstance(one, dict) and "const" in one for one in titled):
-        values = [one["const"] for one in titled]
+    if isinstance(titled, list) and all(
+        isinstance(choice, dict) and "const" in choice for choice in titled
+    ):
+        values = [choice["const"] for choice in titled]
         return {
             "enum": values,
-            "enumNames": [str(one.get("title", one["const"])) for one in titled],
+            "enumNames": [str(choice.get("title", choice["const"])) for choice in titled],
         }
     names = ("enum", "enumNames")
     return {name: choice[name] for name in names if name in choice} if "enum" in choice else None
@@ -131,8 +136,8 @@ def _as_asked(asked: Json, content: Json) -> Json:
     return {
         name: [value]
         if isinstance(value, str)
-        and isinstance(one := properties.get(name), dict)
-        and one.get("type") == "array"
+        and isinstance(member := properties.get(name), dict)
+        and member.get("type") == "array"
         else value
         for name, value in content.items()
     }
@@ -152,7 +157,7 @@ def _sampling(params: Json, revision: Revision, capabilities: Json) -> Json | Re
         return params
     return {
         **params,
-        "messages": [one for message in messages for one in _single(message, revision)],
+        "messages": [single for message in messages for single in _single(message, revision)],
     }
 
 

@@ -121,11 +121,11 @@ def read(
     if plain is None:
         value = decode_strict(body)
         if isinstance(value, list):
-            return [_member(one, rules) for one in limited(value, batch_limit)]
+            return [_member(member, rules) for member in limited(value, batch_limit)]
         return _single(value, rules)
     if rules.spec:
         return plain
-    return [_lenient(one) for one in plain] if isinstance(plain, list) else _lenient(plain)
+    return [_lenient(member) for member in plain] if isinstance(plain, list) else _lenient(plain)
 
 
 class _Payload(Struct, forbid_unknown_fields=True):

@@ -75,9 +75,9 @@ def _addresses(fault: RelayedFault) -> str:
     """The URLs that the server asks the user to open, with their messages."""
     asked = _object(fault.data).get("elicitations")
     lines = [
-        f"{one['message']}: {one['url']}" if isinstance(one.get("message"), str) else one["url"]
-        for one in (asked if isinstance(asked, list) else [])
-        if isinstance(one, dict) and isinstance(one.get("url"), str)
+        f"{item['message']}: {item['url']}" if isinstance(item.get("message"), str) else item["url"]
+        for item in (asked if isinstance(asked, list) else [])
+        if isinstance(item, dict) and isinstance(item.get("url"), str)
     ]
     return "\n".join([fault.message, *lines])
 

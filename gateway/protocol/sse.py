@@ -57,14 +57,14 @@ class Position:
 
 def read_position(id_: str) -> Position:
     """The position that `Last-Event-ID` names. Raises InvalidRequest for a foreign id."""
-    found = _POSITION.fullmatch(id_)
-    if found is None:
+    match = _POSITION.fullmatch(id_)
+    if match is None:
         raise InvalidRequest(
             "Last-Event-ID is no id of an event of this server: send the last one that came, "
             "unchanged, or none"
         )
-    after = "" if found["after"] == START else found["after"]
-    rest = found["rest"] or ""
-    if found["stream"] == STANDALONE:
+    after = "" if match["after"] == START else match["after"]
+    rest = match["rest"] or ""
+    if match["stream"] == STANDALONE:
         return Position(STANDALONE, after, rest[:VERSION_LENGTH], rest[VERSION_LENGTH:])
-    return Position(found["stream"], after, ended=rest == END)
+    return Position(match["stream"], after, ended=rest == END)

@@ -144,7 +144,7 @@ def _furnish(plan: dict[str, Any]) -> None:
 def _mount(
     source: str | None, target: str, kind: str | None, flags: int, *, options: str | None = None
 ) -> None:
-    arguments = [None if one is None else one.encode() for one in (source, target, kind)]
+    arguments = [None if text is None else text.encode() for text in (source, target, kind)]
     data = None if options is None else options.encode()
     _check(libc.mount(*arguments, ctypes.c_ulong(flags), data), f"mount of {source} on {target}")
 

@@ -60,10 +60,10 @@ class Channel:
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
         while len(data) < size:
-            found = os.read(self._source, size - len(data))
-            if not found:
+            part = os.read(self._source, size - len(data))
+            if not part:
                 os._exit(0)
-            data += found
+            data += part
         return bytes(data)
 
 
@@ -207,7 +207,7 @@ class Cells:
 
 
 def _told(error: BaseException) -> str:
-    lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == "cell"]  # fmt: skip  # noqa: E501
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "cell"]  # fmt: skip  # noqa: E501
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     return f"\nline {line}: {type(error).__name__}: {error}"[:4000]
 

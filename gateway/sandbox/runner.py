@@ -125,7 +125,7 @@ def _view(*wanted: str) -> tuple[tuple[str, ...], dict[str, str]]:
 
 def _outermost(paths: list[Path]) -> Iterator[str]:
     for path in paths:
-        if not any(other in path.parents for other in paths):
+        if not any(parent in path.parents for parent in paths):
             yield str(path)
 
 
@@ -283,9 +283,9 @@ class Sandbox:
 
 def _plan(language: Language, settings: Scripts) -> str:
     """The plan of the launcher. Raises ScriptFailed."""
-    found = runtime_of(language, settings.memory_bytes)
+    runtime = runtime_of(language, settings.memory_bytes)
     cpu_s = math.ceil(settings.time_s) + 1
-    return launch_plan(found, process_limits(found, settings.memory_bytes, cpu_s))
+    return launch_plan(runtime, process_limits(runtime, settings.memory_bytes, cpu_s))
 
 
 def runtime_of(language: Language, memory_bytes: int) -> Runtime:
@@ -294,10 +294,10 @@ def runtime_of(language: Language, memory_bytes: int) -> Runtime:
         raise ScriptFailed(
             "cannot be run: scripts need Linux on x86-64 or arm64, with namespaces and seccomp"
         )
-    found = runtime(language, memory_bytes)
-    if found is None:
+    runtime_ = runtime(language, memory_bytes)
+    if runtime_ is None:
         raise ScriptFailed("cannot be run: there is no node (Node.js) on this machine's PATH")
-    return found
+    return runtime_
 
 
 def launch_plan(found: Runtime, limits: Mapping[str, int], *, tells: bool = False) -> str:

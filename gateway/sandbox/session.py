@@ -200,17 +200,17 @@ def _converted(frame: dict[str, Any], type_: type[T]) -> T:
 
 def _plan(limits: CodeLimits) -> str:
     try:
-        found = runtime_of("python", limits.memory_bytes)
+        plan = runtime_of("python", limits.memory_bytes)
     except ScriptFailed as error:
         raise SessionEnded("refused", str(error)) from error
     # Hashes of strings must not differ between sessions; -I would ignore the variable. Each arena
     # of malloc reserves 64 MiB of addresses.
-    command = (found.command[0], "-s", "-P", "-S", "-X", "utf8", "-c",
+    command = (plan.command[0], "-s", "-P", "-S", "-X", "utf8", "-c",
                (DIRECTORY / "run_session.py").read_text())  # fmt: skip
-    variables = {**found.environment, "PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"}
-    found = replace(found, command=command, environment=variables)
+    variables = {**plan.environment, "PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"}
+    plan = replace(plan, command=command, environment=variables)
     cpu_s = math.ceil(limits.session_s) + 1
-    return launch_plan(found, process_limits(found, limits.memory_bytes, cpu_s), tells=True)
+    return launch_plan(plan, process_limits(plan, limits.memory_bytes, cpu_s), tells=True)
 
 
 async def _command(errors: StreamReader) -> int:

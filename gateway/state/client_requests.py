@@ -178,9 +178,9 @@ class ClientRequests:
             if number.isdecimal() and len(response.id) < ID_LIMIT:
                 await self._remote.forward(session.id, response.id, answer)
             return
-        found = self._open.get(response.id)
-        if found is not None and found.session_id == session.id:
-            _settle(found.answered, answer)
+        request = self._open.get(response.id)
+        if request is not None and request.session_id == session.id:
+            _settle(request.answered, answer)
 
 
 def _settle(answered: "asyncio.Future[ClientAnswer]", answer: ClientAnswer) -> None:

@@ -82,12 +82,12 @@ class IdempotencyKeys:
             )
             if await claimed.fetchone() is not None:
                 return None
-            found = await connection.execute(
+            rows = await connection.execute(
                 f"SELECT request_hash, response FROM command_idempotency_t WHERE {_KEY}",  # noqa: S608 - constants; values are bound
                 owner,
                 binary=True,
             )
-            row = await found.fetchone()
+            row = await rows.fetchone()
         if row is None:  # it expired and was purged between the two statements
             return await self.claim(owner, request)
         if row[0] != digest:

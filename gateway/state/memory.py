@@ -84,10 +84,10 @@ class MemoryLog:
             return []
         check(place, StreamPlace(entry.born, entry.first), StreamPlace(entry.born, entry.last))
         skipped = place.n + 1 - entry.first if place.born == entry.born else 0
-        found = islice(entry.events, skipped, skipped + limit)
+        events = islice(entry.events, skipped, skipped + limit)
         return [
             Event(event_id(stream, StreamPlace(entry.born, n)), data)
-            for n, data in enumerate(found, entry.first + skipped)
+            for n, data in enumerate(events, entry.first + skipped)
         ]
 
     async def last(self, stream: str) -> str:
@@ -202,7 +202,7 @@ class MemorySessions:
 
     async def purge(self) -> int:
         now = self._clock()
-        expired = [one for one, (_, until) in self._records.items() if until <= now]
+        expired = [session_id for session_id, (_, until) in self._records.items() if until <= now]
         for session_id in expired:
             del self._records[session_id]
         return len(expired)

@@ -75,20 +75,20 @@ class PostgresSessions:
         if not _storable(session_id):
             return None
         async with connection_of(self._opened) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 "SELECT session_id, record, nodes FROM state_session_t"
                 " WHERE session_id = %s AND expires_ts > clock_timestamp()",
                 [session_id],
                 binary=True,
             )
-            row = await found.fetchone()
+            row = await rows.fetchone()
         return _read(row) if row else None
 
     async def hold(self, session_id: str, node: str, ttl_s: float) -> SessionRecord | None:
         if not _storable(session_id):
             return None
         async with connection_of(self._opened) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 """
                 UPDATE state_session_t
                 SET expires_ts = clock_timestamp() + make_interval(secs => %s),
@@ -99,7 +99,7 @@ class PostgresSessions:
                 [ttl_s, node, node, session_id],
                 binary=True,
             )
-            row = await found.fetchone()
+            row = await rows.fetchone()
         return _read(row) if row else None
 
     async def change(
@@ -108,13 +108,13 @@ class PostgresSessions:
         if not _storable(session_id):
             return None
         async with connection_of(self._opened) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 "SELECT session_id, record, nodes FROM state_session_t"
                 " WHERE session_id = %s AND expires_ts > clock_timestamp() FOR UPDATE",
                 [session_id],
                 binary=True,
             )
-            row = await found.fetchone()
+            row = await rows.fetchone()
             record = _read(row) if row else None
             if record is None:
                 return None
@@ -174,11 +174,11 @@ class PostgresSessions:
         if not _storable(node):
             return False
         async with connection_of(self._opened) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 "SELECT FROM state_node_t WHERE node = %s AND expires_ts > clock_timestamp()",
                 [node],
             )
-            return await found.fetchone() is not None
+            return await rows.fetchone() is not None
 
     async def secret(self) -> bytes:
         async with connection_of(self._opened) as connection:
@@ -213,7 +213,7 @@ class PostgresCounter:
                 [key, window_s * (SLOTS + 1) / SLOTS],
             )
             stored, now_us = await only_row(locked)
-            uses = live({int(one): count for one, count in stored.items()}, now_us, slot)
+            uses = live({int(slot): count for slot, count in stored.items()}, now_us, slot)
             verdict = admit(uses, limit, now_us, slot, wanted=wanted)
             if verdict.allowed:
                 await connection.execute(
@@ -318,7 +318,7 @@ class PostgresLog:
     async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[Event]:
         place = place_of(stream, after)
         async with connection_of(self._opened) as connection:
-            found = await connection.execute(
+            result = await connection.execute(
                 """
                 SELECT head.born, head.last, event.n, event.data
                 FROM state_stream_t head LEFT JOIN state_event_t event
@@ -336,7 +336,7 @@ class PostgresLog:
                 },
                 binary=True,
             )
-            rows = await found.fetchall()
+            rows = await result.fetchall()
         if not rows:
             return []
         born, last = rows[0][:2]
@@ -353,10 +353,10 @@ class PostgresLog:
 
     async def last(self, stream: str) -> str:
         async with connection_of(self._opened) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 "SELECT born, last FROM state_stream_t WHERE stream = %s", [stream]
             )
-            row = await found.fetchone()
+            row = await rows.fetchone()
         return event_id(stream, StreamPlace(*row)) if row else ""
 
     def watch(self, stream: str, wake: Callable[[], None]) -> AbstractContextManager[None]:

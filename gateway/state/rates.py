@@ -383,7 +383,7 @@ def network_of(address: str) -> str:
     if ":" not in address:
         return address
     try:
-        found = IPv6Address(address)
+        parsed = IPv6Address(address)
     except ValueError:
         return address
-    return str(found.ipv4_mapped or IPv6Address(int(found) >> 64 << 64))
+    return str(parsed.ipv4_mapped or IPv6Address(int(parsed) >> 64 << 64))

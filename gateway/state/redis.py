@@ -171,14 +171,14 @@ class RedisSessions:
             return bool(await self._redis.delete(self._key(session_id)))
 
     async def all(self) -> list[SessionRecord]:
-        found: dict[str, SessionRecord] = {}
+        records: dict[str, SessionRecord] = {}
         with translated_errors():
             pattern = self._key("*", "".join(map(_literal, self._prefix)))
             async for key in self._redis.scan_iter(pattern, count=SCANNED):
                 session_id = key.decode(errors="replace")[len(self._key("")) - 1 : -1]
                 if (record := await self._run(session_id)) is not None:
-                    found[record.id] = record  # SCAN may return a key twice
-        return list(found.values())
+                    records[record.id] = record  # SCAN may return a key twice
+        return list(records.values())
 
     async def purge(self) -> int:
         return 0  # Redis expires keys itself, and returns no count
@@ -314,7 +314,7 @@ def _record_of(session_id: str, fields: dict[bytes, bytes]) -> SessionRecord:
 
 
 def _of_kind(kind: bytes, fields: Iterable[bytes]) -> tuple[str, ...]:
-    return tuple(sorted(one[len(kind) :].decode() for one in fields if one.startswith(kind)))
+    return tuple(sorted(field[len(kind) :].decode() for field in fields if field.startswith(kind)))
 
 
 SESSION_KEY = "session:{"
@@ -408,13 +408,13 @@ class RedisLog:
     async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[Event]:
         place, key = place_of(stream, after), self._stream_key(stream)
         with translated_errors():
-            oldest, newest, found = await self._read([key], [f"{place.born}-{place.n}", limit])
+            oldest, newest, entries = await self._read([key], [f"{place.born}-{place.n}", limit])
         if not newest:
             return []
         check(place, _place(oldest[0][0]), _place(newest[0][0]))
         return [
             Event(event_id(stream, _place(known)), entry[1] if entry[0] == b"d" else b"")
-            for known, entry in found
+            for known, entry in entries
         ]
 
     async def last(self, stream: str) -> str:

@@ -71,8 +71,8 @@ def cluster(url: str, timeout_s: float, connections: int) -> Cluster:
     user, at, hosts = parts.netloc.rpartition("@")
     nodes = [_node(host) for host in hosts.split(",")]
     scheme = parts.scheme.removesuffix("+cluster")
-    one = urlunsplit((scheme, f"{user}{at}localhost", parts.path, parts.query, ""))
-    options: dict[str, Any] = {**parse_url(one)}
+    local_url = urlunsplit((scheme, f"{user}{at}localhost", parts.path, parts.query, ""))
+    options: dict[str, Any] = {**parse_url(local_url)}
     del options["host"]
     if options.pop("db", 0):
         raise ValueError("a cluster has database 0 alone")

@@ -218,7 +218,7 @@ class Sessions:
         """The open sessions of a tenant, at all nodes. Raises Unavailable."""
         if self._store.shared:
             return [record for record in await self._store.all() if record.tenant == tenant]
-        own = (one for one in self._open if one.principal.tenant == tenant)
+        own = (session for session in self._open if session.principal.tenant == tenant)
         return [record_of(session) for session in own]
 
     async def end(self, record: SessionRecord) -> None:

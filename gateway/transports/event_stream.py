@@ -134,7 +134,9 @@ class EventStreams:
         self, session: Session, position: Position, said: list[ReplayedEvent], outbox: Outbox
     ) -> AsyncIterator[bytes]:
         while True:
-            parts = [sse.event(one.message, id_=one.position.id) for one in said if one.message]
+            parts = [
+                sse.event(event.message, id_=event.position.id) for event in said if event.message
+            ]
             if said:
                 position = said[-1].position
             yield b"".join(parts) or sse.KEEP_ALIVE

@@ -275,7 +275,7 @@ def _wanted(fault: Fault) -> str:
     """The parameter with the missing scopes; without invalid ones (RFC 6749, 3.3), and those not
     needed for access."""
     scopes = fault.scopes if isinstance(fault, ScopeMismatch) else ()
-    told = " ".join(one for one in scopes if not UNQUOTABLE.search(one) and one != OFFLINE)
+    told = " ".join(scope for scope in scopes if not UNQUOTABLE.search(scope) and scope != OFFLINE)
     return f', scope="{told}"' if told else ""
 
 

@@ -47,8 +47,8 @@ class KeepAliveTimer:
     def _turn(self) -> None:
         *younger, due = self._waiting
         self._waiting = (due, *younger)
-        for one in tuple(due):
-            one.beat()
+        for timer in tuple(due):
+            timer.beat()
         self._timer = None
         if any(self._waiting):
             self._timer = asyncio.get_running_loop().call_later(self._turn_s, self._turn)

@@ -246,7 +246,11 @@ def _ids_of(message: Message | list[Message]) -> Ids:
     if isinstance(message, Request) and isinstance(message.id, str | int):
         return message.id
     if isinstance(message, list):
-        return [_id_of(one) for one in message if isinstance(one, Request) and one.id is not UNSET]
+        return [
+            _id_of(request)
+            for request in message
+            if isinstance(request, Request) and request.id is not UNSET
+        ]
     return _id_of(message)
 
 

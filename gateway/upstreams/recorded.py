@@ -83,7 +83,12 @@ class Recording:
         self._secrets: set[str] = set()
         self._words: set[str] = set()  # secrets too short to be masked inside of other texts
         security = tool.binding.security
-        named = [one.name for alternative in security for one in alternative if one.name]
+        named = [
+            credential.name
+            for alternative in security
+            for credential in alternative
+            if credential.name
+        ]
         self._proving = {*PROVING, *(name.lower() for name in named)}  # headers
         hidden = "|".join(re.escape(quote(name, safe="")) for name in named)
         self._parameters = re.compile(rf"(?<=[?&])({hidden})=[^&#]*") if hidden else None
@@ -149,15 +154,15 @@ class Recording:
     def _learn(self, pool: SourcePool, address: str) -> None:
         """Remember the secrets of a source."""
         for entry in pool.credentials.values():
-            for one in (entry.value, entry.token, entry.password, entry.client_secret):
-                self._keep(one or "")
-        found = USERINFO.match(address)
-        if found is not None:
-            user, _, password = found[2].partition(":")
+            for part in (entry.value, entry.token, entry.password, entry.client_secret):
+                self._keep(part or "")
+        match = USERINFO.match(address)
+        if match is not None:
+            user, _, password = match[2].partition(":")
             plain = f"{unquote(user)}:{unquote(password)}"
             written = base64.b64encode(plain.encode()).decode()
-            for one in (user, password, unquote(user), unquote(password), written):
-                self._keep(one)
+            for part in (user, password, unquote(user), unquote(password), written):
+                self._keep(part)
         for _, value in parse_qsl(address.partition("?")[2]):
             if len(value) >= PIECE:
                 self._keep(value)
@@ -175,8 +180,8 @@ class Recording:
         if value[:6].lower() == "basic ":
             self._keep(_password(bare))
         if name.lower() == "cookie":
-            for one in value.split(";"):
-                if len(text := one.partition("=")[2].strip()) >= PIECE:
+            for part in value.split(";"):
+                if len(text := part.partition("=")[2].strip()) >= PIECE:
                     self._keep(text)
 
     def _keep(self, secret: str) -> None:
@@ -188,14 +193,14 @@ class Recording:
             self._secrets.update(_spellings(secret))
 
     def _headers(self, headers: Mapping[str, str], *, learns: bool = False) -> dict[str, str]:
-        found = {}
+        shown_headers = {}
         for name, value in headers.items():
             low = name.lower()
             is_open = low in OPEN_HEADERS or (value in self._own and low not in self._proving)
             if learns and not is_open:
                 self._learn_header(name, value)
-            found[name] = self.masked(value) if is_open else MASK
-        return found
+            shown_headers[name] = self.masked(value) if is_open else MASK
+        return shown_headers
 
     def _body(self, body: bytes) -> str:
         text = body[:SHOWN_BYTES].decode(errors="replace")
@@ -274,11 +279,17 @@ def without_userinfo(address: str) -> str:
 def _spellings(secret: str) -> set[str]:
     """A secret as URLs, HTML and JSON write it, and JSON in a text of JSON."""
     inner = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
-    inner |= {one.replace("/", "\\/") for one in inner}
+    inner |= {text.replace("/", "\\/") for text in inner}
     inner |= {re.sub("[<>&]", lambda one: f"\\u{ord(one[0]):04x}", each) for each in inner}
     in_url = {quote(secret, safe=""), quote(secret), quote_plus(secret)}
     in_url |= {re.sub("%..", lambda one: one[0].lower(), each) for each in in_url}
-    return {secret, html.escape(secret), *inner, *(json.dumps(one)[1:-1] for one in inner), *in_url}
+    return {
+        secret,
+        html.escape(secret),
+        *inner,
+        *(json.dumps(text)[1:-1] for text in inner),
+        *in_url,
+    }
 
 
 def _password(encoded: str) -> str:
@@ -293,10 +304,10 @@ def _texts(value: Any) -> Iterator[str]:
     """The scalars of arguments, as headers write them."""
     waiting: list[Any] = [value]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, Mapping):
-            waiting += one.values()
-        elif isinstance(one, Sequence) and not isinstance(one, str):
-            waiting += one
-        elif one is not None:
-            yield str(one)
+        node = waiting.pop()
+        if isinstance(node, Mapping):
+            waiting += node.values()
+        elif isinstance(node, Sequence) and not isinstance(node, str):
+            waiting += node
+        elif node is not None:
+            yield str(node)

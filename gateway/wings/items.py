@@ -22,8 +22,8 @@ from schemas.tool import ToolDraft
 def imported(name: str, drafts: Sequence[ToolDraft], offer: Offer) -> Imported:
     """What the wing `name` offers to clients, as the import of its source."""
     items = tuple(_items(offer))
-    outcomes = [Outcome(one.key, one.key, one.name, "imported") for one in drafts]
-    outcomes += [Outcome(one.id, one.key, one.name, "imported") for one in items]
+    outcomes = [Outcome(item.key, item.key, item.name, "imported") for item in drafts]
+    outcomes += [Outcome(item.id, item.key, item.name, "imported") for item in items]
     return Imported(
         name, None, (), tuple(drafts), tuple(outcomes), items=items, server=_facts(offer)
     )
@@ -57,12 +57,18 @@ class WingRelay:
 
 
 def _items(offer: Offer) -> Iterator[ItemDraft]:
-    for one in offer.resources:
-        about = {"name": one.name, "description": one.description, "mimeType": one.media_type}
-        if "{" in one.uri:
-            yield ItemDraft("template", one.uri, one.uri, {"uriTemplate": one.uri, **about})
+    for resource in offer.resources:
+        about = {
+            "name": resource.name,
+            "description": resource.description,
+            "mimeType": resource.media_type,
+        }
+        if "{" in resource.uri:
+            yield ItemDraft(
+                "template", resource.uri, resource.uri, {"uriTemplate": resource.uri, **about}
+            )
         else:
-            yield ItemDraft("resource", one.uri, one.uri, {"uri": one.uri, **about})
+            yield ItemDraft("resource", resource.uri, resource.uri, {"uri": resource.uri, **about})
     for prompt in offer.prompts:
         arguments = [
             {"name": name, "description": text, "required": True}
@@ -82,9 +88,9 @@ def _facts(offer: Offer) -> ServerFacts | None:
 
 
 async def _read(resources: Sequence[WingResource], uri: str, context: Context) -> dict[str, Raw]:
-    for one in resources:
-        if _names(one.uri, uri) and (text := await one.read(context, uri)) is not None:
-            contents = [{"uri": uri, "mimeType": one.media_type, "text": text}]
+    for resource in resources:
+        if _names(resource.uri, uri) and (text := await resource.read(context, uri)) is not None:
+            contents = [{"uri": uri, "mimeType": resource.media_type, "text": text}]
             return {"contents": Raw(encode(contents))}
     raise RelayedFault(RESOURCE_NOT_FOUND, "Resource not found", {"uri": uri})
 
@@ -98,7 +104,7 @@ def _names(template: str, uri: str) -> bool:
 async def _prompted(
     prompts: Sequence[WingPrompt], params: Mapping[str, Any], context: Context
 ) -> dict[str, Raw]:
-    prompt = next((one for one in prompts if one.name == params["name"]), None)
+    prompt = next((candidate for candidate in prompts if candidate.name == params["name"]), None)
     if prompt is None:
         raise InvalidParams(f"Unknown prompt: {params['name'][:100]}")
     given = params.get("arguments") or {}

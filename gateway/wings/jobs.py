@@ -13,14 +13,14 @@ def job_operations(
 ) -> tuple[Operation, ...]:
     """The operations of a wing, and those on their jobs, if some run as jobs. `pool` raises
     ProblemDetails."""
-    ids = frozenset(one.id for one in operations if one.job is not None)
+    ids = frozenset(operation.id for operation in operations if operation.job is not None)
     if not ids:
         return tuple(operations)
 
     def visible(_asked: OperationInput) -> frozenset[str]:
         return ids
 
-    one, views = "/jobs/{job}", JobViews(pool, pages, visible, own=True)
+    job_path, views = "/jobs/{job}", JobViews(pool, pages, visible, own=True)
     return (
         *operations,
         Operation(
@@ -28,11 +28,11 @@ def job_operations(
             "", views.list, ListPage[JobView], query=JobFilter,
         ),
         Operation(
-            f"{name}_get_job", "GET", one, "Show a job: its progress, or its result.", "",
+            f"{name}_get_job", "GET", job_path, "Show a job: its progress, or its result.", "",
             views.get, JobView,
         ),
         Operation(
-            f"{name}_cancel_job", "DELETE", one,
+            f"{name}_cancel_job", "DELETE", job_path,
             "Cancel a job. One that runs ends a moment later; one that has ended stays.", "",
             views.cancel, JobView,
         ),

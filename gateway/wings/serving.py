@@ -64,21 +64,27 @@ def not_open(name: str) -> ProblemDetails:
 
 def drafts(wing: Wing, offer: Offer) -> tuple[ToolDraft, ...]:
     """The tools that a wing offers. Raises ToolgateError for an offer that cannot be served."""
-    ids = Counter(one.id for one in offer.operations)
-    names = Counter(one.tool_name for one in offer.operations)
-    for one in offer.operations:
-        is_own = one.id.startswith(f"{wing.name}_") and TOOL_NAME.fullmatch(one.tool_name)
-        if not is_own or ids[one.id] > 1 or names[one.tool_name] > 1:
+    ids = Counter(operation.id for operation in offer.operations)
+    names = Counter(operation.tool_name for operation in offer.operations)
+    for operation in offer.operations:
+        is_own = operation.id.startswith(f"{wing.name}_") and TOOL_NAME.fullmatch(
+            operation.tool_name
+        )
+        if not is_own or ids[operation.id] > 1 or names[operation.tool_name] > 1:
             raise ToolgateError(
-                f"the wing {wing.name} offers the operation {one.id!r}, expected a name of its own "
+                f"the wing {wing.name} offers the operation {operation.id!r}, "
+                "expected a name of its own "
                 f"that begins with {wing.name}_, of 64 letters, digits, _ and - at most"
             )
     if unknown := sorted(offer.apps.keys() - set(wing.mounts)):
         raise ToolgateError(f"the wing {wing.name} does not mount {', '.join(unknown)}")
     return tuple(
-        draft_of(one, WingBinding(wing.name, one.id, one.scope or None, one.forwards))
-        for one in offer.operations
-        if not one.no_tool
+        draft_of(
+            operation,
+            WingBinding(wing.name, operation.id, operation.scope or None, operation.forwards),
+        )
+        for operation in offer.operations
+        if not operation.no_tool
     )
 
 
@@ -133,7 +139,9 @@ class WingServer(OperationServer):
         super().__init__(operations, repeats, root, None if defer is None else _as_caller(defer))
         self._verify_scope = verify_scope
         self._masks = {
-            one.id: _masks_of(one) for one in operations if masks and one.job is not None
+            operation.id: _masks_of(operation)
+            for operation in operations
+            if masks and operation.job is not None
         }
 
     def admits(self, asked: OperationInput, operation: Operation) -> bool:
@@ -231,7 +239,7 @@ class WingApi(OperationApi):
 
         @cache  # slow and constant
         def described() -> dict[str, Any]:
-            routed = [one for one in all_ if not one.tool]
+            routed = [operation for operation in all_ if not operation.tool]
             return describe(routed, root, version, title=title, about=ABOUT)
 
         async def description(_asked: OperationInput) -> Any:
@@ -325,7 +333,7 @@ def response_of(result: ToolResult) -> OperationResponse:
     status = result.status if isinstance(result, OperationResult) else 200
     headers = result.headers if isinstance(result, OperationResult) else {}
     if result.is_error and status < 400:
-        texts = [one.text for one in result.content if isinstance(one, TextContent)]
+        texts = [content.text for content in result.content if isinstance(content, TextContent)]
         raise ProblemDetails(403, "refused", "\n".join(texts))
     structured = result.structured_content
     body = b"" if structured is UNSET else bytes(structured)

@@ -118,15 +118,15 @@ def mistakes(settings: "Settings") -> list[str]:
 
 def wing_components(settings: "Settings") -> "list[Component]":
     """The migrations of the wings that are switched on, in their order. Raises ToolgateError."""
-    found = (one for wing in load_wings(settings) for one in components_of(wing))
-    return list({one.name: one for one in found}.values())
+    components = (component for wing in load_wings(settings) for component in components_of(wing))
+    return list({component.name: component for component in components}.values())
 
 
 def components_of(wing: "Wing") -> "list[Component]":
     """The migrations of a wing, after those of the wings that it refers to. Raises
     ToolgateError."""
-    found = (*(load_wing(name).migrations for name in wing.refers_to), wing.migrations)
-    return [component for component in found if component is not None]
+    components = (*(load_wing(name).migrations for name in wing.refers_to), wing.migrations)
+    return [component for component in components if component is not None]
 
 
 def wing_kinds(settings: "Settings") -> "Kinds":

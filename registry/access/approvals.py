@@ -86,12 +86,12 @@ class Approvals:
         if not is_uuid(approval_id):
             return False
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 "SELECT FROM approval_t WHERE host_id = %s AND approval_id = %s"
                 " AND state = 'waiting' AND expire_ts > clock_timestamp()",
                 [self._host_id, approval_id],
             )
-            return await found.fetchone() is not None
+            return await rows.fetchone() is not None
 
     async def get(self, approval_id: str) -> Approval | None:
         """An approval, also when decided or expired."""

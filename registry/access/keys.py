@@ -121,9 +121,9 @@ class ApiKeys:
         return [known.key for known in await _read(self._pool, order, [self._host_id])]
 
     async def get(self, key_id: str) -> ApiKey | None:
-        one = " WHERE (host_id, key_id) = (%s, %s)"
-        found = await _read(self._pool, one, [self._host_id, key_id])
-        return found[0].key if found else None
+        condition = " WHERE (host_id, key_id) = (%s, %s)"
+        keys = await _read(self._pool, condition, [self._host_id, key_id])
+        return keys[0].key if keys else None
 
     async def revoke(self, key_id: str) -> bool:
         """Revoke a key; returns whether it existed and was not revoked before."""

@@ -129,14 +129,14 @@ class Policies:
 
 async def stored_rules(pool: Pool) -> Mapping[str, Mapping[str, Rule]]:
     """Rules of all tenants, by host_id and name."""
-    found: dict[str, dict[str, Rule]] = {}
+    by_tenant: dict[str, dict[str, Rule]] = {}
     async with borrowed(pool) as connection:
         rows = await connection.execute(
             'SELECT host_id::text, name, rule FROM policy_rule_t ORDER BY name COLLATE "C"'
         )
         async for host_id, name, rule in rows:
-            found.setdefault(host_id, {})[name] = _read(name, rule)
-    return found
+            by_tenant.setdefault(host_id, {})[name] = _read(name, rule)
+    return by_tenant
 
 
 def written(rule: Rule) -> dict[str, Any]:

@@ -85,7 +85,9 @@ class Revocations:
             return [_revocation(*row) async for row in rows]
 
     async def get(self, revocation_id: str) -> Revocation | None:
-        return next((one for one in await self.all() if one.id == revocation_id), None)
+        return next(
+            (revocation for revocation in await self.all() if revocation.id == revocation_id), None
+        )
 
     async def remove(self, revocation_id: str) -> bool:
         """Remove a revocation; returns whether it existed. Its tokens are valid again."""
@@ -108,12 +110,12 @@ async def revoked(pool: Pool) -> Revoked:
             "SELECT host_id::text, jti, subject, extract(epoch FROM issued_before_ts)::float8"
             " FROM revocation_t WHERE expires_ts > current_timestamp"
         )
-        found = await rows.fetchall()
+        records = await rows.fetchall()
     subjects: dict[tuple[str, str], float] = {}
-    for tenant, _, subject, before in found:
+    for tenant, _, subject, before in records:
         if subject is not None:
             subjects[tenant, subject] = max(before, subjects.get((tenant, subject), before))
-    return Revoked(frozenset((row[0], row[1]) for row in found if row[1] is not None), subjects)
+    return Revoked(frozenset((row[0], row[1]) for row in records if row[1] is not None), subjects)
 
 
 async def purge(pool: Pool) -> None:

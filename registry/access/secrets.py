@@ -117,7 +117,7 @@ class Secrets:
         nonce, sealed = self._sealed(cipher, source, scheme, msgspec.json.encode(entry))
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
-            found = await connection.execute(
+            rows = await connection.execute(
                 """
                 INSERT INTO secret_t AS old
                     (host_id, source, scheme, kind, key_id, nonce, sealed)
@@ -131,7 +131,7 @@ class Secrets:
                 """,
                 [self._host_id, source, scheme, kind, id_, nonce, sealed, self._keys.known],
             )
-            row = await found.fetchone()
+            row = await rows.fetchone()
         if row is None:
             raise SecretRefused(
                 f"the secret {scheme} of {source} is there, encrypted with a key that the settings "
@@ -156,12 +156,12 @@ class Secrets:
     async def get(self, source: str, scheme: str) -> SchemeSettings | None:
         """One decrypted secret. Raises SecretRefused."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 "SELECT source, scheme, key_id, nonce, sealed FROM secret_t"
                 " WHERE host_id = %s AND source = %s AND scheme = %s",
                 [self._host_id, source, scheme],
             )
-            found_row = await found.fetchone()
+            found_row = await rows.fetchone()
         if found_row is None:
             return None
         row = _Row(*found_row)

@@ -240,7 +240,9 @@ class Catalog:
     def changed(self, before: "Catalog") -> frozenset[ListKind]:
         """Kinds of lists that differ from those of `before`."""
         then = before.lists.digests
-        return frozenset(kind for kind, one in self.lists.digests.items() if one != then[kind])
+        return frozenset(
+            kind for kind, digest in self.lists.digests.items() if digest != then[kind]
+        )
 
     @cached_property
     def _scopes(self) -> frozenset[str]:

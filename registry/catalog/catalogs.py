@@ -120,7 +120,7 @@ class Catalogs:
             items = await store.items(tenant)
             sources = await store.sources(tenant)
             if tenant != (self._own or tenant):
-                sources = [replace(one, foreign=tenant) for one in sources]
+                sources = [replace(source, foreign=tenant) for source in sources]
             tools, items = with_references(tools, items, sources)
             skills = await store.skills(tenant)
             before = self._current.get(tenant)
@@ -134,7 +134,7 @@ class Catalogs:
                 own_tasks=self._own_tasks,
             )
             made = before.lists.made if before else ()
-            profiles = [self.shaper.profiles.default, *(one.chosen for one in made)]
+            profiles = [self.shaper.profiles.default, *(tool_list.chosen for tool_list in made)]
             await to_thread.run_sync(after.lists.prepare, profiles)
             self._current[tenant] = after
             self.version += 1

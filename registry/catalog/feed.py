@@ -314,7 +314,9 @@ class Feed:
         for tenant in await self._catalogs.tenants(store, self._host_id):
             sources = self._catalogs.of(tenant).sources.values()
             disabled = [
-                one.name for one in sources if one.facts.own and one.name not in self._wings
+                source.name
+                for source in sources
+                if source.facts.own and source.name not in self._wings
             ]
             if disabled:
                 await self._prune(store, tenant, disabled)

@@ -167,10 +167,10 @@ def encode_item(item: SnapshotItem, revision: Revision) -> bytes:
 
 def relays_tasks(facts: ServerFacts | None) -> bool:
     """Whether the server runs tool calls as tasks of 2025-11-25."""
-    found: Any = facts.handshake_capabilities if facts else None
+    support: Any = facts.handshake_capabilities if facts else None
     for step in ("tasks", "requests", "tools", "call"):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found is not None
+        support = support.get(step) if isinstance(support, dict) else None
+    return support is not None
 
 
 def _output_schema(tool: Tool, revision: Revision) -> Raw | UnsetType:
@@ -226,10 +226,12 @@ class ToolList:
         self.names = shown_names([tool.name for tool in tools], chosen)
         self.level, shown, self.costs = self._fitting()
         self.tokens = sum(self.costs.values())
-        self.left_out = {one.tool.name: one.left_out for one in shown if one.left_out is not None}
-        listed = [one for one in shown if one.left_out is None]
-        self.shortened = frozenset(one.tool.name for one in listed if one.shortened)
-        self._listed = self._with_own([one.tool for one in listed])
+        self.left_out = {
+            entry.tool.name: entry.left_out for entry in shown if entry.left_out is not None
+        }
+        listed = [entry for entry in shown if entry.left_out is None]
+        self.shortened = frozenset(entry.tool.name for entry in listed if entry.shortened)
+        self._listed = self._with_own([entry.tool for entry in listed])
         # positions follow the names in the catalog, which cursors contain
         self._listing = Listing([tool.name for tool in self._listed], self._encoded)
         self._report()
@@ -244,7 +246,11 @@ class ToolList:
         name, ignoring case."""
         wanted = [text.casefold() for text in texts]
         listed = enumerate(self._texts)
-        places = [n for n, one in listed if one and all(text in one for text in wanted)]
+        places = [
+            n
+            for n, listed_text in listed
+            if listed_text and all(text in listed_text for text in wanted)
+        ]
         return self._listing.some(places, revision, after, limit)
 
     def these(self, names: Sequence[str], revision: Revision) -> Page:
@@ -257,7 +263,7 @@ class ToolList:
         whole = {
             tool.name: searchable_text(tool, self.names.get(tool.name, "")) for tool in self._tools
         }
-        return [whole.get(one.name, "") for one in self._listed]
+        return [whole.get(tool.name, "") for tool in self._listed]
 
     def _fitting(self) -> tuple[int, list[Shown], dict[str, int]]:
         """The first level at which the list is within its budget, all tools at that level, and the
@@ -266,12 +272,12 @@ class ToolList:
         most = budgets.catalog_tokens if budgets else 0
         for level in range(LEVELS if most else 1):
             shown = [
-                self._shaper.shown(one, self.chosen, level, DESCRIBER.name) for one in self._tools
+                self._shaper.shown(tool, self.chosen, level, DESCRIBER.name) for tool in self._tools
             ]
             costs = {
-                one.tool.name: tokens(self._entry(one.tool, V2026_07_28))
-                for one in shown
-                if one.left_out is None
+                entry.tool.name: tokens(self._entry(entry.tool, V2026_07_28))
+                for entry in shown
+                if entry.left_out is None
             }
             if sum(costs.values()) <= most:
                 break
@@ -331,7 +337,7 @@ class ShortList:
         """`called` are the profile's names of tools that are not the gateway's own."""
         describer = next((tool.name for tool in tools if tool.name == DESCRIBES), DESCRIBER.name)
         each = (shaper.shown(tool, chosen, 0, describer) for tool in tools)
-        listed = [one.tool for one in each if one.left_out is None]
+        listed = [entry.tool for entry in each if entry.left_out is None]
         self._listed = sorted(listed, key=lambda tool: tool.name)
         self._called = called
         self._task_support = task_support
@@ -421,7 +427,7 @@ class CatalogLists:
         key = (chosen.name, *does, *(tool.id for tool in more))
         made = self._short_lists.get(key)
         if made is None:
-            own = [self.own[one] for one in does if one in self.own]
+            own = [self.own[task] for task in does if task in self.own]
             made = ShortList(
                 [*own, *more],
                 {tool.name: self._lookup.called(tool, chosen) for tool in more},

@@ -31,15 +31,15 @@ def by_service(tools: Sequence[Tool]) -> dict[str, Tool]:
     for tool in tools:
         if (action := tool.binding.action) is not None:
             claims.setdefault(action.service, []).append(tool)
-    found = {id_: min(claiming, key=_is_remote) for id_, claiming in claims.items()}
+    chosen = {id_: min(claiming, key=_is_remote) for id_, claiming in claims.items()}
     duplicates = [
-        _conflict_text(id_, found[id_], claiming)
+        _conflict_text(id_, chosen[id_], claiming)
         for id_, claiming in claims.items()
         if len(claiming) > 1
     ]
     if duplicates:
         log.warning("service_duplicate", extra={"services": duplicates[:DUPLICATES_SHOWN]})
-    return found
+    return chosen
 
 
 def _conflict_text(id_: str, serving: Tool, claiming: Sequence[Tool]) -> str:
@@ -98,8 +98,8 @@ class Lookup:
         if name in self.by_name:
             return self.by_name[name]
         if name in self._shown:
-            for one in (chosen or self._profiles.default, *self._profiles):
-                if name in (names := self._originals_of(one)):
+            for profile in (chosen or self._profiles.default, *self._profiles):
+                if name in (names := self._originals_of(profile)):
                     return self.by_name[names[name]]
         return self.get(name)
 
@@ -107,7 +107,7 @@ class Lookup:
     def _shown(self) -> frozenset[str]:
         """The names of tools in any profile."""
         every = (self._profiles.default, *self._profiles)
-        return frozenset(name for one in every for name in self._originals_of(one))
+        return frozenset(name for profile in every for name in self._originals_of(profile))
 
     def is_free(self, name: str) -> bool:
         """Whether no tool has the name, or formerly had it, in any profile."""

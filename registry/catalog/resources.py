@@ -98,11 +98,11 @@ class CatalogResources:
     def _template(self, uri: str, source: str | None = None) -> SnapshotItem | None:
         """The template that matches `uri`: of `source`, else of those that clients see
         unprefixed."""
-        found = self._templates.giving(uri, source)
-        if not found:
+        candidates = self._templates.giving(uri, source)
+        if not candidates:
             return None
-        first = min((item.since, item.source) for item, _ in found)[1]
-        own = [one for one in found if one[0].source == first]
+        first = min((item.since, item.source) for item, _ in candidates)[1]
+        own = [candidate for candidate in candidates if candidate[0].source == first]
         return min(own, key=lambda one: (-one[1].size, one[0].key))[0]
 
 
@@ -150,15 +150,15 @@ class _Templates:
         if len(uri) > URI_LIMIT or not self._lengths:
             return []
         tried: Counter[str] = Counter()
-        found = []
+        candidates = []
         letters = UriBits(uri)
         for item, template in self._beginning(uri):
             if item.source != source if source else item.name != item.key:
                 continue
             tried[item.source] += 1
             if tried[item.source] <= TRIED and template.matches(letters):
-                found.append((item, template))
-        return found
+                candidates.append((item, template))
+        return candidates
 
     def _beginning(self, uri: str) -> Iterator[tuple[SnapshotItem, Template]]:
         """Templates whose literal prefix `uri` begins with, the longest first."""

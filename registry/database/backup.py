@@ -45,9 +45,9 @@ async def back_up(settings: Settings, file: Path) -> int:
 async def restore(settings: Settings, file: Path) -> None:
     """Restore the backup in `file` into the database, which must be empty. Raises DatabaseError."""
     async with _used(settings) as embedded:
-        if found := await to_thread.run_sync(_a_table, embedded.url):
+        if table := await to_thread.run_sync(_a_table, embedded.url):
             raise DatabaseError(
-                f"the database is not empty (it has the table {found}), so nothing was restored. "
+                f"the database is not empty (it has the table {table}), so nothing was restored. "
                 "Name another directory in database.data_dir"
             )
         options = ["--exit-on-error", "--single-transaction", "--no-owner"]

@@ -52,8 +52,8 @@ class GroupCommit(Generic[Item, Outcome]):
             if len(batch) == 1:
                 batch[0][1].fail(error)
                 return
-            for one in batch:  # the fault is that of one of them
-                await self._written([one])
+            for pending in batch:  # the fault is that of one of them
+                await self._written([pending])
         except (psycopg.Error, PoolTimeout, OSError) as error:
             away = Unavailable("The database does not answer; nothing was stored")
             away.__cause__ = error

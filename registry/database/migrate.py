@@ -113,7 +113,7 @@ async def status(
 ) -> list[MigrationState]:
     """The migrations of these components in order, then unknown ones applied to the database."""
     applied = await _applied(connection)
-    known = {one.key: one.name for one in migrations(components)}
+    known = {migration.key: migration.name for migration in migrations(components)}
     others = {key: applied[key][0] for key in sorted(applied.keys() - known.keys())}
     return [
         MigrationState(*key, name, applied[key][2] if key in applied else None)
@@ -165,11 +165,11 @@ async def _apply(connection: AsyncConnection, migration: Migration) -> None:
 
 
 async def _applied(connection: AsyncConnection) -> Applied:
-    found = await connection.execute(
+    result = await connection.execute(
         "SELECT bool_or(attname = 'component') FROM pg_attribute"
         " WHERE attrelid = to_regclass('schema_version_t')"
     )
-    match await found.fetchone():
+    match await result.fetchone():
         case (None,):
             return {}
         case (False,):

@@ -74,8 +74,8 @@ def is_uuid(text: str) -> bool:
 def refusal(text: str) -> str | None:
     """The reason for a refused connection, from the server's message; None: unknown."""
     for pattern, meaning in _REFUSED:
-        if found := re.search(pattern, text):
-            return meaning.format(*found.groups())
+        if match := re.search(pattern, text):
+            return meaning.format(*match.groups())
     return None
 
 
@@ -336,11 +336,11 @@ async def _check(connection: AsyncConnection) -> None:
     if connection.info.server_version < SERVER_NEEDED:
         version = connection.info.parameter_status("server_version")
         raise DatabaseError(f"PostgreSQL 16 or newer is needed; database.url leads to {version}")
-    found = await connection.execute(
+    rows = await connection.execute(
         "SELECT coalesce(installed_version, default_version)"
         " FROM pg_available_extensions WHERE name = 'vector'"
     )
-    row = await found.fetchone()
+    row = await rows.fetchone()
     if row is None:
         raise DatabaseError(
             "the database server lacks pgvector: install it there (on Debian the package "
@@ -356,14 +356,14 @@ async def _check(connection: AsyncConnection) -> None:
 
 
 async def _has_vector(connection: AsyncConnection) -> bool:
-    found = await connection.execute(HAS_VECTOR)
-    return bool(found.rowcount)
+    result = await connection.execute(HAS_VECTOR)
+    return bool(result.rowcount)
 
 
 def _version(text: str) -> tuple[int, ...]:
     """The version of pgvector; "0.8" is 0.8.0."""
-    found = [int(part) for part in re.findall(r"\d+", text)[:3]]
-    return (*found, *[0] * (3 - len(found)))
+    numbers = [int(part) for part in re.findall(r"\d+", text)[:3]]
+    return (*numbers, *[0] * (3 - len(numbers)))
 
 
 class DatabaseHandle:

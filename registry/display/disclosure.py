@@ -73,13 +73,13 @@ class MissingPart(Exception):
 def part(schema: Json, path: str) -> Json:
     """The schema at the end of `path`, with the definitions that it needs. Raises MissingPart."""
     lookup = _Lookup(schema)
-    found: list[Json] = [schema]
+    schemas: list[Json] = [schema]
     for step in path.replace("[]", "").split(".")[:STEPS]:
-        before = found
-        found = [inner for one in before for inner in lookup.step(one, step)][:BRANCHES]
-        if not found:
+        before = schemas
+        schemas = [inner for schema in before for inner in lookup.step(schema, step)][:BRANCHES]
+        if not schemas:
             raise MissingPart(step, lookup.names(before))
-    shown = found[0] if len(found) == 1 else {"anyOf": found}
+    shown = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     return _complete(shown, schema)
 
 
@@ -89,37 +89,41 @@ class _Lookup:
 
     def step(self, schema: Json, name: str) -> list[Json]:
         """Schemas of the property `name`, of the object or of the items of the array."""
-        found: list[Json] = []
-        for one in self._alternatives(schema, HOPS):
-            inner = one.get("properties")
-            more = one.get("additionalProperties")
+        members: list[Json] = []
+        for alternative in self._alternatives(schema, HOPS):
+            inner = alternative.get("properties")
+            more = alternative.get("additionalProperties")
             if isinstance(inner, dict) and name in inner:
-                found.append(inner[name] if isinstance(inner[name], dict) else {})
+                members.append(inner[name] if isinstance(inner[name], dict) else {})
             elif name == "*" and isinstance(more, dict):
-                found.append(more)
-        return [one for i, one in enumerate(found) if one not in found[:i]]
+                members.append(more)
+        return [member for i, member in enumerate(members) if member not in members[:i]]
 
     def names(self, schemas: list[Json]) -> list[str]:
         summaries = Summaries(self._resolve, "")
-        each = (one for schema in schemas for one in self._alternatives(schema, HOPS))
-        return list(dict.fromkeys(name for one in each for name in summaries.fields(one)))
+        each = (
+            alternative for schema in schemas for alternative in self._alternatives(schema, HOPS)
+        )
+        return list(
+            dict.fromkeys(name for alternative in each for name in summaries.fields(alternative))
+        )
 
     def _alternatives(self, schema: Any, hops: int) -> list[Json]:
         """The schema and its subschemas that may apply: references, unions, array items."""
         if not isinstance(schema, dict) or not hops:
             return []
-        found = [schema]
+        schemas = [schema]
         inner: list[Any] = [schema.get("items")]
         if isinstance(schema.get("$ref"), str):
             inner.append(self._resolve(schema["$ref"]))
         for keyword in ("allOf", "anyOf", "oneOf", "prefixItems"):
             branches = schema.get(keyword)
             inner += branches if isinstance(branches, list) else []
-        for one in inner:
-            found += self._alternatives(one, hops - 1)
-            if len(found) > 1000:
+        for branch in inner:
+            schemas += self._alternatives(branch, hops - 1)
+            if len(schemas) > 1000:
                 break
-        return found
+        return schemas
 
     def _resolve(self, reference: str) -> Any:
         if reference == "#":
@@ -135,7 +139,7 @@ def _complete(shown: Json, schema: Json) -> Json:
     for keyword in ("$defs", "definitions"):
         definitions = schema.get(keyword)
         if isinstance(definitions, dict) and (needed := _reachable(shown, keyword, definitions)):
-            kept = {name: one for name, one in definitions.items() if name in needed}
+            kept = {name: definition for name, definition in definitions.items() if name in needed}
             complete[keyword] = kept
     return complete
 
@@ -237,7 +241,7 @@ def own_tools(
     and calls can name one; `limit_maximum` is the maximum of a search's `limit`."""
     does = (*DISCLOSURE_TOOLS, *SKILL_TOOLS) if skills else DISCLOSURE_TOOLS
     texts = {"sources": _sources(sources)}
-    return {one: _tool(one, texts, skills, limit_maximum) for one in does}
+    return {task: _tool(task, texts, skills, limit_maximum) for task in does}
 
 
 def _sources(names: Iterable[str]) -> str:

@@ -78,7 +78,7 @@ _VALUES = VALUE_KEYWORDS | {"dependentRequired"}  # whose keys are no keywords e
 def trimmed(schema: Json, text: int) -> Json:
     """`schema` with descriptions of at most `text` characters."""
     notes = NOTES if text <= DROPPED_BELOW else ()
-    return {key: _of(key, one, text) for key, one in schema.items() if key not in notes}
+    return {key: _of(key, member, text) for key, member in schema.items() if key not in notes}
 
 
 def _of(keyword: str, value: Any, text: int) -> Any:
@@ -87,9 +87,11 @@ def _of(keyword: str, value: Any, text: int) -> Any:
     if keyword in _VALUES:
         return value
     if keyword in MAP_KEYWORDS and isinstance(value, dict):
-        return {name: _schema(one, text) for name, one in value.items()}
+        return {name: _schema(member, text) for name, member in value.items()}
     return (
-        [_schema(one, text) for one in value] if isinstance(value, list) else _schema(value, text)
+        [_schema(member, text) for member in value]
+        if isinstance(value, list)
+        else _schema(value, text)
     )
 
 
@@ -162,7 +164,7 @@ class Fold:
     def __call__(self, schema: Json) -> Folded:
         try:
             for text, size in TERSE:
-                texts = [one for one in (text, self.text) if one is not None]
+                texts = [limit for limit in (text, self.text) if limit is not None]
                 folding = _Folding(schema, self, min(texts, default=None), size)
                 if folding.fits():
                     return folding.run()
@@ -224,8 +226,8 @@ class _Folding:
         self._left -= self._growth(part, content)
         part.shown.clear()
         part.shown.update(content.shown)
-        for one in content.parts:
-            self._wait(one)
+        for inner in content.parts:
+            self._wait(inner)
         for reference in content.references:
             if reference not in self._shown:
                 self._wait(self._definition(reference, part))
@@ -241,8 +243,8 @@ class _Folding:
 
     def _growth(self, part: _Part, content: _Content) -> int:
         """Characters that unfolding the part adds to the result."""
-        new = (one for one in content.references if one not in self._shown)
-        definitions = sum(len(one) + length(self._short_of(one)) for one in new)
+        new = (reference for reference in content.references if reference not in self._shown)
+        definitions = sum(len(reference) + length(self._short_of(reference)) for reference in new)
         return length(content.shown) - length(part.shown) + definitions
 
     def _short_of(self, reference: str) -> Json:
@@ -278,13 +280,13 @@ class _Folding:
         """The keyword's value in the unfolded part; None: omitted."""
         if keyword in _BY_NAME and isinstance(value, dict):
             return {
-                name: self._inner(one, keyword, part, content, name=name)
-                for name, one in value.items()
+                name: self._inner(member, keyword, part, content, name=name)
+                for name, member in value.items()
             }
         if keyword in _ONE and isinstance(value, dict):
             return self._inner(value, keyword, part, content)
         if keyword in _SEVERAL and isinstance(value, list):
-            return [self._inner(one, keyword, part, content) for one in value]
+            return [self._inner(member, keyword, part, content) for member in value]
         if keyword == "$ref":
             return self._reference(value, content)
         if keyword in _DROPPED or (keyword not in VALUE_KEYWORDS and _refers(value)):
@@ -378,7 +380,7 @@ def _repair(shown: Json, raw: Json) -> None:
 
 def _plainly(branches: list[Any]) -> bool:
     """Whether all branches stay unchanged."""
-    return all(not _refers(one) and length(one) <= SMALL for one in branches)
+    return all(not _refers(branch) and length(branch) <= SMALL for branch in branches)
 
 
 def _refers(value: Any) -> bool:

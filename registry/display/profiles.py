@@ -135,14 +135,19 @@ class Profiles:
         own: Mapping[str, Profile] = wanted.own if wanted else {}
         server = wanted.server_name if wanted else ""
         tool_tokens: Mapping[str, int] = wanted.tool_tokens if wanted else {}
-        every = {**own, **{name: one for name, one in BUILT_IN.items() if name not in own}}
+        every = {**own, **{name: profile for name, profile in BUILT_IN.items() if name not in own}}
         self._chosen = {
             name: SelectedProfile(
-                name, one, one.name_prefix.replace("{server}", server), tool_tokens.get(name)
+                name,
+                profile,
+                profile.name_prefix.replace("{server}", server),
+                tool_tokens.get(name),
             )
-            for name, one in every.items()
+            for name, profile in every.items()
         }
-        self._clients = [(Globs(one.profile.clients), one) for one in self._chosen.values()]
+        self._clients = [
+            (Globs(chosen.profile.clients), chosen) for chosen in self._chosen.values()
+        ]
         default = wanted.default if wanted else PLAIN
         self._auto = default == AUTO
         self.default = self._chosen.get(default, UNCHANGED)
@@ -161,5 +166,5 @@ class Profiles:
         return self._of_client(client[:CLIENT_LENGTH])
 
     def _matching(self, client: str) -> SelectedProfile:
-        found = (chosen for clients, chosen in self._clients if clients.match(client))
-        return next(found, self.default)
+        matches = (chosen for clients, chosen in self._clients if clients.match(client))
+        return next(matches, self.default)

@@ -32,12 +32,12 @@ class UnsupportedReference(Exception):
 
 def definitions(schema: Json) -> dict[str, Json]:
     """Definitions, by the references to them."""
-    found: dict[str, Json] = {}
+    by_reference: dict[str, Json] = {}
     for keyword in DEFINITION_KEYWORDS:
         members = schema.get(keyword)
-        for name, one in members.items() if isinstance(members, dict) else ():
-            found[f"#/{keyword}/{name}"] = one if isinstance(one, dict) else {}
-    return found
+        for name, definition in members.items() if isinstance(members, dict) else ():
+            by_reference[f"#/{keyword}/{name}"] = definition if isinstance(definition, dict) else {}
+    return by_reference
 
 
 def canonical(reference: Any) -> str:
@@ -110,40 +110,55 @@ def disjoined(branches: Sequence[Any], union: Callable[[list[Any]], Any]) -> Jso
     if len(schemas) < len(branches):
         schemas += [{} for branch in branches if branch is True]
     merged: Json = {}
-    types = [_types(one["type"]) if "type" in one else None for one in schemas]
-    if types and all(one is not None for one in types):
-        merged["type"] = _type(frozenset[str]().union(*(one or () for one in types)))
-    objects = [one for one in schemas if "type" not in one or "object" in _types(one["type"])]
-    arrays = [one for one in schemas if "type" not in one or "array" in _types(one["type"])]
+    types = [_types(schema["type"]) if "type" in schema else None for schema in schemas]
+    if types and all(type_names is not None for type_names in types):
+        merged["type"] = _type(frozenset[str]().union(*(type_names or () for type_names in types)))
+    objects = [
+        schema for schema in schemas if "type" not in schema or "object" in _types(schema["type"])
+    ]
+    arrays = [
+        schema for schema in schemas if "type" not in schema or "array" in _types(schema["type"])
+    ]
     if objects:
         merged |= _objects(objects, union)
-    if arrays and all("items" in one and "prefixItems" not in one for one in arrays):
-        merged["items"] = _united([one["items"] for one in arrays], union)
+    if arrays and all("items" in schema and "prefixItems" not in schema for schema in arrays):
+        merged["items"] = _united([schema["items"] for schema in arrays], union)
     if schemas and (values := _values(schemas)) is not None:
         merged["enum"] = values
     for key in (*_TEXTS, "format"):
-        if len({str(one.get(key)) for one in schemas}) == 1 and key in schemas[0]:
+        if len({str(schema.get(key)) for schema in schemas}) == 1 and key in schemas[0]:
             merged[key] = schemas[0][key]
     return merged
 
 
 def _objects(schemas: list[Json], union: Callable[[list[Any]], Any]) -> Json:
     merged: Json = {}
-    names = list(dict.fromkeys(name for one in schemas for name in one.get("properties") or {}))
+    names = list(
+        dict.fromkeys(name for schema in schemas for name in schema.get("properties") or {})
+    )
     if names:
         merged["properties"] = {name: _united_property(name, schemas, union) for name in names}
-    lists = [one.get("required") or [] for one in schemas]
+    lists = [schema.get("required") or [] for schema in schemas]
     if shared := [name for name in lists[0] if all(name in each for each in lists)]:
         merged["required"] = shared
-    if all(_closed(one) for one in schemas):
+    if all(_closed(schema) for schema in schemas):
         merged["additionalProperties"] = False
     return merged
 
 
 def _united_property(name: str, schemas: list[Json], union: Callable[[list[Any]], Any]) -> Any:
-    stated = [one["properties"][name] for one in schemas if name in (one.get("properties") or {})]
-    if any(name not in (one.get("properties") or {}) and not _closed(one) for one in schemas):
-        texts = (one.get("description") for one in stated if isinstance(one, dict))
+    stated = [
+        schema["properties"][name] for schema in schemas if name in (schema.get("properties") or {})
+    ]
+    if any(
+        name not in (stated_schema.get("properties") or {}) and not _closed(stated_schema)
+        for stated_schema in schemas
+    ):
+        texts = (
+            stated_schema.get("description")
+            for stated_schema in stated
+            if isinstance(stated_schema, dict)
+        )
         text = next((text for text in texts if text), None)
         return {"description": text} if text else {}
     return _united(stated, union)
@@ -151,7 +166,7 @@ def _united_property(name: str, schemas: list[Json], union: Callable[[list[Any]]
 
 def _united(schemas: list[Any], union: Callable[[list[Any]], Any]) -> Any:
     first = schemas[0]
-    return first if all(one == first for one in schemas) else union(schemas)
+    return first if all(schema == first for schema in schemas) else union(schemas)
 
 
 def _closed(schema: Json) -> bool:
@@ -161,11 +176,11 @@ def _closed(schema: Json) -> bool:
 def _values(schemas: list[Json]) -> list[Any] | None:
     """Union of all enumerated values; None if one schema has no enumeration."""
     values: list[Any] = []
-    for one in schemas:
-        if "const" not in one and not isinstance(one.get("enum"), list):
+    for schema in schemas:
+        if "const" not in schema and not isinstance(schema.get("enum"), list):
             return None
-        found = [one["const"]] if "const" in one else one["enum"]
-        values += [value for value in found if not any(_same(value, known) for known in values)]
+        stated = [schema["const"]] if "const" in schema else schema["enum"]
+        values += [value for value in stated if not any(_same(value, known) for known in values)]
     return values
 
 
@@ -279,7 +294,7 @@ class _Rewriting:
         for name in root.get("required") or ():
             if name in bad:
                 raise Inexpressible(f"its argument {name[:80]!r} has a name that is not accepted")
-        kept = {name: one for name, one in properties.items() if name not in bad}
+        kept = {name: member for name, member in properties.items() if name not in bad}
         return {
             **{key: value for key, value in root.items() if key != "additionalProperties"},
             "properties": kept,
@@ -303,14 +318,14 @@ class _Rewriting:
 
     def _keyword(self, key: str, value: Any, level: int) -> Any:
         if key in MAP_KEYWORDS and isinstance(value, dict):
-            return {name: self._inner(one, level + 1) for name, one in value.items()}
+            return {name: self._inner(member, level + 1) for name, member in value.items()}
         if key in ("not", "if", "contains", "propertyNames"):
             return value  # widening here would narrow
         if key in _ONE and isinstance(value, dict):
             return self._schema(value, level + 1)
         if key in _SEVERAL and isinstance(value, list):
             deeper = level + (key == "prefixItems")
-            return [self._inner(one, deeper) for one in value]
+            return [self._inner(member, deeper) for member in value]
         return value
 
     def _composed(self, schema: Json) -> Json:
@@ -328,9 +343,9 @@ class _Rewriting:
             schema.setdefault("anyOf", branches)
         if "anyOf" in schema and "anyOf" not in allowed:
             branches = [
-                self._composed(one) if isinstance(one, dict) else one
-                for one in _schemas(schema, "anyOf")
-                if one is not False
+                self._composed(branch) if isinstance(branch, dict) else branch
+                for branch in _schemas(schema, "anyOf")
+                if branch is not False
             ]
             schema = {key: value for key, value in schema.items() if key != "anyOf"}
             schema = conjoined(schema, disjoined(branches, self._union))
@@ -340,8 +355,8 @@ class _Rewriting:
         """The schema with at most one type, and null as a flag."""
         branches, stated = schema.get("anyOf"), schema.get("type")
         schema = dict(schema)
-        if isinstance(branches, list) and any(_is_null(one) for one in branches):
-            left = [one for one in branches if not _is_null(one)]
+        if isinstance(branches, list) and any(_is_null(branch) for branch in branches):
+            left = [branch for branch in branches if not _is_null(branch)]
             if stated is None:
                 schema["nullable"] = True
             schema["anyOf"] = left
@@ -450,8 +465,8 @@ def _text_enum(schema: Json, values: list[Any]) -> Json:
 
 def _choices(branches: Any) -> str:
     """Alternative sets of required arguments, in words."""
-    found = [one.get("required") for one in branches if isinstance(one, dict)]
-    sets = [names for names in found if isinstance(names, list) and names]
+    lists = [branch.get("required") for branch in branches if isinstance(branch, dict)]
+    sets = [names for names in lists if isinstance(names, list) and names]
     if len(sets) < 2 or len(sets) > CHOICES_DESCRIBED:
         return ""
     return f"Give {' or '.join(' and '.join(map(str, names)) for names in sets)}."

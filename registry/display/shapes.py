@@ -45,14 +45,14 @@ Json = dict[str, Any]
 def for_objects(schema: Raw) -> Raw | None:
     """`schema` with `"type": "object"` at its root; None for one that cannot be read."""
     try:
-        found = decode_json(bytes(schema))
+        schema_ = decode_json(bytes(schema))
     except ParseError:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(schema_, dict):
         return None
-    if found.get("type") == "object":
+    if schema_.get("type") == "object":
         return schema
-    return Raw(msgspec.json.encode(_for_objects(found)))
+    return Raw(msgspec.json.encode(_for_objects(schema_)))
 
 
 def _for_objects(schema: Json) -> Json:
@@ -189,22 +189,22 @@ class ToolShaper:
         """A copy for a toolset with its own tokens per tool; None: unchanged."""
         if tool_tokens is None or self.budgets is None:
             return self
-        found = self._of_toolsets.get(tool_tokens)
-        if found is None:
-            found = ToolShaper(
+        shaper = self._of_toolsets.get(tool_tokens)
+        if shaper is None:
+            shaper = ToolShaper(
                 self.budgets,
                 self.profiles,
                 self._fields,
                 self.search_limit,
                 tool_tokens=tool_tokens,
             )
-            self._of_toolsets[tool_tokens] = found
-        return found
+            self._of_toolsets[tool_tokens] = shaper
+        return shaper
 
     def _tokens_limit(self, chosen: SelectedProfile) -> int | None:
         """Tokens per tool of its toolset and the client's profile; None: the default."""
         wanted = (self._tool_tokens, chosen.tool_tokens)
-        return min((one for one in wanted if one is not None), default=None)
+        return min((limit for limit in wanted if limit is not None), default=None)
 
     def within(self, tool: Tool, chosen: SelectedProfile, limit: int, describer: str) -> Shown:
         """The tool in about `limit` tokens, without its output schema and mirrored headers; for an
@@ -268,20 +268,20 @@ def shown_names(names: Sequence[str], chosen: SelectedProfile) -> Mapping[str, s
     """Names that a profile changes, by their original names. A name depends on others only where
     they collide; then on the order of the names."""
     limit, letter = chosen.name_limit, chosen.profile.name_letter
-    found: dict[str, str] = {}
+    names_by_original: dict[str, str] = {}
     taken: set[str] | None = None
     for name in names:
         begins = not letter or name[:1].isalpha() or name[:1] == "_"
         if begins and len(name) <= limit:
             continue
-        taken = {one.casefold() for one in names} if taken is None else taken
-        found[name] = next(
-            one
-            for one in _candidates(name if begins else f"_{name}", name, limit)
-            if one.casefold() not in taken
+        taken = {name.casefold() for name in names} if taken is None else taken
+        names_by_original[name] = next(
+            candidate
+            for candidate in _candidates(name if begins else f"_{name}", name, limit)
+            if candidate.casefold() not in taken
         )
-        taken.add(found[name].casefold())
-    return found
+        taken.add(names_by_original[name].casefold())
+    return names_by_original
 
 
 def _candidates(plain: str, name: str, limit: int) -> Iterator[str]:
@@ -379,8 +379,8 @@ class Ceiling:
     def fitted(self, tools: Sequence[ListedTool], left: int, schemas: bool) -> Fitted:
         """The tools in at most `left` characters. Without `schemas`: names and lines alone."""
         entries: list[Json] = []
-        for one in tools:
-            line = {"name": one.tool.name, "description": _line(one.tool), **one.members}
+        for tool in tools:
+            line = {"name": tool.tool.name, "description": _line(tool.tool), **tool.members}
             if length(line) > left:
                 break
             left -= length(line)
@@ -397,7 +397,7 @@ class Ceiling:
         """Entries with an input schema, by their positions in `lines`. Small ones are whole, and
         the space that they leave is shared by the large ones (max-min fairness), each of which is
         folded once: to fold a schema of megabytes takes long."""
-        found: dict[int, Json] = {}
+        entries: dict[int, Json] = {}
 
         def add(place: int, limit: int) -> int:
             """Add an entry; returns the characters that it added."""
@@ -405,7 +405,7 @@ class Ceiling:
             growth = length(entry) - length(lines[place]) if entry is not None else 0
             if entry is None or growth > left:
                 return 0
-            found[place] = entry
+            entries[place] = entry
             return growth
 
         waiting = sorted(range(len(tools)), key=lambda place: -_need(tools[place].tool))
@@ -416,7 +416,7 @@ class Ceiling:
             share = left // len(large)
             place = large.pop()
             left -= add(place, _size(share + length(lines[place])))
-        return found
+        return entries
 
     def _entry(self, one: ListedTool, limit: int) -> Json | None:
         """The tool in about `limit` tokens; None: the client's profile cannot express it."""

@@ -164,33 +164,33 @@ class Summaries:
     def _kinds(self, schema: Any, depth: int) -> frozenset[str]:
         if self._enough(schema, depth):
             return ANY_TYPE
-        found = _stated(schema)
+        kinds = _stated(schema)
         if isinstance(schema.get("$ref"), str):
-            found = _both(found, self._kinds(self._resolve(schema["$ref"]), depth + 1))
+            kinds = _both(kinds, self._kinds(self._resolve(schema["$ref"]), depth + 1))
         for keyword in ("anyOf", "oneOf"):
             if branches := _schemas(schema, keyword):
                 each = [self._kinds(branch, depth + 1) for branch in branches]
-                found = _both(found, frozenset[str]().union(*each))
+                kinds = _both(kinds, frozenset[str]().union(*each))
         for branch in _schemas(schema, "allOf"):
-            found = _both(found, self._kinds(branch, depth + 1))
-        return found
+            kinds = _both(kinds, self._kinds(branch, depth + 1))
+        return kinds
 
     def _fields(self, schema: Any, depth: int) -> dict[str, bool]:
         if self._enough(schema, depth):
             return {}
-        found: dict[str, bool] = {}
+        fields: dict[str, bool] = {}
         for inner in self._composed(schema):
             for name, required in self._fields(inner, depth + 1).items():
-                found[name] = found.get(name, False) or required
+                fields[name] = fields.get(name, False) or required
         required, own = schema.get("required"), schema.get("properties")
         for name in own if isinstance(own, dict) else ():
             must = isinstance(required, list) and name in required
-            found[name] = found.get(name, False) or must
-        return found
+            fields[name] = fields.get(name, False) or must
+        return fields
 
     def _described(self, schema: Json) -> str:
-        for one in (schema, *self._composed(schema)):
-            text = one.get("description") or one.get("title") if isinstance(one, dict) else None
+        for part in (schema, *self._composed(schema)):
+            text = part.get("description") or part.get("title") if isinstance(part, dict) else None
             if isinstance(text, str) and text:
                 return text
         return ""
@@ -209,7 +209,7 @@ class Summaries:
             return f"Fields: {self._listed(order)}."
         values = schema.get("enum")
         if isinstance(values, list) and values:
-            return f"One of {len(values)}: {self._listed([_written(one) for one in values])}."
+            return f"One of {len(values)}: {self._listed([_written(value) for value in values])}."
         inner = schema.get("items")
         if items and isinstance(inner, dict) and (text := self._parts(inner, items=False)):
             return f"Items: {text[0].lower()}{text[1:]}"
@@ -247,14 +247,14 @@ def _schemas(schema: Json, keyword: str) -> list[Any]:
 
 
 def _stated(schema: Json) -> frozenset[str]:
-    found, stated = ANY_TYPE, schema.get("type")
+    types, stated = ANY_TYPE, schema.get("type")
     if isinstance(stated, str | list):
-        found = frozenset([stated] if isinstance(stated, str) else map(str, stated))
+        types = frozenset([stated] if isinstance(stated, str) else map(str, stated))
     if isinstance(schema.get("enum"), list):
-        found = _both(found, _of_values(schema["enum"]))
+        types = _both(types, _of_values(schema["enum"]))
     if "const" in schema:
-        found = _both(found, _of_values([schema["const"]]))
-    return found
+        types = _both(types, _of_values([schema["const"]]))
+    return types
 
 
 def _both(one: frozenset[str], other: frozenset[str]) -> frozenset[str]:

@@ -121,9 +121,9 @@ class _Model:
 
         ids = np.zeros((len(tokens), max(map(len, tokens))), dtype=np.int64)
         mask = np.zeros_like(ids)
-        for row, found in enumerate(tokens):
-            ids[row, : len(found)] = found
-            mask[row, : len(found)] = 1
+        for row, ids_of_text in enumerate(tokens):
+            ids[row, : len(ids_of_text)] = ids_of_text
+            mask[row, : len(ids_of_text)] = 1
         try:
             (vectors,) = self._session.run(
                 ["embedding"], {"input_ids": ids, "attention_mask": mask}
@@ -138,8 +138,11 @@ class _Model:
         """The first `limit` tokens of each text."""
         read = [readable(text, _READ * limit) for text in texts]
         # `encode` holds the interpreter's lock, for half a millisecond where a text is long
-        found = [one.ids for one in self._tokenizer.encode_batch_fast(read)]
-        return [one if len(one) <= limit else [*one[: limit - 1], one[-1]] for one in found]
+        encodings = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(read)]
+        return [
+            encoding if len(encoding) <= limit else [*encoding[: limit - 1], encoding[-1]]
+            for encoding in encodings
+        ]
 
 
 _LOADING = threading.Lock()

@@ -77,12 +77,12 @@ def of_purpose(kinds: Kinds, purpose: str) -> Kinds:
 
 def search_kinds(more: Iterable[SearchKind] = ()) -> Kinds:
     """All kinds: tools, skills, and these. Raises ValueError for two of one name."""
-    found: dict[str, SearchKind] = {}
+    kinds: dict[str, SearchKind] = {}
     for kind in (TOOL, SKILL, *more):
-        if kind.name in found:
+        if kind.name in kinds:
             raise ValueError(f"there are two kinds of search of the name {kind.name!r}")
-        found[kind.name] = kind
-    return MappingProxyType(found)
+        kinds[kind.name] = kind
+    return MappingProxyType(kinds)
 
 
 def _source_texts(name: str) -> ReadTexts:
@@ -126,12 +126,12 @@ async def _tool_texts(connection: AsyncConnection, keys: Sequence[Key]) -> dict[
         """,
         columns(keys),
     )
-    found: dict[Key, SourceText] = {}
+    texts: dict[Key, SourceText] = {}
     async for host_id, tool_id, source_hash, *row in rows:
-        found[host_id, tool_id] = SourceText(tool_text(_fields(row)), source_hash)
-        if len(found) % TOGETHER == 0:
+        texts[host_id, tool_id] = SourceText(tool_text(_fields(row)), source_hash)
+        if len(texts) % TOGETHER == 0:
             await checkpoint()
-    return found
+    return texts
 
 
 def _fields(row: Sequence[Any]) -> ToolFields:

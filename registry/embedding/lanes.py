@@ -79,10 +79,12 @@ class Lanes:
 
         async def run() -> None:
             for some in left:
-                given = [texts[one] for one in some]
+                given = [texts[number] for number in some]
                 try:
-                    found = await self.run(partial(encode, given), query)
-                    rows.update(zip(some, normalised(found, len(some), dimension), strict=True))
+                    vectors_of_part = await self.run(partial(encode, given), query)
+                    rows.update(
+                        zip(some, normalised(vectors_of_part, len(some), dimension), strict=True)
+                    )
                 except EmbeddingFailed as error:
                     failures.append(error)
                 if failures:

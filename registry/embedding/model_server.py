@@ -82,10 +82,10 @@ async def model_server(
                 if (made := embedder_of(request.model)) is None:
                     raise EmbeddingFailed(f"There is no model {request.model}.", retryable=False)
                 embedders[request.model] = made
-            found = await embedders[request.model].embed(request.texts, query=request.query)
+            vectors = await embedders[request.model].embed(request.texts, query=request.query)
         except EmbeddingFailed as error:
             return _Answer(failure=str(error), retryable=error.retryable)
-        return _Answer(found.tobytes())
+        return _Answer(vectors.tobytes())
 
     async def serve(stream: SocketStream) -> None:
         async with stream:

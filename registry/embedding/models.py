@@ -57,16 +57,16 @@ def directory(provider: str, folder: Path) -> str:
 
     Raises OSError.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         size = path.stat().st_size
-        found.update(f"{path.relative_to(folder).as_posix()}\0{size}\0".encode())
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{size}\0".encode())
         with path.open("rb") as file:
-            found.update(file.read(_SAMPLE_BYTES))
+            digest.update(file.read(_SAMPLE_BYTES))
             file.seek(max(0, size - _SAMPLE_BYTES))
-            found.update(file.read(_SAMPLE_BYTES))
+            digest.update(file.read(_SAMPLE_BYTES))
     name = folder.resolve().name[: LONGEST - len(provider) - _HASH - 2]
-    return f"{provider}/{name}@{found.hexdigest()[:_HASH]}"
+    return f"{provider}/{name}@{digest.hexdigest()[:_HASH]}"
 
 
 def by_name(label: str) -> tuple[str, str]:
@@ -113,10 +113,10 @@ async def check_kinds(pool: Pool, kinds: Kinds) -> None:
         added = {name: purpose async for name, purpose in rows}
     for name, kind in kinds.items():
         if added.get(name) != kind.purpose:
-            found = f"has the purpose {added[name]}" if name in added else "is missing"
+            presence = f"has the purpose {added[name]}" if name in added else "is missing"
             raise EmbeddingFailed(
-                f"the kind of search {name} {found} in the database, and not {kind.purpose}: its "
-                "migrations have to call search_kind_add with the purpose of its SearchKind",
+                f"the kind of search {name} {presence} in the database, and not {kind.purpose}: "
+                "its migrations have to call search_kind_add with the purpose of its SearchKind",
                 retryable=name not in added,  # its tables may come a moment later
             )
 
@@ -166,7 +166,7 @@ async def settle(connection: AsyncConnection, purpose: str = TOOLS, kinds: Kinds
     It does not while a text of these kinds has no vector, or where one in ten has failed: then the
     model is faulty, and the old vectors are better.
     """
-    found = await connection.execute(
+    result = await connection.execute(
         """
         SELECT target.model FROM embedding_model_t AS target
         WHERE target.purpose = %(purpose)s AND target.target AND NOT target.serving
@@ -188,7 +188,7 @@ async def settle(connection: AsyncConnection, purpose: str = TOOLS, kinds: Kinds
         """,
         {"purpose": purpose, "kinds": list(of_purpose(kinds, purpose)), "failed": _FAILED_MOST},
     )
-    row = await found.fetchone()
+    row = await result.fetchone()
     if row is None:
         return False
     for statement in (
@@ -208,10 +208,10 @@ async def purge(pool: Pool) -> int:
     """
     count = 0
     async with borrowed(pool) as connection:
-        found = await connection.execute(
+        result = await connection.execute(
             "SELECT FROM embedding_model_t WHERE NOT target AND NOT serving LIMIT 1"
         )
-        if found.rowcount == 0:
+        if result.rowcount == 0:
             return 0
     while True:
         async with borrowed(pool) as connection:

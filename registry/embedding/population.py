@@ -89,7 +89,7 @@ async def refresh(
             """,
             [host_id, kind, list(ids), force, kind],
         )
-        found = await connection.execute(
+        result = await connection.execute(
             """
             SELECT coalesce(embedding_queue(%(kind)s, array_agg(host_id), array_agg(entity_id),
                 array_agg(source_hash(source_text))), 0)
@@ -99,7 +99,7 @@ async def refresh(
             """,
             {"host": host_id, "kind": kind, "ids": list(ids)},
         )
-        (count,) = await found.fetchone() or (0,)
+        (count,) = await result.fetchone() or (0,)
     return int(count)
 
 
@@ -170,8 +170,8 @@ async def _queue_all(
                 "host": host_id, "kind": kind, "after": after, "limit": BATCH
             }  # fmt: skip
             await connection.execute(_IN_ORDER)
-            found = await connection.execute(statement, given)
-            seen, last, queued = await found.fetchone() or (0, None, 0)
+            result = await connection.execute(statement, given)
+            seen, last, queued = await result.fetchone() or (0, None, 0)
         count += queued or 0
         look_on(seen)
         if seen < BATCH:

@@ -111,8 +111,8 @@ def embedder_for(settings: EmbeddingSettings, label: str) -> Embedder | None:
     library = provider == "sentence-transformers" and find_spec("sentence_transformers")
     service = provider == settings.provider == "openai-compatible"
     if model and (library or service):
-        other = replace(settings, provider=provider, model=model, query_prefix="")
-        return make_embedder(other)
+        local = replace(settings, provider=provider, model=model, query_prefix="")
+        return make_embedder(local)
     return None
 
 
@@ -120,8 +120,8 @@ def local_embedder(settings: EmbeddingSettings, label: str) -> Embedder | None:
     """The embedder of a label in this process, whatever the purpose that it is for."""
     own = replace(settings, socket="")
     for purpose in ("", *settings.purposes):
-        if (found := embedder_for(own.of(purpose), label)) is not None:
-            return found
+        if (embedder := embedder_for(own.of(purpose), label)) is not None:
+            return embedder
     return None
 
 

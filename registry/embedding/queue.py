@@ -119,9 +119,9 @@ class Queue:
         return await self._run(
             _FAIL,
             list(failures),
-            values=[one.reason[:ERROR].replace("\0", "") for one in outcomes],
-            after=[one.after_s for one in outcomes],
-            final=[one.final for one in outcomes],
+            values=[outcome.reason[:ERROR].replace("\0", "") for outcome in outcomes],
+            after=[outcome.after_s for outcome in outcomes],
+            final=[outcome.final for outcome in outcomes],
         )
 
     async def release(self, tasks: Sequence[Task]) -> int:

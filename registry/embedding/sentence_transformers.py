@@ -62,13 +62,13 @@ class SentenceTransformers:
                 self._loaded = _load(self._name)
             model = self._loaded
         try:
-            found = model.encode(texts, batch_size=len(texts), show_progress_bar=False)
+            vectors = model.encode(texts, batch_size=len(texts), show_progress_bar=False)
         except Exception as error:  # of torch, or of a model's own code
             raise EmbeddingFailed(
                 f"The embedding model {self._name} failed: {type(error).__name__}.",
                 retryable=False,
             ) from error
-        return np.asarray(found)
+        return np.asarray(vectors)
 
 
 def _load(name: str) -> "SentenceTransformer":

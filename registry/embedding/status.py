@@ -82,7 +82,7 @@ async def embedding_of(
 ) -> EntityEmbedding:
     """Status of an entity. Without a row: pending, or disabled where there is no target."""
     async with borrowed(pool) as connection:
-        found = await connection.execute(
+        rows = await connection.execute(
             """
             SELECT had.status, nullif(had.model, ''), had.error, had.embedded_ts
             FROM entity_embedding_t AS had LEFT JOIN embedding_model_t AS model
@@ -92,7 +92,7 @@ async def embedding_of(
             """,
             [kind.purpose, host_id, kind.name, entity_id],
         )
-        row = await found.fetchone()
+        row = await rows.fetchone()
         if row is not None:
             return EntityEmbedding(*row)
         target = (await models(connection, kind.purpose)).target

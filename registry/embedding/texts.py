@@ -97,16 +97,16 @@ def sentences(query: str, limit: int = SENTENCES) -> list[str]:
     Each has at least 3 words, otherwise it is merged with its neighbour. Where there are too many,
     neighbours are merged; no word is left out. "v1.2", "e.g." and addresses stay whole.
     """
-    found: list[str] = []
+    parts: list[str] = []
     for part in _parts(_BULLET.sub("", readable(query))):
-        if found and (_size(part) < _WORDS or _size(found[-1]) < _WORDS):
-            found[-1] = f"{found[-1]} {part}"
+        if parts and (_size(part) < _WORDS or _size(parts[-1]) < _WORDS):
+            parts[-1] = f"{parts[-1]} {part}"
         else:
-            found.append(part)
-    together = -(-len(found) // limit)
-    if len(found) < 2 or together == len(found):
+            parts.append(part)
+    together = -(-len(parts) // limit)
+    if len(parts) < 2 or together == len(parts):
         return []
-    return [" ".join(found[at : at + together]) for at in range(0, len(found), together)]
+    return [" ".join(parts[at : at + together]) for at in range(0, len(parts), together)]
 
 
 def readable(text: str, limit: int | None = None) -> str:

@@ -73,15 +73,15 @@ def normalised(
     lengths = {len(row) for row in rows} - {dimension}
     if lengths:
         raise _refused(f"a vector of {min(lengths)} numbers where {dimension} were expected")
-    found: NDArray[np.float64] = np.array(rows, dtype=np.float64).reshape(texts, dimension)
-    if not np.isfinite(found).all():
+    matrix: NDArray[np.float64] = np.array(rows, dtype=np.float64).reshape(texts, dimension)
+    if not np.isfinite(matrix).all():
         raise _refused("a vector with NaN or infinity in it")
-    peaks = np.abs(found).max(axis=1, keepdims=True, initial=0.0)
+    peaks = np.abs(matrix).max(axis=1, keepdims=True, initial=0.0)
     if not peaks.all():
         raise _refused("a vector of zeros only")
-    found /= peaks  # the squares of float64 values need not fit in one
-    found /= np.linalg.norm(found, axis=1, keepdims=True)
-    return found.astype(np.float32)
+    matrix /= peaks  # the squares of float64 values need not fit in one
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    return matrix.astype(np.float32)
 
 
 def together(rows: Sequence[Any], dimension: int) -> Vectors:

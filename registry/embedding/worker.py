@@ -142,11 +142,11 @@ class Worker:
             log.warning("embedding_tasks_not_released", extra={"count": len(tasks)})
 
     async def _see_through(self, tasks: Sequence[Task]) -> None:
-        killers = [one for one in tasks if one.abandoned and one.attempt_count > self._limit]
+        killers = [task for task in tasks if task.abandoned and task.attempt_count > self._limit]
         if killers:  # poison tasks: after that many dead workers, no worker is to retry
             died = EmbeddingFailure("every worker that took it died", None, final=True)
             await self._queue.fail(dict.fromkeys(killers, died))
-        texts = await self._texts([one for one in tasks if one not in killers])
+        texts = await self._texts([task for task in tasks if task not in killers])
         blank = [task for task, text in texts.items() if not text.strip()]
         if blank:
             await self._queue.blank(blank)
@@ -164,24 +164,26 @@ class Worker:
         texts: dict[Task, str] = {}
         deleted: list[Task] = []
         for kind, wanted in by_kind.items():
-            found = await self._load(kind, wanted)
+            loaded = await self._load(kind, wanted)
             for key, task in wanted.items():
-                if key not in found:
+                if key not in loaded:
                     deleted.append(task)
-                elif found[key].source_hash == task.source_hash:
-                    texts[task] = found[key].text
+                elif loaded[key].source_hash == task.source_hash:
+                    texts[task] = loaded[key].text
         if deleted:
             await self._queue.drop(deleted)
         return texts
 
     async def _load(self, kind: str, wanted: Mapping[Key, Task]) -> Mapping[Key, SourceText]:
         async with self._looking_up() as connection:
-            found = await self._texts_of[kind](connection, list(wanted))
-        changed = [key for key, one in found.items() if one.source_hash != wanted[key].source_hash]
+            loaded = await self._texts_of[kind](connection, list(wanted))
+        changed = [
+            key for key, text in loaded.items() if text.source_hash != wanted[key].source_hash
+        ]
         if changed:
-            await self._requeue(kind, changed, found)
+            await self._requeue(kind, changed, loaded)
             await self._queue.drop([wanted[key] for key in changed])
-        return found
+        return loaded
 
     async def _requeue(
         self, kind: str, keys: Sequence[Key], found: Mapping[Key, SourceText]

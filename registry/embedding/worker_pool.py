@@ -84,12 +84,12 @@ class WorkerPool:
     async def elsewhere(self) -> int:
         """Number of texts claimed by workers outside this pool."""
         async with borrowed(self._database.pool) as connection:
-            found = await connection.execute(
+            result = await connection.execute(
                 "SELECT FROM embedding_task_t WHERE status = 'running' AND worker <> ALL(%s)"
                 " AND entity_type = ANY(%s)",
                 [[worker.name for worker in self._workers], list(self.kinds)],
             )
-            return found.rowcount
+            return result.rowcount
 
     async def run(self) -> None:
         """Run until stopped or cancelled."""

@@ -31,7 +31,7 @@ class Baseline:
 
     def __init__(self, texts: Sequence[str], vectors: Floats | None) -> None:
         """`vectors`: unit length, one row for each text; None: words alone."""
-        words = [_words(one) for one in texts]
+        words = [_words(text) for text in texts]
         self._vectors = vectors
         self._size = len(words)
         self._postings = _postings(words)
@@ -61,7 +61,7 @@ def _words(text: str) -> list[str]:
 
 
 def _first(values: NDArray[np.floating]) -> list[int]:
-    return [int(one) for one in np.argsort(-values, kind="stable")[:RRF_DEPTH]]
+    return [int(place) for place in np.argsort(-values, kind="stable")[:RRF_DEPTH]]
 
 
 def _postings(
@@ -73,12 +73,12 @@ def _postings(
     for place, words in enumerate(documents):
         for word, count in Counter(words).items():
             counts[word].append((place, count))
-    found = {}
+    postings = {}
     for word, pairs in counts.items():
         idf = math.log(1 + (len(documents) - len(pairs) + 0.5) / (len(pairs) + 0.5))
         weights = [
             idf * count * (K1 + 1) / (count + K1 * (1 - B + B * len(documents[place]) / average))
             for place, count in pairs
         ]
-        found[word] = (np.array([place for place, _ in pairs]), np.array(weights))
-    return found
+        postings[word] = (np.array([place for place, _ in pairs]), np.array(weights))
+    return postings

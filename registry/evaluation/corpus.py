@@ -133,13 +133,13 @@ async def _embed(database: Database, worker: Worker, progress: Progress) -> None
 
 async def _count(database: Database, query: str) -> int:
     async with borrowed(database.pool) as connection:
-        found = await connection.execute(query.encode())
-        (count,) = await found.fetchone() or (0,)
+        rows = await connection.execute(query.encode())
+        (count,) = await rows.fetchone() or (0,)
     return int(count)
 
 
 async def _why(database: Database) -> str:
     async with borrowed(database.pool) as connection:
-        found = await connection.execute("SELECT max(last_error) FROM embedding_task_t")
-        (reason,) = await found.fetchone() or (None,)
+        rows = await connection.execute("SELECT max(last_error) FROM embedding_task_t")
+        (reason,) = await rows.fetchone() or (None,)
     return str(reason or "no reason was given")

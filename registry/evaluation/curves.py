@@ -62,9 +62,11 @@ def curve(
     sample = sampled(100 * np.array(recalls(found, wanted)))
     points = []
     for k in range(1, DEPTH + 1):
-        one = sample.interval(k - 1)
-        points.append(CurvePoint(k, round(one.mean, 1), round(one.low, 1), round(one.high, 1)))
-    ranks = [reciprocal_rank(one, want.gold) for one, want in zip(found, wanted, strict=True)]
+        interval = sample.interval(k - 1)
+        points.append(
+            CurvePoint(k, round(interval.mean, 1), round(interval.low, 1), round(interval.high, 1))
+        )
+    ranks = [reciprocal_rank(answer, want.gold) for answer, want in zip(found, wanted, strict=True)]
     mrr = sum(ranks) / len(ranks)
     times = percentiles(took_ms)
     return ModeCurve(
@@ -81,8 +83,8 @@ def believed(
     of them is.
     """
     return [
-        (fit, not want.gold.isdisjoint(one[:DEPTH]))
-        for fit, one, want in zip(fits, found, wanted, strict=True)
+        (fit, not want.gold.isdisjoint(answer[:DEPTH]))
+        for fit, answer, want in zip(fits, found, wanted, strict=True)
         if fit is not None
     ]
 
@@ -90,8 +92,8 @@ def believed(
 def calibration(fits: Iterable[tuple[float, bool]]) -> tuple[FitBin, ...]:
     """What the fit told, and what was so, in each range of it that has searches; see `believed`."""
     ranges: dict[int, list[tuple[float, bool]]] = {}
-    for one in fits:
-        ranges.setdefault(min(int(one[0] * BINS), BINS - 1), []).append(one)
+    for pair in fits:
+        ranges.setdefault(min(int(pair[0] * BINS), BINS - 1), []).append(pair)
     return tuple(_bin(at, entries) for at, entries in sorted(ranges.items()))
 
 

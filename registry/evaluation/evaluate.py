@@ -49,7 +49,7 @@ async def evaluate(
     await _warm_up(corpus, requests[0])
     for mode in measurable:
         ran[mode] = await _searched(corpus, requests, mode, progress)
-    answers = {mode: one.found for mode, one in ran.items()}
+    answers = {mode: run.found for mode, run in ran.items()}
     if baseline:
         answers[BASELINE] = await _baseline(corpus, requests, progress)
     wanted = [corpus.index.resolve(request) for request in requests]
@@ -58,16 +58,16 @@ async def evaluate(
         tools=len(corpus.tools),
         requests=len(requests),
         unknown=corpus.index.unknown(requests),
-        encode_ms=[ms for one in ran.values() for ms in one.encode_ms],
-        search_ms={mode: one.search_ms for mode, one in ran.items()},
-        paths={mode: dict(one.paths) for mode, one in ran.items()},
+        encode_ms=[ms for run in ran.values() for ms in run.encode_ms],
+        search_ms={mode: run.search_ms for mode, run in ran.items()},
+        paths={mode: dict(run.paths) for mode, run in ran.items()},
         notes={
-            **{mode: dict(one.notes) for mode, one in ran.items() if one.notes},
+            **{mode: dict(run.notes) for mode, run in ran.items() if run.notes},
             **{mode: {NO_VECTORS: len(requests)} for mode in left_out},
         },
         model=corpus.embedder.model if corpus.embedder else None,
-        recalls={mode: recall_curve(found, wanted) for mode, found in answers.items()},
-        fits=[pair for one in ran.values() for pair in believed(one.fits, one.found, wanted)],
+        recalls={mode: recall_curve(answer, wanted) for mode, answer in answers.items()},
+        fits=[pair for run in ran.values() for pair in believed(run.fits, run.found, wanted)],
     )
 
 
@@ -122,12 +122,12 @@ async def _baseline(
             some = texts[start : start + EMBEDDED_AT_ONCE]
             parts.append(await corpus.embedder.embed_anew(some))
         vectors = np.concatenate(parts)
-    plain, found = Baseline(texts, vectors), []
+    plain, rankings = Baseline(texts, vectors), []
     for request in requests:
         vector = (
             (await corpus.embedder.embed([request.query], query=True))[0]
             if corpus.embedder
             else None
         )
-        found.append([corpus.tools[place].id for place in plain.search(request.query, vector)])
-    return found
+        rankings.append([corpus.tools[place].id for place in plain.search(request.query, vector)])
+    return rankings

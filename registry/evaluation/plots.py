@@ -26,7 +26,7 @@ def write_plots(results: Sequence[SetResult], folder: Path) -> list[Path]:
     """Write the plots of each result into `folder`. Raises NoPlots."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [path for one in results for path in _written(one, folder)]
+        return [path for result in results for path in _written(result, folder)]
     except ImportError as error:
         raise NoPlots(NOT_INSTALLED) from error
     except OSError as error:
@@ -66,7 +66,10 @@ def _calibration(result: SetResult) -> "Figure":
     points = calibration(result.fits)
     axes.plot([0, 1], [0, 1], color="lightgrey", label="calibrated")
     axes.plot(
-        [one.told for one in points], [one.found for one in points], marker="o", label="found"
+        [point.told for point in points],
+        [point.found for point in points],
+        marker="o",
+        label="found",
     )
     axes.set(
         title=f"{result.quality.name}: calibration of {len(result.fits)} searches",

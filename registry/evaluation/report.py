@@ -12,14 +12,18 @@ Table = tuple[str, Row, list[Row]]  # title, columns, rows
 
 
 def tables(results: Sequence[SetResult]) -> Iterator[Table]:
-    qualities = [one.quality for one in results]
+    qualities = [result.quality for result in results]
     if len(qualities) > 1:
         qualities.append(mean_of(qualities))
     columns = ("set", "mode", *METRICS)
-    yield "Found, per cent", columns, [row for one in qualities for row in quality_rows(one)]
-    if differences := [row for one in qualities for row in difference_rows(one)]:
+    yield (
+        "Found, per cent",
+        columns,
+        [row for quality in qualities for row in quality_rows(quality)],
+    )
+    if differences := [row for quality in qualities for row in difference_rows(quality)]:
         yield f"Difference in {MAIN}", ("set", "modes", "more", "95 %", ""), differences
-    times = [row for one in results for row in latency_rows(one)]
+    times = [row for result in results for row in latency_rows(result)]
     yield "Milliseconds", ("set", "spent on", "p50", "p95", "p99"), times
 
 
@@ -31,13 +35,13 @@ def markdown(title: str, columns: Row, rows: Sequence[Row]) -> str:
 
 def remarks(results: Sequence[SetResult]) -> Iterator[str]:
     """Caveats for judging the numbers."""
-    for one in results:
-        name = one.quality.name
-        model = one.model or "no model"
-        yield f"{name}: {one.requests:,} requests to {one.tools:,} tools, {model}"
-        if one.unknown:
-            yield f"{name}: {_unknown(one)}"
-        for mode, notes in one.notes.items():
+    for result in results:
+        name = result.quality.name
+        model = result.model or "no model"
+        yield f"{name}: {result.requests:,} requests to {result.tools:,} tools, {model}"
+        if result.unknown:
+            yield f"{name}: {_unknown(result)}"
+        for mode, notes in result.notes.items():
             for note, count in notes.items():
                 yield f"{name}: {mode}, {count} times: {note}"
 
@@ -54,7 +58,7 @@ def _unknown(one: SetResult) -> str:
 
 def comparisons(modes: Sequence[str]) -> list[tuple[str, str]]:
     """Pairs of modes: the first, expected best, with each of the others."""
-    return [(modes[0], other) for other in modes[1:]]
+    return [(modes[0], base) for base in modes[1:]]
 
 
 def quality_rows(one: Measured) -> list[tuple[str, ...]]:
@@ -76,10 +80,10 @@ def difference_rows(one: Measured) -> list[tuple[str, ...]]:
     """Rows of set, the two modes, the first one's lead in MAIN, its interval, whether that is
     significant."""
     rows: list[tuple[str, ...]] = []
-    for mode, other in comparisons(one.modes):
-        more = one.interval(mode, MAIN, minus=other)
+    for mode, base in comparisons(one.modes):
+        more = one.interval(mode, MAIN, minus=base)
         bounds = "-" if more.requests == 1 else f"[{more.low:+.1f}, {more.high:+.1f}]"
-        rows.append((one.name, f"{mode} - {other}", f"{more.mean:+.1f}", bounds, _sign(more)))
+        rows.append((one.name, f"{mode} - {base}", f"{more.mean:+.1f}", bounds, _sign(more)))
     return rows
 
 
@@ -100,10 +104,10 @@ def latency_rows(one: SetResult) -> list[tuple[str, ...]]:
 
 
 def as_json(results: Sequence[SetResult]) -> dict[str, Any]:
-    qualities = [one.quality for one in results]
+    qualities = [quality.quality for quality in results]
     return {
         "unit": "per cent; times in ms; intervals 95 %, bootstrap",
-        "sets": [_set_json(one) for one in results],
+        "sets": [_set_json(result) for result in results],
         **({"mean": _quality_json(mean_of(qualities))} if len(results) > 1 else {}),
     }
 
@@ -132,10 +136,10 @@ def _quality_json(one: Measured) -> dict[str, Any]:
             for mode in one.modes
         },
         "differences": {
-            f"{mode} - {other}": {
-                metric: _interval_json(one.interval(mode, metric, other)) for metric in METRICS
+            f"{mode} - {base}": {
+                metric: _interval_json(one.interval(mode, metric, base)) for metric in METRICS
             }
-            for mode, other in comparisons(one.modes)
+            for mode, base in comparisons(one.modes)
         },
     }
 

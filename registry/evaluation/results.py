@@ -45,13 +45,13 @@ def recall(found: Sequence[str], slots: Sequence[Collection[str]], depth: int) -
 
 
 def ndcg(found: Sequence[str], gold: Set[str], depth: int = DEPTH) -> float:
-    gained = sum(_discount(rank) for rank, one in enumerate(found[:depth], 1) if one in gold)
+    gained = sum(_discount(rank) for rank, answer in enumerate(found[:depth], 1) if answer in gold)
     return gained / sum(_discount(rank) for rank in range(1, min(depth, len(gold)) + 1))
 
 
 def reciprocal_rank(found: Sequence[str], gold: Set[str], depth: int = DEPTH) -> float:
     """The reciprocal rank; 0 when none of `gold` is among the first `depth`."""
-    return next((1 / rank for rank, one in enumerate(found[:depth], 1) if one in gold), 0.0)
+    return next((1 / rank for rank, answer in enumerate(found[:depth], 1) if answer in gold), 0.0)
 
 
 def _discount(rank: int) -> float:
@@ -120,17 +120,17 @@ def sampled(values: Values, seed: int = SEED, resamples: int = RESAMPLES) -> Sam
 
 def macro(sets: Sequence[Sampled]) -> Sampled:
     """The macro average: each set weighs the same."""
-    means = np.mean([one.means for one in sets], axis=0)
-    draws = np.mean([one.draws for one in sets], axis=0)
-    return Sampled(means, draws, min(one.requests for one in sets))
+    means = np.mean([sample.means for sample in sets], axis=0)
+    draws = np.mean([sample.draws for sample in sets], axis=0)
+    return Sampled(means, draws, min(sample.requests for sample in sets))
 
 
 def percentiles(values: Sequence[float]) -> Mapping[str, float]:
     """p50, p95 and p99; empty for no values."""
     if not values:
         return {}
-    found = np.percentile(np.asarray(values), (50, 95, 99))
-    return dict(zip(("p50", "p95", "p99"), map(float, found), strict=True))
+    values_ = np.percentile(np.asarray(values), (50, 95, 99))
+    return dict(zip(("p50", "p95", "p99"), map(float, values_), strict=True))
 
 
 BASELINE = "bm25+rrf"
@@ -149,11 +149,13 @@ class Measured:
 
     def interval(self, mode: str, metric: str, minus: str | None = None) -> Interval:
         """The interval of a mode, or of its lead over the mode `minus`."""
-        other = None if minus is None else self._column(minus, metric)
-        return self.sample.interval(self._column(mode, metric), other)
+        subtracted = None if minus is None else self._column(minus, metric)
+        return self.sample.interval(self._column(mode, metric), subtracted)
 
     def only(self, modes: Sequence[str]) -> Sampled:
-        return self.sample.only([self._column(one, metric) for one in modes for metric in METRICS])
+        return self.sample.only(
+            [self._column(mode, metric) for mode in modes for metric in METRICS]
+        )
 
     def _column(self, mode: str, metric: str) -> int:
         return self.modes.index(mode) * len(METRICS) + METRICS.index(metric)
@@ -206,8 +208,14 @@ def measured(
 
 def mean_of(sets: Sequence[Measured]) -> Measured:
     """The mean over results, for the modes common to all."""
-    modes = tuple(one for one in sets[0].modes if all(one in other.modes for other in sets))
-    return Measured(f"mean of {len(sets)}", modes, macro([one.only(modes) for one in sets]))
+    modes = tuple(
+        measured
+        for measured in sets[0].modes
+        if all(measured in measured_set.modes for measured_set in sets)
+    )
+    return Measured(
+        f"mean of {len(sets)}", modes, macro([measured.only(modes) for measured in sets])
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,12 +242,13 @@ class Threshold:
 
 def missed(thresholds: Sequence[Threshold], quality: Measured) -> list[str]:
     """A sentence for each threshold that is missed."""
-    found = []
-    for one in thresholds:
-        mode = one.mode or quality.modes[0]
-        mean = quality.interval(mode, one.metric).mean
-        if mean < one.percent:
-            found.append(
-                f"{one.metric} of {mode} on {quality.name} is {mean:.1f}, less than {one.percent:g}"
+    sentences = []
+    for threshold in thresholds:
+        mode = threshold.mode or quality.modes[0]
+        mean = quality.interval(mode, threshold.metric).mean
+        if mean < threshold.percent:
+            sentences.append(
+                f"{threshold.metric} of {mode} on {quality.name} is {mean:.1f}, "
+                f"less than {threshold.percent:g}"
             )
-    return found
+    return sentences

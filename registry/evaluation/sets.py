@@ -41,30 +41,30 @@ class Record:
     def text(self, *keys: str, needed: bool = False) -> str:
         """The first of `keys` that it has; "" where it may be missing."""
         key = next((key for key in keys if self.value.get(key) is not None), keys[0])
-        found = self.value.get(key)
-        if found is None and not needed:
+        value = self.value.get(key)
+        if value is None and not needed:
             return ""
-        if not isinstance(found, str) or (needed and not found.strip()):
-            raise self.bad(f"{key} is {kind_of(found)}, expected text")
-        return found
+        if not isinstance(value, str) or (needed and not value.strip()):
+            raise self.bad(f"{key} is {kind_of(value)}, expected text")
+        return value
 
     def texts(self, key: str, value: Any = None) -> tuple[str, ...]:
         """A list of texts, or a single text as a list."""
-        found = self.value.get(key) if value is None else value
-        if found is None:
+        given = self.value.get(key) if value is None else value
+        if given is None:
             return ()
-        several = [found] if isinstance(found, str) else found
-        if not isinstance(several, list) or not all(isinstance(one, str) for one in several):
-            raise self.bad(f"{key} is {kind_of(found)}, expected a list of texts")
+        several = [given] if isinstance(given, str) else given
+        if not isinstance(several, list) or not all(isinstance(text, str) for text in several):
+            raise self.bad(f"{key} is {kind_of(given)}, expected a list of texts")
         return tuple(several)
 
     def schema(self) -> Mapping[str, Any]:
         for key in ("inputSchema", "input_schema", "parameters"):
-            found = self.value.get(key)
-            if isinstance(found, dict) and isinstance(found.get("properties"), dict):
-                return found
-            if not isinstance(found, dict | None):
-                raise self.bad(f"{key} is {kind_of(found)}, expected a JSON Schema")
+            schema = self.value.get(key)
+            if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
+                return schema
+            if not isinstance(schema, dict | None):
+                raise self.bad(f"{key} is {kind_of(schema)}, expected a JSON Schema")
         return EMPTY_SCHEMA
 
 
@@ -76,7 +76,7 @@ def records(path: Path) -> Iterator[Record]:
         raise UnreadableSet(f"{path}: {(error.strerror or str(error)).lower()}") from error
     whole = _whole(data)
     if whole is not None:
-        yield from (_record(path, place, one) for place, one in enumerate(whole, start=1))
+        yield from (_record(path, place, item) for place, item in enumerate(whole, start=1))
         return
     for line, text in enumerate(data.split(b"\n"), start=1):
         if text.strip():
@@ -86,13 +86,13 @@ def records(path: Path) -> Iterator[Record]:
 def _whole(data: bytes) -> list[Any] | None:
     """The tools of a file that is one JSON list, or a `tools/list` result."""
     try:
-        found = msgspec.json.decode(data)
+        tools = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if isinstance(found, dict):
-        inner = found.get("result")
-        found = (inner if isinstance(inner, dict) else found).get("tools")
-    return found if isinstance(found, list) else None
+    if isinstance(tools, dict):
+        inner = tools.get("result")
+        tools = (inner if isinstance(inner, dict) else tools).get("tools")
+    return tools if isinstance(tools, list) else None
 
 
 def _decoded(path: Path, line: int, text: bytes) -> Any:
@@ -149,7 +149,7 @@ class EvaluationRequest:
     @property
     def wanted(self) -> tuple[str, ...]:
         """All tools that it names, without duplicates."""
-        return tuple(dict.fromkeys([*self.gold, *(one for slot in self.slots for one in slot)]))
+        return tuple(dict.fromkeys([*self.gold, *(name for slot in self.slots for name in slot)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +206,9 @@ class Index:
         """Unknown tools, with the ids of the requests that name them."""
         missing = defaultdict(list)
         for request in requests:
-            for one in request.wanted:
-                if one not in self._ids and one not in self._names:
-                    missing[one].append(request.id)
+            for name in request.wanted:
+                if name not in self._ids and name not in self._names:
+                    missing[name].append(request.id)
         return dict(missing)
 
     def _meant(self, named: str) -> frozenset[str]:
@@ -224,12 +224,12 @@ def _request(row: Record) -> EvaluationRequest:
     if not isinstance(slots, list | None):
         raise row.bad(f"gold_slots is {kind_of(slots)}, expected a list of lists of tools")
     alternatives = tuple(row.texts("gold_slots", slot) for slot in slots or [])
-    gold = row.texts("gold") or tuple(one for slot in alternatives for one in slot)
+    gold = row.texts("gold") or tuple(name for slot in alternatives for name in slot)
     if not gold or not all(alternatives):
         raise row.bad("gold names no tool; expected the tools that the request needs")
     unique = tuple(dict.fromkeys(gold))
     return EvaluationRequest(
-        _id(row), query, unique, alternatives or tuple((one,) for one in unique)
+        _id(row), query, unique, alternatives or tuple((name,) for name in unique)
     )
 
 
@@ -257,11 +257,11 @@ def _topics(row: Record) -> Iterator[str]:
 
 
 def _id(row: Record, otherwise: str = "") -> str:
-    found = row.value.get("id")
-    if isinstance(found, str | int) and not isinstance(found, bool) and str(found):
-        return str(found)
-    if found is not None:
-        raise row.bad(f"id is {kind_of(found)}, expected text")
+    id_ = row.value.get("id")
+    if isinstance(id_, str | int) and not isinstance(id_, bool) and str(id_):
+        return str(id_)
+    if id_ is not None:
+        raise row.bad(f"id is {kind_of(id_)}, expected text")
     return otherwise or f"line {row.line}"
 
 

@@ -81,7 +81,9 @@ def _source(server: str) -> str:
 def _drafts(tools: Sequence[Listed]) -> list[ToolDraft]:
     """Drafts under callable names. A tool distinguished only by a hash keeps its own name as
     title."""
-    wanted = {one.id: (legal(one.name) or suffixed("tool", one.name), one.name) for one in tools}
+    wanted = {
+        tool.id: (legal(tool.name) or suffixed("tool", tool.name), tool.name) for tool in tools
+    }
     names = assign(wanted)
     return [
         ToolDraft(

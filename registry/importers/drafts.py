@@ -22,7 +22,7 @@ def plain_description(description: str) -> str:
 def with_plain_descriptions(schema: Any) -> Any:
     """A JSON Schema with its descriptions converted to plain text."""
     if isinstance(schema, list):
-        return [with_plain_descriptions(one) for one in schema]
+        return [with_plain_descriptions(member) for member in schema]
     if not isinstance(schema, Mapping):
         return schema
     return {keyword: _keyword(keyword, value) for keyword, value in schema.items()}
@@ -32,7 +32,7 @@ def _keyword(keyword: str, value: Any) -> Any:
     if keyword == "description" and isinstance(value, str):
         return plain(value)
     if keyword in MAP_KEYWORDS and isinstance(value, Mapping):
-        return {name: with_plain_descriptions(one) for name, one in value.items()}
+        return {name: with_plain_descriptions(member) for name, member in value.items()}
     return value if keyword in VALUE_KEYWORDS else with_plain_descriptions(value)
 
 

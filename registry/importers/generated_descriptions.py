@@ -27,13 +27,13 @@ _VERBS: Mapping[str, tuple[str, str]] = {  # of one item, of a collection
 def operation_description(method: str, path: str, schema: Mapping[str, Any]) -> str:
     """`GET /users/{id}/followers` gives "List followers of a user. Parameters: id (string)."."""
     nouns = _nouns(path)
-    one, all_ = _VERBS.get(method.upper(), (method.capitalize(), method.capitalize()))
+    singular, all_ = _VERBS.get(method.upper(), (method.capitalize(), method.capitalize()))
     if not nouns:
-        return _with_parameters(f"{one} {path}", schema)
+        return _with_parameters(f"{singular} {path}", schema)
     (last, is_placeholder), before = nouns[-1], [noun for noun, _ in nouns[:-1]]
     if is_placeholder:
-        phrase = f"{'Change' if one == 'Do' else one} {_singular(last)}"
-    elif one == "Do" and not _is_plural(last):  # POST /orders/{id}/cancel
+        phrase = f"{'Change' if singular == 'Do' else singular} {_singular(last)}"
+    elif singular == "Do" and not _is_plural(last):  # POST /orders/{id}/cancel
         phrase, before = (
             f"{last.capitalize()} {_singular(before[-1]) if before else ''}",
             before[:-1],
@@ -42,7 +42,7 @@ def operation_description(method: str, path: str, schema: Mapping[str, Any]) -> 
         created = method.upper() == "POST"
         phrase = f"{all_} {_singular(last) if created else last}"
     else:
-        phrase = f"{one} {last}"
+        phrase = f"{singular} {last}"
     return _with_parameters(
         " of ".join([phrase.strip(), *map(_singular, reversed(before))]), schema
     )
@@ -86,14 +86,14 @@ def _type(schema: Any) -> str:
 
 def _nouns(path: str) -> Sequence[tuple[str, bool]]:
     """The words of a path, and whether a path variable selects one of them."""
-    found: list[tuple[str, bool]] = []
+    nouns: list[tuple[str, bool]] = []
     for segment in path.partition("?")[0].split("/"):
         words = identifier_words(_PLACEHOLDER.sub(" ", segment.rpartition(".")[0] or segment))
         if words and not _MEANINGLESS.fullmatch(segment):
-            found.append((words, "{" in segment))
-        elif "{" in segment and found:
-            found[-1] = (found[-1][0], True)
-    return found
+            nouns.append((words, "{" in segment))
+        elif "{" in segment and nouns:
+            nouns[-1] = (nouns[-1][0], True)
+    return nouns
 
 
 def _is_plural(words: str) -> bool:

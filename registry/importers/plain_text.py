@@ -120,7 +120,7 @@ class _Reading:
         text = _between(text, _UNSEEN, "</{}>", lambda _code, _whole: "")
         text = _between(text, _PRE, "</{}>", lambda code, _whole: f"\n\n{self._fence(code)}\n\n")
         text = _between(text, _IN_CODE, "</{}>", lambda code, _whole: self._span(code))
-        closed = {found[1].lower() for found in _CLOSING.finditer(text)}
+        closed = {tag[1].lower() for tag in _CLOSING.finditer(text)}
         return _TAG.sub(lambda found: _tag(found, found["name"].lower() in closed), text)
 
     def _fence(self, code: str) -> str:
@@ -138,20 +138,20 @@ def _between(
 ) -> str:
     """`text` with each span from `opening` to its matching closing replaced by `change(inside,
     whole)`. Unclosed spans stay."""
-    if not (found := opening.search(text)):
+    if not (match := opening.search(text)):
         return text
     lower, parts, at = text.lower(), [], 0
-    while found:
-        end = lower.find(closing.format(found[1].lower()), found.end() - 1)
+    while match:
+        end = lower.find(closing.format(match[1].lower()), match.end() - 1)
         if end < 0 or len(lower) != len(text):
             break
-        inside, after = max(end, found.end()), end + len(closing.format(found[1]))
+        inside, after = max(end, match.end()), end + len(closing.format(match[1]))
         parts += [
-            text[at : found.start()],
-            change(text[found.end() : inside], text[found.start() : after]),
+            text[at : match.start()],
+            change(text[match.end() : inside], text[match.start() : after]),
         ]
         at = after
-        found = opening.search(text, at)
+        match = opening.search(text, at)
     return "".join([*parts, text[at:]])
 
 
@@ -174,7 +174,7 @@ def _markdown(text: str) -> str:
     text = _LINK.sub(r"\1", text)
     text = _ADDRESSED.sub(r"\1", text)
     text = _AUTOLINK.sub(r"\1", text)
-    if named := {found[1].casefold() for found in _REFERENCE.finditer(text)}:
+    if named := {reference[1].casefold() for reference in _REFERENCE.finditer(text)}:
         text = _REFERRING.sub(
             lambda found: found[1] if (found[2] or found[1]).casefold() in named else found[0],
             _REFERENCE.sub("", text),

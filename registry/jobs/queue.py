@@ -66,13 +66,13 @@ class JobQueue:
         """Queue again what no worker runs any longer; the number of these jobs."""
         async with borrowed(self._pool) as connection:
             stalled = await take_over(connection, after_s)
-            for one in stalled:
+            for job in stalled:
                 # Its old worker may live, and end the entry that it knows.
                 await connection.execute(
-                    "DELETE FROM procrastinate_jobs WHERE id = %s", [one.queue_id]
+                    "DELETE FROM procrastinate_jobs WHERE id = %s", [job.queue_id]
                 )
-                if one.waiting:
-                    await self._enqueue(connection, one.host_id, one.job_id, one.lock)
+                if job.waiting:
+                    await self._enqueue(connection, job.host_id, job.job_id, job.lock)
         return len(stalled)
 
     async def health(self, after_s: float) -> JobHealth:

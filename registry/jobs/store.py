@@ -248,8 +248,8 @@ class JobStore:
                 ).format(own=_OWN),
                 {**_own(claim), **asdict(progress)},
             )
-            found = await rows.fetchone()
-            return found is not None and bool(found[0])
+            row = await rows.fetchone()
+            return row is not None and bool(row[0])
 
     async def goes_on(self, claim: Claim) -> bool:
         """`advance` without progress, and without a write."""
@@ -258,8 +258,8 @@ class JobStore:
                 sql.SQL("SELECT cancel_ts IS NULL FROM job_t WHERE {own}").format(own=_OWN),
                 _own(claim),
             )
-            found = await rows.fetchone()
-            return found is not None and bool(found[0])
+            row = await rows.fetchone()
+            return row is not None and bool(row[0])
 
     async def end(self, claim: Claim, end: JobEnd, progress: JobProgress) -> bool:
         """Store how the job ended; False if another worker has taken it over."""

@@ -9,11 +9,11 @@ SIMILARITY = 0.7  # similarity cutoff, of 1; at the usual 0.6 getPet matches Get
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """ "Did you mean ...?" with the members of `known` similar to `name`; empty without a match."""
-    by_letters = {_letters(one): one for one in known}
+    by_letters = {_letters(name): name for name in known}
     if _letters(name) in by_letters:
         return f"Did you mean {by_letters[_letters(name)]}?"
     similar = get_close_matches(_letters(name), by_letters, n=SUGGESTIONS, cutoff=SIMILARITY)
-    return f"Did you mean {' or '.join(by_letters[one] for one in similar)}?" if similar else ""
+    return f"Did you mean {' or '.join(by_letters[name] for name in similar)}?" if similar else ""
 
 
 def _letters(name: str) -> str:

@@ -195,7 +195,9 @@ class Naming:
             candidates = wanted[key]()
             if key in kept and kept[key] in itertools.islice(wanted[key](), PLAIN_CANDIDATES):
                 candidates = itertools.chain([kept[key]], candidates)
-            name = next((one for one in candidates if fold(one) not in used_names), None)
+            name = next(
+                (candidate for candidate in candidates if fold(candidate) not in used_names), None
+            )
             if name is not None:
                 used_names.add(fold(name))
                 names[key] = name

@@ -74,7 +74,7 @@ def _parts(filters: Filters, kind: SearchKind) -> Iterator[tuple[str, dict[str, 
     if kind.expires:
         yield _VALID, {"at": filters.at}
     if filters.facets is not None:
-        facets = [msgspec.json.encode(one).decode() for one in filters.facets]
+        facets = [msgspec.json.encode(facet).decode() for facet in filters.facets]
         yield "doc.facets @> ANY(%(facets)s::jsonb[])", {"facets": facets}
     if filters.toolset is not None:
         yield from _toolset(filters.toolset)

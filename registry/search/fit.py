@@ -38,8 +38,10 @@ CALIBRATED: Mapping[str, Coefficients] = {  # by model; others have no fit
 
 def features(candidates: Sequence[Candidate], tools: int) -> tuple[float, float, float]:
     """Best cosine, best share of the words, logarithm of the number of tools."""
-    cosine = max((one.cosine for one in candidates if one.cosine is not None), default=0.0)
-    bm25 = max((one.bm25 for one in candidates), default=0.0)
+    cosine = max(
+        (candidate.cosine for candidate in candidates if candidate.cosine is not None), default=0.0
+    )
+    bm25 = max((candidate.bm25 for candidate in candidates), default=0.0)
     words = min(bm25 / enough(tools), WORDS_MOST) if tools else 0.0
     return cosine, words, math.log(1 + tools)
 

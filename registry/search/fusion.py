@@ -60,8 +60,11 @@ def ranked(
     A document without a vector gets a cosine proportional to its BM25, relative to the best of
     both, so that it is not last until it has one.
     """
-    best_bm25 = max((one.bm25 for one in candidates), default=0.0) or 1.0
-    best_cosine = max((one.cosine for one in candidates if one.cosine is not None), default=0.0)
+    best_bm25 = max((candidate.bm25 for candidate in candidates), default=0.0) or 1.0
+    best_cosine = max(
+        (candidate.cosine for candidate in candidates if candidate.cosine is not None),
+        default=0.0,
+    )
     full = max(best_bm25, enough)
 
     def score(one: Candidate) -> float:
@@ -69,7 +72,7 @@ def ranked(
         words = one.bm25 / full
         return round((share * meaning + (1 - share) * words) * one.weight, DIGITS)
 
-    scored = [Ranked(one, score(one)) for one in candidates]
+    scored = [Ranked(candidate, score(candidate)) for candidate in candidates]
     scored.sort(key=lambda one: (-one.score, one.candidate.name, one.candidate.id))
     return scored[:limit]
 
@@ -83,15 +86,15 @@ def covering(found: Sequence[Ranked], limit: int) -> list[Ranked]:
     are among the first 10 in two of 100 requests more on sealtools, in three on BFCL, in none on
     metatool; NDCG@10 of requests with several sentences for one tool changes by -0.2 to +0.6.
     """
-    if not any(one.candidate.sentences for one in found):
+    if not any(ranked.candidate.sentences for ranked in found):
         return list(found[:limit])
     left = list(found[: max(COMPARED, limit)])
     nearest: Sequence[float] = ()
     chosen: list[Ranked] = []
     while left and len(chosen) < min(limit, CHOSEN):
-        best = max((_covered(one, nearest) for one in left), key=lambda one: one.score)
+        best = max((_covered(ranked, nearest) for ranked in left), key=lambda one: one.score)
         chosen.append(best)
-        left = [one for one in left if one.candidate is not best.candidate]
+        left = [ranked for ranked in left if ranked.candidate is not best.candidate]
         nearest = _nearest(nearest, best.candidate.sentences)
     return [*chosen, *left][:limit]
 
@@ -99,7 +102,7 @@ def covering(found: Sequence[Ranked], limit: int) -> list[Ranked]:
 def _covered(one: Ranked, nearest: Sequence[float]) -> Ranked:
     """With the score of what it adds to the sentences, to which those before are so near."""
     pairs = zip_longest(one.candidate.sentences or (), nearest, fillvalue=0.0)
-    added = sum(max(0.0, own - other) for own, other in pairs)
+    added = sum(max(0.0, own - nearest_cosine) for own, nearest_cosine in pairs)
     covered = round(COVERAGE * added * one.candidate.weight, DIGITS)
     return Ranked(one.candidate, round(one.score + covered, DIGITS), covered)
 

@@ -35,7 +35,7 @@ def predicate(host_id: str, kind: str, model: str) -> str:
 
 def _condition(host_id: str, kind: str, model: str, table: str = "") -> str:
     """The predicate in literals; with parameters the planner does not match it to the index."""
-    host, kind, model = (sql.Literal(one).as_string(None) for one in (host_id, kind, model))
+    host, kind, model = (sql.Literal(part).as_string(None) for part in (host_id, kind, model))
     return (
         f"{table}host_id = {host}::uuid AND {table}entity_type = {kind}"
         f" AND {table}model = {model} AND {table}status = 'ready'"
@@ -69,8 +69,8 @@ async def ensure_indexes(database: Database, exact_limit: int) -> list[str]:
 
 async def _locked(connection: AsyncConnection) -> bool:
     """Advisory lock, held until the connection is closed."""
-    found = await connection.execute("SELECT pg_try_advisory_lock(%s)", [LOCK])
-    return await found.fetchone() == (True,)
+    rows = await connection.execute("SELECT pg_try_advisory_lock(%s)", [LOCK])
+    return await rows.fetchone() == (True,)
 
 
 async def _wanted(connection: AsyncConnection, limit: int) -> dict[str, tuple[str, bool]]:

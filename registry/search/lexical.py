@@ -42,7 +42,7 @@ class WordPlan:
 def plan(words: Iterable[Word], docs: int, length: float, postings_limit: int) -> WordPlan:
     """Plan the words of a query. `docs` and `length`: number of documents, and their total
     length."""
-    rising = sorted((one for one in words if one.docs > 0), key=lambda one: (one.docs, one.term))
+    rising = sorted((word for word in words if word.docs > 0), key=lambda one: (one.docs, one.term))
     rising = rising[:WORDS]
     scanned, budget = 0, postings_limit
     while scanned < len(rising) and (scanned == 0 or rising[scanned].docs <= budget):
@@ -55,10 +55,10 @@ def plan(words: Iterable[Word], docs: int, length: float, postings_limit: int) -
 def idfs(words: Sequence[Word], docs: int) -> list[float]:
     """Inverse document frequencies: high where few of `docs` documents have the word, always above
     0."""
-    return [math.log(1 + max(docs - one.docs + 0.5, 0.5) / (one.docs + 0.5)) for one in words]
+    return [math.log(1 + max(docs - word.docs + 0.5, 0.5) / (word.docs + 0.5)) for word in words]
 
 
 def last_word(text: str) -> str:
     """The last word, possibly half typed, if the query ends in it. Empty: there is none."""
-    found = _WORD.search(text)
-    return found[0].lower() if found else ""
+    match = _WORD.search(text)
+    return match[0].lower() if match else ""

@@ -38,9 +38,9 @@ def condition(negation: str, name: str, patterns: Sequence[str]) -> tuple[str, d
 
 
 def _matches(column: str, name: str, patterns: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    both = dict.fromkeys((*patterns, *(one.casefold() for one in patterns)))
-    plain = [like(one) for one in both if "[" not in one]
-    bracketed = [regex(one) for one in both if "[" in one]
+    both = dict.fromkeys((*patterns, *(pattern.casefold() for pattern in patterns)))
+    plain = [like(pattern) for pattern in both if "[" not in pattern]
+    bracketed = [regex(pattern) for pattern in both if "[" in pattern]
     parts: list[str] = []
     values: dict[str, Any] = {}
     if plain:
@@ -119,5 +119,6 @@ def _storable(pattern: str) -> str:
     """NUL and lone surrogates occur in no name; they become U+10FFFF, which occurs in none
     either."""
     return "".join(
-        "\U0010ffff" if one == "\0" or "\ud800" <= one <= "\udfff" else one for one in pattern
+        "\U0010ffff" if character == "\0" or "\ud800" <= character <= "\udfff" else character
+        for character in pattern
     )

@@ -65,7 +65,7 @@ class Filters:
             self.host_id,
             self.toolset,
             self.scopes,
-            *(None if one is None else tuple(one) for one in (*lists, self.protocols)),
+            *(None if values is None else tuple(values) for values in (*lists, self.protocols)),
             msgspec.json.encode(self.facets, order="deterministic"),
             self.at,
         )

@@ -65,7 +65,7 @@ class SecondStage:
         try:
             with anyio.fail_after(self._settings.query_timeout_s):
                 scores = await to_thread.run_sync(  # never abandoned: `runs` counts what runs
-                    partial(self._scores, query_text(query), [_text(one) for one in read]),
+                    partial(self._scores, query_text(query), [_text(hit) for hit in read]),
                     limiter=self._runs,
                 )
         except CannotRerank as error:
@@ -97,11 +97,11 @@ class SecondStage:
 def mixed(hits: Sequence[Hit], scores: "NDArray[Any]", share: float) -> list[Hit]:
     """`hits` by their score and `share` of the standard score of the second stage."""
     standard = (scores - scores.mean()) / max(float(scores.std()), 1e-6)
-    found = [
-        replace(one, score=round(one.score + share * float(more), DIGITS))
-        for one, more in zip(hits, standard, strict=True)
+    mixed_hits = [
+        replace(hit, score=round(hit.score + share * float(more), DIGITS))
+        for hit, more in zip(hits, standard, strict=True)
     ]
-    return sorted(found, key=lambda one: -one.score)
+    return sorted(mixed_hits, key=lambda one: -one.score)
 
 
 def _text(hit: Hit) -> str:
@@ -122,7 +122,7 @@ class _CrossEncoder:
             raise CannotRerank(f"search.rerank_model cannot be loaded: {error}") from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        if {one.name for one in self._session.get_inputs()} != INPUTS:
+        if {tensor.name for tensor in self._session.get_inputs()} != INPUTS:
             names = ", ".join(sorted(INPUTS))
             raise CannotRerank(f"search.rerank_model: expected the inputs {names}")
 
@@ -131,13 +131,13 @@ class _CrossEncoder:
         asked = self._tokens(query, QUERY_TOKENS)
         read = [self._tokens(text, TOKENS - len(asked) + 1)[1:] for text in texts]
         order = sorted(range(len(read)), key=lambda at: len(read[at]))
-        found = np.empty(len(read), np.float32)
+        scores = np.empty(len(read), np.float32)
         for start in range(0, len(order), BATCH):
             some = order[start : start + BATCH]
-            found[some] = self._run(asked, [read[at] for at in some])
-        if not np.isfinite(found).all():
+            scores[some] = self._run(asked, [read[at] for at in some])
+        if not np.isfinite(scores).all():
             raise CannotRerank("search.rerank_model gave a score that is no finite number")
-        return found
+        return scores
 
     def _tokens(self, text: str, limit: int) -> list[int]:
         """At most `limit` tokens, the last of which ends the text."""

@@ -193,7 +193,7 @@ class SearchRun:
         values = {
             **self._values,
             "part": part_id,
-            "scanned": [one.term for one in words.scanned],
+            "scanned": [word.term for word in words.scanned],
             "scanned_idfs": idfs(words.scanned, words.docs),
             "average": words.average,
         }
@@ -225,7 +225,7 @@ class SearchRun:
             "share": share,
             "ef": str(ef),
             "sentence_ef": str(min(max(share, SENTENCE_EF), ef)),
-            "terms": [one.term for one in words.all],
+            "terms": [word.term for word in words.all],
             "idfs": idfs(words.all, words.docs),
             "average": words.average,
             "usage_share": self._settings.feedback_share,
@@ -236,12 +236,16 @@ class SearchRun:
 
     async def _hits(self, transaction: Transaction, best: Sequence[Ranked]) -> list[Hit]:
         if not best or not self._query.details:
-            return [_hit(one, None, "", "") for one in best]
-        values = {**self._values, "ids": [one.candidate.id for one in best]}
+            return [_hit(ranked, None, "", "") for ranked in best]
+        values = {**self._values, "ids": [ranked.candidate.id for ranked in best]}
         statement = statements.details(self._query.kind.name)
         shown = {id_: rest for id_, *rest in await transaction.rows(LOOKUPS, statement, values)}
         # the others were deleted a moment ago
-        return [_hit(one, *shown[one.candidate.id]) for one in best if one.candidate.id in shown]
+        return [
+            _hit(ranked, *shown[ranked.candidate.id])
+            for ranked in best
+            if ranked.candidate.id in shown
+        ]
 
     @property
     def _predicate(self) -> str:
@@ -258,10 +262,10 @@ def effort(ef: int, docs: int, reach: int) -> int:
 
 
 def _hit(one: Ranked, title: str | None, description: str, source: str) -> Hit:
-    found = one.candidate
+    candidate = one.candidate
     return Hit(
-        *(found.id, found.name, title, description, source),
-        *(one.score, found.bm25, found.cosine, one.covered),
+        *(candidate.id, candidate.name, title, description, source),
+        *(one.score, candidate.bm25, candidate.cosine, one.covered),
     )
 
 

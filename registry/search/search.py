@@ -40,18 +40,18 @@ async def both(
 ) -> tuple[A, B]:
     """The results of two concurrent tasks. An error of one is raised unwrapped, and cancels the
     other."""
-    found: list[B] = []
+    results: list[B] = []
 
     async def beside() -> None:
-        found.append(await second())
+        results.append(await second())
 
     try:
         async with create_task_group() as group:
             group.start_soon(beside)
-            one = await first()
+            first_result = await first()
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from None
-    return one, found[0]
+    return first_result, results[0]
 
 
 class Search:
@@ -117,8 +117,8 @@ class Search:
             if query.mode != "hybrid" or query.kind is not TOOL:
                 return await self._found(pool, query, ready, text)
             more = replace(query, limit=max(query.limit, second.reads), details=True)
-            found = await self._found(pool, more, ready, text)
-            return replace(found, hits=(await second.ranked(text, found.hits))[: query.limit])
+            result = await self._found(pool, more, ready, text)
+            return replace(result, hits=(await second.ranked(text, result.hits))[: query.limit])
 
         return find
 
@@ -134,13 +134,13 @@ class Search:
             prepared, encoded = await both(prepare, encode)
             if encoded.vectors is None:
                 self._refuse_words()
-        found = SearchResult(note=run.note(encoded))
+        result = SearchResult(note=run.note(encoded))
         if prepared:
             finish = partial(run.finish, prepared=prepared, encoded=encoded)
-            found = await self._read(pool, finish)
+            result = await self._read(pool, finish)
         whole_ms = (time.perf_counter() - started) * 1000
         took = Timings(encoded.took_ms, whole_ms - encoded.took_ms)
-        return replace(found, took=took, model=encoded.model, vector=encoded.whole)
+        return replace(result, took=took, model=encoded.model, vector=encoded.whole)
 
     def _refuse_words(self) -> None:
         if self._when_down == "fail_closed":

@@ -262,7 +262,7 @@ def _sentences(shape: Shape) -> str:
 def _drawn(shape: Shape) -> str:
     """The cosine of `vector`, raised by how near the queries are that it was `used` for."""
     share = "%(usage_share)s * least(1, used.principals / 3.0)"
-    own, asked = (_cosine(f"{one}.embedding", shape.sentences) for one in ("vector", "used"))
+    own, asked = (_cosine(f"{table}.embedding", shape.sentences) for table in ("vector", "used"))
     return f"(({own}) + {share} * greatest(0, ({asked}) - {USED_ABOVE}))"
 
 

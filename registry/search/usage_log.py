@@ -66,8 +66,8 @@ class UsageLog:
         if (pool := self._pool()) is None:
             return
         async with borrowed(pool) as connection:
-            found = await connection.execute(_TENANTS_TO_PRUNE, {"days": self._days})
-            tenants = [host async for (host,) in found]
+            rows = await connection.execute(_TENANTS_TO_PRUNE, {"days": self._days})
+            tenants = [host async for (host,) in rows]
         for host in tenants:
             async with borrowed(pool) as connection:
                 await connection.execute(_PRUNE, {"host": host, "days": self._days})

@@ -146,7 +146,7 @@ class AgentStore:
                 [host_id, _id(known, name), ids],
             )
             gone = {id_ async for (id_,) in rows}
-            lacking = [one for one, id_ in zip(skills, ids, strict=True) if id_ not in gone]
+            lacking = [name for name, id_ in zip(skills, ids, strict=True) if id_ not in gone]
             if lacking:
                 text = f"{name} has no skill {', '.join(lacking)}"
                 raise NoSuchEntry("skill", lacking[0], text)

@@ -159,7 +159,7 @@ def _same(pair: tuple[str, str]) -> bool:
 
 
 def _instead(key: str) -> str:
-    named = {one.removeprefix(PREFIX): one for one in KEYS}  # the rest is the same in all of them
+    named = {key.removeprefix(PREFIX): key for key in KEYS}  # the rest is the same in all of them
     near = get_close_matches(key[:80].removeprefix(PREFIX), named, n=1)
     return f"did you mean {named[near[0]]}?" if near else f"there is {', '.join(KEYS)}"
 
@@ -245,9 +245,11 @@ def _tools(named: Any, where: str) -> tuple[str, ...]:
     if named is None:
         return ()
     texts = named if isinstance(named, list) else [named]
-    if not all(isinstance(one, str) for one in texts):
+    if not all(isinstance(text, str) for text in texts):
         _reject(where, "allowed-tools must be a text, names of tools with spaces between them")
-    return _limited([name for one in texts for name in _TOOL.findall(one)], "allowed-tools", where)
+    return _limited(
+        [name for text in texts for name in _TOOL.findall(text)], "allowed-tools", where
+    )
 
 
 def _skills(extra: Json, key: str, where: str) -> tuple[str, ...]:
@@ -259,7 +261,7 @@ def _skills(extra: Json, key: str, where: str) -> tuple[str, ...]:
 
 
 def _access(text: str, where: str) -> dict[str, Access]:
-    found: dict[str, Access] = {}
+    by_name: dict[str, Access] = {}
     for pair in _limited(text.replace(",", " ").split(), f"metadata.{ACCESS}", where):
         tool, equals, level = pair.partition("=")
         access = access_of(level)
@@ -268,8 +270,8 @@ def _access(text: str, where: str) -> dict[str, Access]:
                 where,
                 f"metadata.{ACCESS}: {pair[:80]!r} must be TOOL=read, TOOL=write or TOOL=execute",
             )
-        found[tool] = access
-    return found
+        by_name[tool] = access
+    return by_name
 
 
 def _version(version: Any, where: str) -> str | None:

@@ -64,7 +64,7 @@ class SkillFolder:
     @property
     def inner(self) -> list[str]:
         """Files in subdirectories named like skills themselves (SKILL.md)."""
-        return [one.path for one in self.files if PurePosixPath(one.path).name == FILE]
+        return [file.path for file in self.files if PurePosixPath(file.path).name == FILE]
 
     @property
     def digest(self) -> str:
@@ -250,8 +250,10 @@ def _files(root: Path, directory: Path, levels: int) -> Iterator[str]:
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
     """Entries ordered by name, without hidden files and Python's caches."""
     try:
-        with os.scandir(directory) as found:
-            kept = [one for one in found if one.name[0] != "." and one.name != "__pycache__"]
+        with os.scandir(directory) as entries:
+            kept = [
+                entry for entry in entries if entry.name[0] != "." and entry.name != "__pycache__"
+            ]
     except OSError as error:
         raise ImportRejected(f"{directory}: {(error.strerror or str(error)).lower()}.") from error
     return sorted(kept, key=lambda one: one.name)

@@ -40,8 +40,8 @@ def tag_texts(document: bytes, source: str) -> dict[str, str]:
         tags = parse(bundle.files[bundle.entry], bundle.entry).get("tags")
     except ImportRejected:  # not an OpenAPI description
         return {}
-    found = [one for one in tags if isinstance(one, dict)] if isinstance(tags, list) else []
-    return {str(one.get("name")): str(one.get("description") or "").strip() for one in found}
+    tags_ = [tag for tag in tags if isinstance(tag, dict)] if isinstance(tags, list) else []
+    return {str(tag.get("name")): str(tag.get("description") or "").strip() for tag in tags_}
 
 
 def generated(
@@ -58,13 +58,13 @@ def generated(
     folders = []
     taken: set[str] = set()
     for tag, ids in tagged.items():
-        found = sorted((by_id[id_] for id_ in ids if id_ in by_id), key=_sort_key)
-        if not found or (wanted and tag not in wanted):
+        tools_of_tag = sorted((by_id[id_] for id_ in ids if id_ in by_id), key=_sort_key)
+        if not tools_of_tag or (wanted and tag not in wanted):
             continue
         name = _name(source, tag, taken)
         taken.add(name)
         folders.append(
-            _folder(name, source, tag, found[:NAMED_LIMIT], tag_text=tag_text.get(tag, ""))
+            _folder(name, source, tag, tools_of_tag[:NAMED_LIMIT], tag_text=tag_text.get(tag, ""))
         )
     return folders
 
@@ -120,7 +120,7 @@ def _title(tool: Tool) -> str:
 def _required(tool: Tool) -> list[str]:
     schema = msgspec.json.decode(tool.input_schema)
     required: Any = schema.get("required") if isinstance(schema, dict) else None
-    return [str(one) for one in required] if isinstance(required, list) else []
+    return [str(argument) for argument in required] if isinstance(required, list) else []
 
 
 def _sort_key(tool: Tool) -> tuple[bool, int, int, str]:

@@ -78,10 +78,10 @@ async def file_content(pool: Pool, host_id: str, skill: Skill, path: str) -> byt
 
 async def _by_skill(cursor: AsyncCursor, query: bytes, host_id: str, kind: Any) -> Rows:
     await cursor.execute(query, [host_id])
-    found: Rows = defaultdict(list)
+    by_skill: Rows = defaultdict(list)
     for skill_id, *values in await cursor.fetchall():
-        found[skill_id].append(kind(*values))
-    return found
+        by_skill[skill_id].append(kind(*values))
+    return by_skill
 
 
 async def _agents(cursor: AsyncCursor, host_id: str) -> list[Agent]:
@@ -197,7 +197,7 @@ class KnownSkills:
         self.skills = dict(skills)
         self._requires: dict[str, Sequence[str]] = dict(requires)
         self._by_hand = by_hand
-        self._parents = {name: one.parent for name, one in skills.items()}
+        self._parents = {name: skill.parent for name, skill in skills.items()}
         self._tools = tools
 
     def skill(self, name: str) -> KnownSkill:
@@ -208,38 +208,38 @@ class KnownSkills:
 
     def tool(self, name: str) -> KnownTool:
         """The tool, by its current or a former name. Raises SkillRefused."""
-        found = self._tools.get(name) or self._tools.get(own_name(name))
-        return found or raise_missing("tool", name, self._tools)
+        tool = self._tools.get(name) or self._tools.get(own_name(name))
+        return tool or raise_missing("tool", name, self._tools)
 
     def links(self, document: SkillDocument) -> Links:
         """The document's links. Raises SkillRefused for a level that does not allow the use of its
         tool."""
-        found: dict[str, tuple[KnownTool, Access]] = {}
+        links: dict[str, tuple[KnownTool, Access]] = {}
         absent = []
         for name in document.tools:
             tool = self._tools.get(name) or self._tools.get(own_name(name))
             if tool is None:
                 absent.append(name)
             else:
-                found[tool.id] = (tool, tool.access(document.access.get(name)))
-        return Links(found, tuple(absent))
+                links[tool.id] = (tool, tool.access(document.access.get(name)))
+        return Links(links, tuple(absent))
 
     def add(self, documents: Iterable[SkillDocument], depth: int) -> None:
         """Add the dependencies that the documents name. Raises SkillRefused for an unknown skill, a
         cycle, or a depth beyond `depth`."""
         documents = list(documents)
-        names = self.skills.keys() | {one.name for one in documents}
-        for one in documents:
-            parents = (one.parent,) if one.parent else ()
-            for named in (*one.requires, *one.suggests, *parents):
+        names = self.skills.keys() | {document.name for document in documents}
+        for document in documents:
+            parents = (document.parent,) if document.parent else ()
+            for named in (*document.requires, *document.suggests, *parents):
                 if named not in names:
                     raise_missing(
-                        "skill", named, names, f"{one.name} names the skill {named!r}, and"
+                        "skill", named, names, f"{document.name} names the skill {named!r}, and"
                     )
-            by_hand = self._by_hand.get(one.name, ())
-            self._requires[one.name] = (*one.requires, *one.suggests, *by_hand)
-            self._parents[one.name] = one.parent
-        self.check((one.name for one in documents), depth)
+            by_hand = self._by_hand.get(document.name, ())
+            self._requires[document.name] = (*document.requires, *document.suggests, *by_hand)
+            self._parents[document.name] = document.parent
+        self.check((document.name for document in documents), depth)
 
     def depend(self, name: str, on: str, depth: int) -> None:
         """Add one dependency. Raises SkillRefused."""
@@ -273,11 +273,11 @@ async def read_known(connection: AsyncConnection, host_id: str) -> KnownSkills:
         """,
         [host_id],
     )
-    found = await rows.fetchall()
+    rows_ = await rows.fetchall()
     return KnownSkills(
-        {name: KnownSkill(*rest) for name, *rest, _, _ in found},
-        {row[0]: row[-2] for row in found},
-        {row[0]: row[-1] for row in found},
+        {name: KnownSkill(*rest) for name, *rest, _, _ in rows_},
+        {row[0]: row[-2] for row in rows_},
+        {row[0]: row[-1] for row in rows_},
         await _tools(connection, host_id),
     )
 
@@ -302,13 +302,13 @@ async def _tools(connection: AsyncConnection, host_id: str) -> dict[str, KnownTo
             [host_id],
         )
         rows: list[Any] = await cursor.fetchall()
-    found: dict[str, KnownTool] = {}
+    tools: dict[str, KnownTool] = {}
     for alias, id_, name, annotations in rows:
         tool = KnownTool(id_, name, _annotations.decode(annotations))
         if alias is not None:
-            found.setdefault(alias, tool)
-        found[name] = tool
-    return found
+            tools.setdefault(alias, tool)
+        tools[name] = tool
+    return tools
 
 
 def _check(edges: Edges, names: Sequence[str], depth: int, cycle_text: str, *, unit: str) -> None:

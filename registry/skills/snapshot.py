@@ -54,7 +54,7 @@ def dependency_order(edges: Edges, start: str) -> list[str]:
     stack = [(start, iter(edges.get(start, ())))]
     while stack:
         at, rest = stack[-1]
-        following = next((one for one in rest if one not in seen), None)
+        following = next((candidate for candidate in rest if candidate not in seen), None)
         if following is None:
             ordered[at] = None
             stack.pop()
@@ -68,9 +68,9 @@ def longest_path(edges: Edges, names: Iterable[str]) -> list[str]:
     """The longest path from any of `names`, in an acyclic graph."""
     best: dict[str, list[str]] = {}
     for name in names:
-        for one in dependency_order(edges, name):
-            tails = (best.get(following, []) for following in edges.get(one, ()))
-            best[one] = [one, *max(tails, key=len, default=[])]
+        for name_ in dependency_order(edges, name):
+            tails = (best.get(following, []) for following in edges.get(name_, ()))
+            best[name_] = [name_, *max(tails, key=len, default=[])]
     return max((best[name] for name in names if name in best), key=len, default=[])
 
 
@@ -158,7 +158,7 @@ class SkillSnapshot:
             if skill.parent is not None:
                 self._children.setdefault(skill.parent, []).append(skill.name)
         self._edges: Mapping[str, Sequence[str]] = {
-            name: [one for one in skill.requires if one in self._skills]
+            name: [requirement for requirement in skill.requires if requirement in self._skills]
             for name, skill in self._skills.items()
         }
         self._of_agents: dict[str, dict[str, Skill]] = {}
@@ -189,8 +189,8 @@ class SkillSnapshot:
             given = agent.skills if agent else self._roots()
             self._of_agents[key] = {
                 name: self._skills[name]
-                for one in given
-                for name in self._below(one)
+                for top in given
+                for name in self._below(top)
                 if self._shown is None or name in self._shown
             }
         return self._of_agents[key]
@@ -213,35 +213,37 @@ class SkillSnapshot:
         )
 
     def children(self, name: str) -> list[Skill]:
-        return [self._skills[one] for one in self._children.get(name, ()) if one in self.of(None)]
+        return [
+            self._skills[child] for child in self._children.get(name, ()) if child in self.of(None)
+        ]
 
     def needed(self, name: str) -> list[Skill]:
         """The skills to load before a skill can be used, in order; the skill itself is last."""
-        return [self._skills[one] for one in dependency_order(self._edges, name)]
+        return [self._skills[child] for child in dependency_order(self._edges, name)]
 
     @cached_property
     def digest(self) -> bytes:
         """A digest, equal for equal lists of prompts and resources, for any caller."""
         if not self.listed:
             return b""
-        agents = (f"{one.name} {' '.join(one.skills)}" for one in self._agents.values())
-        shown = (f"{one.name} {one.digest}" for one in self.of(None).values())
+        agents = (f"{skill.name} {' '.join(skill.skills)}" for skill in self._agents.values())
+        shown = (f"{skill.name} {skill.digest}" for skill in self.of(None).values())
         return hashlib.sha256("\n".join([*shown, *agents]).encode()).digest()
 
     def _roots(self) -> list[str]:
         skills = self._skills.values()
-        return [one.name for one in skills if one.parent not in self._skills]
+        return [skill.name for skill in skills if skill.parent not in self._skills]
 
     def _below(self, name: str) -> list[str]:
         """The skill itself, if it exists, and its descendants, each after its parent."""
-        found: dict[str, None] = {}
+        below: dict[str, None] = {}
         waiting = [name]
         while waiting:
             at = waiting.pop()
-            if at in self._skills and at not in found:
-                found[at] = None
+            if at in self._skills and at not in below:
+                below[at] = None
                 waiting += reversed(self._children.get(at, []))
-        return list(found)
+        return list(below)
 
 
 NO_SKILLS = SkillSnapshot()
@@ -256,18 +258,18 @@ Json = dict[str, Any]
 def prefixed_items(items: Iterable[SnapshotItem], skills: SkillSnapshot) -> list[SnapshotItem]:
     """Items of other servers. A prompt with the name of a skill is prefixed with its source:
     clients know our skills by name, and no prompt may impersonate one."""
-    found = list(items)
+    unprefixed = list(items)
     if not skills.listed:
-        return found
+        return unprefixed
     own = set(map(str.casefold, skills.names))
-    taken = own | {item.name.casefold() for item in found if item.kind == "prompt"}
-    for at, item in enumerate(found):
+    taken = own | {item.name.casefold() for item in unprefixed if item.kind == "prompt"}
+    for at, item in enumerate(unprefixed):
         if item.kind == "prompt" and item.name.casefold() in own:
             names = Naming(item.source).names(item.name, item.key)
-            name = next(one for one in names if one.casefold() not in taken)
+            name = next(candidate for candidate in names if candidate.casefold() not in taken)
             taken.add(name.casefold())
-            found[at] = replace(item, name=name)
-    return found
+            unprefixed[at] = replace(item, name=name)
+    return unprefixed
 
 
 def prompts_of(skills: Iterable[Skill]) -> list[SnapshotItem]:
@@ -318,14 +320,14 @@ def file_at(skill: Skill, path: str) -> SkillFile | None:
 def children_of(skill: Skill, path: str) -> list[Json] | None:
     """Entries of a directory of the skill, ordered by name; None: there is no such directory."""
     before = f"{path}/" if path else ""
-    found: dict[str, Json] = {}
+    children: dict[str, Json] = {}
     for file in skill.all_files:
         if file.path.startswith(before):
             name, _, below = file.path.removeprefix(before).partition("/")
             kind = DIRECTORY if below else file.media_type
             member = {"uri": uri_of(skill, before + name), "name": name, "mimeType": kind}
-            found[name] = member if below else {**member, "size": file.size}
-    return [found[name] for name in sorted(found)] or None
+            children[name] = member if below else {**member, "size": file.size}
+    return [children[name] for name in sorted(children)] or None
 
 
 def _resource(skill: Skill) -> bytes:

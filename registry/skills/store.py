@@ -55,12 +55,12 @@ class SkillWriter:
         self._known.add(documents, self._limits.depth)
         outcomes = [await self._write(folder, origin) for folder in folders]
         saved = []
-        for folder, found, outcome in zip(folders, links, outcomes, strict=True):
-            changed = await self.relate(folder.document, found)
+        for folder, skill_links, outcome in zip(folders, links, outcomes, strict=True):
+            changed = await self.relate(folder.document, skill_links)
             skill = self._known.skills[folder.document.name]
             if outcome == "unchanged" and changed:
                 outcome = "linked"
-            saved.append(self._saved(folder.document, skill, found, outcome))
+            saved.append(self._saved(folder.document, skill, skill_links, outcome))
         return saved
 
     async def relate(self, document: SkillDocument, links: Links) -> bool:
@@ -298,8 +298,8 @@ class SkillStore:
         `dry_run`: only report the outcomes."""
         async with self._writing(host_id) as (connection, known):
             saved = await SkillWriter(connection, host_id, known, self._limits).run(folders, origin)
-            if strict and (lacking := [one for one in saved if one.missing]):
-                each = "; ".join(f"{one.name}: {', '.join(one.missing)}" for one in lacking)
+            if strict and (lacking := [skill for skill in saved if skill.missing]):
+                each = "; ".join(f"{skill.name}: {', '.join(skill.missing)}" for skill in lacking)
                 raise SkillRefused(f"there are no such tools here: {each}")
             if dry_run:
                 await connection.rollback()
@@ -321,7 +321,11 @@ class SkillStore:
             await connection.execute(
                 "DELETE FROM skill_t WHERE (host_id, skill_id) = (%s, %s)", [host_id, skill.id]
             )
-        below = sorted(one for one, other in known.skills.items() if other.parent == name)
+        below = sorted(
+            skill_name
+            for skill_name, known_skill in known.skills.items()
+            if known_skill.parent == name
+        )
         return Freed(below, list(naming))
 
     async def link(
@@ -330,8 +334,8 @@ class SkillStore:
         """Link tools to the skill; returns the access level of each, by name."""
         async with self._writing(host_id) as (connection, known):
             skill = known.skill(name)
-            found = [known.tool(tool) for tool in tools]
-            levels = {tool.name: tool.access(access) for tool in found}
+            known_tools = [known.tool(tool) for tool in tools]
+            levels = {tool.name: tool.access(access) for tool in known_tools}
             await connection.execute(
                 """
                 INSERT INTO skill_tool_t AS old (host_id, skill_id, tool_id, access_level)
@@ -345,8 +349,8 @@ class SkillStore:
                 [
                     host_id,
                     skill.id,
-                    list(dict.fromkeys(tool.id for tool in found)),
-                    list({tool.id: levels[tool.name] for tool in found}.values()),
+                    list(dict.fromkeys(tool.id for tool in known_tools)),
+                    list({tool.id: levels[tool.name] for tool in known_tools}.values()),
                 ],
             )
         return levels
@@ -371,7 +375,7 @@ class SkillStore:
     async def depend(self, host_id: str, name: str, on: str, *, required: bool) -> None:
         """Make a skill depend on another. Refused where that would create a cycle."""
         async with self._writing(host_id) as (connection, known):
-            skill, other = known.skill(name), known.skill(on)
+            skill, prerequisite = known.skill(name), known.skill(on)
             known.depend(name, on, self._limits.depth)
             await connection.execute(
                 """
@@ -383,7 +387,7 @@ class SkillStore:
                     aggregate_version = old.aggregate_version + 1,
                     update_ts = current_timestamp, update_user = session_user
                 """,
-                [host_id, skill.id, other.id, required],
+                [host_id, skill.id, prerequisite.id, required],
             )
 
     async def undepend(self, host_id: str, name: str, on: str) -> None:
@@ -459,8 +463,8 @@ class SkillStore:
 
     async def document(self, host_id: str, skill: Skill, number: int) -> SkillDocument:
         async with borrowed(self._pool) as connection:
-            found, _ = await _version(connection, host_id, skill.id, skill.name, number=number)
-        return found
+            document, _ = await _version(connection, host_id, skill.id, skill.name, number=number)
+        return document
 
     @asynccontextmanager
     async def _writing(self, host_id: str) -> AsyncIterator[tuple[AsyncConnection, KnownSkills]]:

@@ -203,16 +203,16 @@ async def describe_graphql(
 ) -> OpenApiDescription:
     """The schema at `location`, read or introspected, and its overlay. Raises ImportRejected."""
     if is_endpoint(location):
-        found, data = location, await ask()
+        source_location, data = location, await ask()
     else:
-        found, data = await _fetch(location, limits, named=not options.guarded)
-    bundle = Bundle(found, {found: data})
+        source_location, data = await _fetch(location, limits, named=not options.guarded)
+    bundle = Bundle(source_location, {source_location: data})
     if options.overlay is not None:
         if has_credentials(options.overlay):  # options are stored and shown
             raise ImportRejected("The overlay's URL holds credentials; name one without.")
         at, overlay_file = await _fetch(options.overlay, limits)
         bundle = msgspec.structs.replace(bundle, overlay=overlay_file, overlay_location=at)
-    return OpenApiDescription(found, bundle.pack(found))
+    return OpenApiDescription(source_location, bundle.pack(source_location))
 
 
 async def _fetch(location: str, limits: Imports, *, named: bool = True) -> tuple[str, bytes]:

@@ -59,7 +59,7 @@ def _openapi_changes(before: OpenAPIBinding, after: OpenAPIBinding) -> Iterator[
     yield from _media_types(before, after)
     yield from _security(before.security, after.security)
     if before.server != after.server:
-        servers = (one.server or "the source's" for one in (before, after))
+        servers = (binding.server or "the source's" for binding in (before, after))
         yield SchemaChange("wire", "", False, "server was {}, is {}".format(*servers))
 
 
@@ -70,12 +70,17 @@ def _graphql_changes(before: GraphQLBinding, after: GraphQLBinding) -> Iterator[
 
 def _argument_locations(binding: OpenAPIBinding) -> dict[str, str]:
     """The location of each argument, in words."""
-    found = {one.argument: f"{one.location} {one.name}" for one in binding.parameters}
+    locations = {
+        parameter.argument: f"{parameter.location} {parameter.name}"
+        for parameter in binding.parameters
+    }
     if binding.body:
-        found |= {name: f"body {property_}" for name, property_ in binding.body.properties or ()}
+        locations |= {
+            name: f"body {property_}" for name, property_ in binding.body.properties or ()
+        }
         if binding.body.argument:
-            found[binding.body.argument] = "body"
-    return found
+            locations[binding.body.argument] = "body"
+    return locations
 
 
 def _moved_arguments(before: dict[str, str], after: dict[str, str]) -> Iterator[SchemaChange]:
@@ -85,7 +90,7 @@ def _moved_arguments(before: dict[str, str], after: dict[str, str]) -> Iterator[
 
 
 def _media_types(before: OpenAPIBinding, after: OpenAPIBinding) -> Iterator[SchemaChange]:
-    was, is_ = (one.body.media_type if one.body else None for one in (before, after))
+    was, is_ = (binding.body.media_type if binding.body else None for binding in (before, after))
     if was != is_ and was and is_:
         yield SchemaChange("wire", "", False, f"body was {was}, is {is_}")
 
@@ -111,7 +116,11 @@ def _security(before: Alternatives, after: Alternatives) -> Iterator[SchemaChang
 def _requirements(alternatives: Alternatives) -> list[frozenset[tuple[str, str]]]:
     """The requirements of each alternative: schemes, and their scopes."""
     return [
-        frozenset((one.scheme, scope) for one in needed for scope in ("", *one.scopes))
+        frozenset(
+            (alternative.scheme, scope)
+            for alternative in needed
+            for scope in ("", *alternative.scopes)
+        )
         for needed in alternatives or ((),)
     ]
 
@@ -181,22 +190,24 @@ class Difference(Struct, frozen=True):
 
 def difference(source: str, before: Sequence[Served], changes: Changes) -> Difference:
     """The difference of `changes` from the tools served `before`."""
-    known = {one.tool.id: one for one in before}
+    known = {served_tool.tool.id: served_tool for served_tool in before}
     with comparison_budget(SOURCE_VISIT_LIMIT):
-        found = [*_removed(before, changes), *_written(known, changes)]
+        tool_changes = [*_removed(before, changes), *_written(known, changes)]
     order = {"removed": 0, "changed": 1, "added": 2}
-    found.sort(key=lambda one: (not one.breaking, order[one.status], one.name))
-    added = sum(one.status == "added" for one in found)
-    changed = sum(one.status == "changed" for one in found)
-    return Difference(source, tuple(found), len(changes.saved.names) - added - changed)
+    tool_changes.sort(key=lambda one: (not one.breaking, order[one.status], one.name))
+    added = sum(change.status == "added" for change in tool_changes)
+    changed = sum(change.status == "changed" for change in tool_changes)
+    return Difference(source, tuple(tool_changes), len(changes.saved.names) - added - changed)
 
 
 def _removed(before: Sequence[Served], changes: Changes) -> Iterator[ToolChange]:
     removed_ids = set(changes.removed)
-    for one in before:
-        if one.endpoint_id in removed_ids:
+    for served_tool in before:
+        if served_tool.endpoint_id in removed_ids:
             what = SchemaChange("operation", "", True, "removed")
-            yield ToolChange("removed", one.tool.name, one.key, True, changes=(what,))
+            yield ToolChange(
+                "removed", served_tool.tool.name, served_tool.key, True, changes=(what,)
+            )
 
 
 def _written(known: Mapping[str, Served], changes: Changes) -> Iterator[ToolChange]:
@@ -204,9 +215,9 @@ def _written(known: Mapping[str, Served], changes: Changes) -> Iterator[ToolChan
         was = known.get(row.tool_id)
         if was is None:
             yield ToolChange("added", row.name, row.endpoint, False, changes=())
-        elif found := tuple(_changes(was, row, changes)):
-            breaking = any(change.breaking for change in found)
-            yield ToolChange("changed", row.name, row.endpoint, breaking, changes=found)
+        elif schema_changes := tuple(_changes(was, row, changes)):
+            breaking = any(change.breaking for change in schema_changes)
+            yield ToolChange("changed", row.name, row.endpoint, breaking, changes=schema_changes)
 
 
 def _changes(was: Served, row: Row, changes: Changes) -> Iterator[SchemaChange]:
@@ -240,13 +251,16 @@ def _hints(tool: Tool, row: Row) -> Iterator[SchemaChange]:
     after = msgspec.to_builtins(row.annotations)
     for hint in sorted(before.keys() | after.keys()):
         if before.get(hint) != after.get(hint):
-            texts = [msgspec.json.encode(one.get(hint)).decode() for one in (before, after)]
+            texts = [
+                msgspec.json.encode(annotations.get(hint)).decode()
+                for annotations in (before, after)
+            ]
             yield SchemaChange("annotation", hint, False, f"was {texts[0]}, is {texts[1]}")
 
 
 def _object(raw: Raw) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(raw)
-    return found
+    document: dict[str, Any] = msgspec.json.decode(raw)
+    return document
 
 
 def _as_stored(schema: Any) -> Any:
@@ -279,14 +293,14 @@ class Versions:
     async def document(self, host_id: str, source: str, number: int) -> bytes | None:
         """The description that this version was imported from, as long as it is stored."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 "SELECT version.document FROM api_t AS api"
                 " JOIN api_version_t AS version USING (host_id, api_id)"
                 " WHERE host_id = %s AND api.name = %s AND version.number = %s",
                 [host_id, source, number],
                 binary=True,
             )
-            row = await found.fetchone()
+            row = await rows.fetchone()
         return await to_thread.run_sync(zlib.decompress, row[0]) if row and row[0] else None
 
 
@@ -334,9 +348,9 @@ class History:
 
     async def difference(self, spec: ImportSpec) -> Difference:
         """The changes that an import would make, as a dry run. Raises ImportRejected."""
-        found = await find(spec, self._limits, Origins(lister=self._lister))
-        imported = await asyncio.to_thread(found.read)
-        return await self._compared(drafted(spec, found, imported), imported)
+        source = await find(spec, self._limits, Origins(lister=self._lister))
+        imported = await asyncio.to_thread(source.read)
+        return await self._compared(drafted(spec, source, imported), imported)
 
     async def roll_back(
         self, name: str, to: int | None = None, progress: Progress | None = None
@@ -351,15 +365,17 @@ class History:
             raise LookupError(name)
         if final := source.facts.final:
             raise ImportRejected(f"{name} {final}.")
-        versions = {one.number: one for one in await self._versions.listed(self._host_id, name)}
+        versions = {
+            version.number: version for version in await self._versions.listed(self._host_id, name)
+        }
         version = _version_to_restore(name, versions, to)
         document = await self._versions.document(self._host_id, name, version.number)
         if document is None:
             raise ImportRejected(_not_stored(name, version.number))
         spec = _spec(source, version)
-        found = reread(spec, document, self._limits)
-        imported = await asyncio.to_thread(found.read)
-        draft = replace(drafted(spec, found, imported), **_base_url_fields(version))
+        location = reread(spec, document, self._limits)
+        imported = await asyncio.to_thread(location.read)
+        draft = replace(drafted(spec, location, imported), **_base_url_fields(version))
         changed = await self._compared(draft, imported)
         held = await self._held_back_version(source, versions, version)
         saved = await self._store.save(
@@ -387,7 +403,7 @@ class History:
         None when that is `to` itself."""
         held = source.rolled_back
         if held is None:
-            current = next(one for one in versions.values() if one.current)
+            current = next(version for version in versions.values() if version.current)
             document = await self._versions.document(self._host_id, source.name, current.number)
             digest = hashlib.sha256(document).hexdigest() if document else None
             held = RolledBack(current.number, digest, dict(current.spec))
@@ -395,9 +411,9 @@ class History:
 
 
 def _version_to_restore(name: str, versions: Mapping[int, Version], to: int | None) -> Version:
-    current = next((one.number for one in versions.values() if one.current), 0)
+    current = next((version.number for version in versions.values() if version.current), 0)
     if to is None:
-        before = [n for n, one in versions.items() if n < current and one.kept]
+        before = [n for n, version in versions.items() if n < current and version.kept]
         if not before:
             raise ImportRejected(f"{name} has no version before {current} that is kept.")
         return versions[max(before)]
@@ -413,7 +429,7 @@ def _version_to_restore(name: str, versions: Mapping[int, Version], to: int | No
 
 def _check_current(name: str, versions: Mapping[int, Version]) -> Check:
     """Check that the version held back is still the one served when the rollback is written."""
-    current = next((one.number for one in versions.values() if one.current), None)
+    current = next((version.number for version in versions.values() if version.current), None)
 
     def check(before: Before | None) -> None:
         if before is None or before.version != current:

@@ -64,7 +64,7 @@ def relative_server(spec: ImportSpec, found: FoundSource, imported: Imported) ->
     """The remedy where a description read from a file names a server by a relative URL."""
     if not IMPORTERS[spec.kind].relative or spec.base_url or is_url(found.location):
         return None
-    relative = next((one for one in imported.servers if one and "://" not in one), None)
+    relative = next((server for server in imported.servers if server and "://" not in server), None)
     if relative is None or declared_base(found.location, imported.servers):
         return None
     return (
@@ -181,24 +181,24 @@ class Sources:
 
         A description that was rolled back is not imported again, unless `force`.
         """
-        found = await self._find(spec)
+        source = await self._find(spec)
         known = await self._known(spec)
-        if known is not None and not force and is_rolled_back(known, spec, found):
+        if known is not None and not force and is_rolled_back(known, spec, source):
             held = known.rolled_back.version if known.rolled_back else None
-            return replace(await _dry_run(spec, found), rolled_back=known.number, held=held)
+            return replace(await _dry_run(spec, source), rolled_back=known.number, held=held)
         return await self._save(
-            spec, found, progress, None if force else _check_not_rolled_back(spec.name, known)
+            spec, source, progress, None if force else _check_not_rolled_back(spec.name, known)
         )
 
     async def import_changed(self, spec: ImportSpec) -> ImportReport | None:
         """Import a source, or None when it is unchanged since the last import."""
-        found = await self._find(spec)
+        source = await self._find(spec)
         known = await self._known(spec)
         if known is not None and (
-            is_rolled_back(known, spec, found) or is_current(known, spec, found)
+            is_rolled_back(known, spec, source) or is_current(known, spec, source)
         ):
             return None
-        return await self._save(spec, found, check=_check_not_rolled_back(spec.name, known))
+        return await self._save(spec, source, check=_check_not_rolled_back(spec.name, known))
 
     async def refresh(self, name: str, progress: Progress | None = None) -> ImportReport:
         """Re-import a known source from its location with its stored options. Raises

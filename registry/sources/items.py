@@ -50,7 +50,10 @@ class ItemSaving:
         kept = [draft for draft in drafts if draft.id in names]
         removed = await self._remove(kept)
         added, updated = await self._write(
-            [_Row(one.kind, one.key, names[one.id], one.definition, eras=one.eras) for one in kept]
+            [
+                _Row(item.kind, item.key, names[item.id], item.definition, eras=item.eras)
+                for item in kept
+            ]
         )
         refused = {draft.id: draft.name for draft in drafts if draft.id not in names}
         return ItemsSaved(

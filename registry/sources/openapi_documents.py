@@ -49,11 +49,11 @@ def entry_of(container: Container, location: str, limit_bytes: int) -> str:
     """The entry file. Raises ImportRejected when there is none, or more than one."""
     names = [name for name in container.names() if name.lower().endswith(_SUFFIXES)]
     usual = [name for name in names if _USUAL.fullmatch(name.rpartition("/")[2])]
-    found = _shallowest(usual) or _described(container, names, limit_bytes)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        listed = ", ".join(found[:_LISTED]) + (", ..." if len(found) > _LISTED else "")
+    entries = _shallowest(usual) or _described(container, names, limit_bytes)
+    if len(entries) == 1:
+        return entries[0]
+    if entries:
+        listed = ", ".join(entries[:_LISTED]) + (", ..." if len(entries) > _LISTED else "")
         raise ImportRejected(
             f"{location} holds several descriptions: {listed}. Name the one to import (--entry, or "
             "`entry` in the settings)."
@@ -70,7 +70,7 @@ def _shallowest(names: list[str]) -> list[str]:
 
 
 def _described(container: Container, names: list[str], limit_bytes: int) -> list[str]:
-    found = []
+    names_ = []
     for name in names:
         try:
             data = container.read(name, limit_bytes)
@@ -78,8 +78,8 @@ def _described(container: Container, names: list[str], limit_bytes: int) -> list
             continue
         limit_bytes -= len(data)
         if _is_description(data, name):
-            found.append(name)
-    return found
+            names_.append(name)
+    return names_
 
 
 def _is_description(data: bytes, name: str) -> bool:

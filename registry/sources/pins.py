@@ -73,7 +73,7 @@ def reason(pin: Document | None, held: Document) -> str:
     if pin is None:
         return NEW
     before, after = _members(pin), _members(held)
-    changed = [one for one in {**after, **before} if after.get(one) != before.get(one)]
+    changed = [member for member in {**after, **before} if after.get(member) != before.get(member)]
     return f"{' and '.join(changed) or 'definition'} changed"
 
 
@@ -125,7 +125,7 @@ class Pinning:
         )
 
     def _with(self, documents: dict[str, bytes]) -> dict[str, Any]:
-        rows = [{"endpoint": key, "document": Raw(one)} for key, one in documents.items()]
+        rows = [{"endpoint": key, "document": Raw(document)} for key, document in documents.items()]
         return self._values | {"rows": Json(rows, dumps=msgspec.json.encode)}
 
 
@@ -180,7 +180,7 @@ class Pins:
 
     async def approve(self, host_id: str, tools: Sequence[HeldTool]) -> list[str]:
         """Approve these tools, unless they changed since the review; returns their names."""
-        looked_at = [{"name": one.name, "held": one.held} for one in tools]
+        looked_at = [{"name": tool.name, "held": tool.held} for tool in tools]
         async with borrowed(self._pool) as connection, connection.transaction():
             rows = await connection.execute(
                 """

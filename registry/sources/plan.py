@@ -53,11 +53,15 @@ class KnownOperation:
 def matched(drafts: Sequence[ToolDraft], known: Mapping[str, KnownOperation]) -> dict[str, str]:
     """Known operations matched to drafts: key of the draft -> key of the operation."""
     wanted = {draft.key: draft.operation for draft in drafts}
-    found: dict[str, str] = {}
+    matches: dict[str, str] = {}
     for present in (True, False):
-        pool = {key: one.operation for key, one in known.items() if one.present == present}
-        _match(wanted, pool, found)
-    return found
+        pool = {
+            key: operation.operation
+            for key, operation in known.items()
+            if operation.present == present
+        }
+        _match(wanted, pool, matches)
+    return matches
 
 
 def _match(
@@ -236,7 +240,9 @@ def changes(
         if status != "unchanged":
             rows.append(_row(draft, digest, names[key], before))
     kept = {matches[key] for key in names if key in matches}
-    removed = [one for key, one in known.items() if one.present and key not in kept]
+    removed = [
+        operation for key, operation in known.items() if operation.present and key not in kept
+    ]
     return Changes(
         rows,
         [
@@ -244,14 +250,14 @@ def changes(
             for key in names
             if key in previous and previous[key].name != names[key]
         ],
-        [one.endpoint_id for one in removed],
+        [operation.endpoint_id for operation in removed],
         moves({key: old for key, old in matches.items() if key in names}, known),
         aliases={} if naming.rule_changed else dict(_aliases(names, previous, taken)),
         saved=SavedTools(
             tuple(by_status["added"]),
             tuple(by_status["updated"]),
             tuple(by_status["unchanged"]),
-            removed=tuple(one.name for one in removed),
+            removed=tuple(operation.name for operation in removed),
             names=names,
             refused={key: draft.name for key, (draft, _) in stored.items() if key not in names},
         ),
@@ -280,7 +286,7 @@ def assign(
     reserved."""
     return naming.assign(
         {draft.key: partial(naming.tool_names, draft.name, draft.key) for draft in drafts},
-        {key: one.name for key, one in known.items()},
+        {key: operation.name for key, operation in known.items()},
         taken,
     )
 
@@ -323,10 +329,10 @@ def without_invisible(draft: T) -> T:
     if not dataclasses.is_dataclass(draft) or isinstance(draft, type):
         return draft
     changed = {
-        one.name: after
-        for one in dataclasses.fields(draft)
-        if one.name in _READ
-        and (after := without_hidden_in(before := getattr(draft, one.name))) is not before
+        field.name: after
+        for field in dataclasses.fields(draft)
+        if field.name in _READ
+        and (after := without_hidden_in(before := getattr(draft, field.name))) is not before
     }
     return dataclasses.replace(draft, **changed) if changed else draft
 
@@ -363,8 +369,8 @@ def _non_default_fields(draft: Any) -> Any:
     """The fields of a dataclass that differ from their defaults."""
     if not dataclasses.is_dataclass(draft):
         return draft
-    values = ((one, getattr(draft, one.name)) for one in dataclasses.fields(draft))
-    return {one.name: value for one, value in values if value not in (one.default, ())}
+    values = ((field, getattr(draft, field.name)) for field in dataclasses.fields(draft))
+    return {field.name: value for field, value in values if value not in (field.default, ())}
 
 
 def _decoded(carried: Raw) -> Any:

@@ -272,12 +272,13 @@ def _reader_with_hint(kind: str) -> Read:
         try:
             return read(document, location, spec, limits)
         except ImportRejected as error:
-            found = looks_like(_entry(document, location))
-            if found in (None, kind) or "toolgate import" in str(error):
+            likely_kind = looks_like(_entry(document, location))
+            if likely_kind in (None, kind) or "toolgate import" in str(error):
                 raise
-            hint = f"This looks like {IMPORTERS[found].input_name}: use `toolgate import {found}`"
+            name = IMPORTERS[likely_kind].input_name
+            hint = f"This looks like {name}: use `toolgate import {likely_kind}`"
             raise ImportRejected(
-                f"{str(error).rstrip('.')}. {hint}, or {found}: in the settings."
+                f"{str(error).rstrip('.')}. {hint}, or {likely_kind}: in the settings."
             ) from error
 
     return read_with_hint
@@ -322,7 +323,7 @@ async def _find_offered(spec: ImportSpec, _limits: Imports, origins: Origins) ->
     imported = origins.offered[spec.name]
     parts = [*imported.drafts, *imported.items]
     parts += [] if imported.server is None else [imported.server]
-    digest = _digest("".join(storable(one)[1] for one in parts).encode())
+    digest = _digest("".join(storable(part)[1] for part in parts).encode())
     return FoundSource(spec.location, None, digest, lambda: imported)
 
 

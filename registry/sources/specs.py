@@ -127,7 +127,9 @@ def removed_from_settings(
     """Names of sources imported because of settings and missing from `settings`, the current ones:
     they are still served, without the headers and credentials that the settings had."""
     return [
-        one.name for one in sources if one.origin in SETTINGS_ORIGINS and one.name not in settings
+        source.name
+        for source in sources
+        if source.origin in SETTINGS_ORIGINS and source.name not in settings
     ]
 
 

@@ -200,8 +200,8 @@ class ToolStore:
             return [source_of(StoredSource(*row)) async for row in rows]
 
     async def source(self, host_id: str, name: str) -> Source | None:
-        found = await self.sources(host_id, name)
-        return found[0] if found else None
+        sources = await self.sources(host_id, name)
+        return sources[0] if sources else None
 
     async def remove(
         self, host_id: str, name: str, expected_number: int | None = None
@@ -246,14 +246,14 @@ class ToolStore:
     async def document(self, host_id: str, name: str) -> tuple[bytes, str] | None:
         """The description that a source was last imported from, and its digest."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 "SELECT version.document, version.digest FROM api_t AS api"
                 " JOIN api_version_t AS version USING (host_id, api_id)"
                 " WHERE host_id = %s AND api.name = %s AND version.current",
                 [host_id, name],
                 binary=True,
             )
-            row = await found.fetchone()
+            row = await rows.fetchone()
         return (zlib.decompress(row[0]), row[1]) if row and row[0] else None
 
     async def hosts(self) -> list[str]:

@@ -134,8 +134,8 @@ class SourceSaving:
 
     async def _one(self, query: str, values: Sequence[object]) -> tuple[Any, ...]:
         """The first row, empty when there is none."""
-        found = await self._connection.execute(query.encode(), values)
-        return await found.fetchone() or ()
+        rows = await self._connection.execute(query.encode(), values)
+        return await rows.fetchone() or ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +170,8 @@ def stored_spec(source: SourceDraft | Source) -> dict[str, Any]:
         "exclude": source.exclude,
         "options": source.options,
     }
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(spec))
-    return found
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(spec))
+    return document
 
 
 def same_stored_spec(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -262,7 +262,7 @@ class VersionSaving:
 
     async def _add(self, document: StoredDocument | None) -> str:
         await self._supersede()
-        found = await self._connection.execute(
+        rows = await self._connection.execute(
             """
             INSERT INTO api_version_t (host_id, api_id, title, api_version, digest, document_digest,
                 document, spec, outcomes)
@@ -281,7 +281,7 @@ class VersionSaving:
                 "outcomes": Jsonb(dict(self._source.outcomes)) if self._source.outcomes else None,
             },
         )
-        (version_id,) = await found.fetchone() or ("",)
+        (version_id,) = await rows.fetchone() or ("",)
         return str(version_id)
 
     async def _supersede(self) -> None:

@@ -191,9 +191,9 @@ def check_schema(name: str, schema: Mapping[str, Any]) -> None:
 
 def check_imported(row: CatalogRow, change: ManualEdit) -> None:
     changed = [
-        one.name.replace("_", " ")
-        for one in fields(ManualEdit)
-        if one.name not in {"description", "details"} and getattr(change, one.name) is not None
+        field.name.replace("_", " ")
+        for field in fields(ManualEdit)
+        if field.name not in {"description", "details"} and getattr(change, field.name) is not None
     ]
     if changed:
         raise ToolRefused(
@@ -212,7 +212,7 @@ def columns_of(details: Details) -> dict[str, Any]:
         raise ToolRefused(f"the semantic weight is above 0 and at most {WEIGHT_LIMIT}")
     if details.cost_tier and details.cost_tier not in COST_TIERS:
         raise ToolRefused(f"the cost tier is one of {', '.join(COST_TIERS)}")
-    given = {one.name: getattr(details, one.name) for one in fields(Details)}
+    given = {field.name: getattr(details, field.name) for field in fields(Details)}
     keywords = given.pop("keywords")
     columns = {name: value or None for name, value in given.items() if value is not None}
     if weight is not None:

@@ -77,8 +77,11 @@ Json = dict[str, Any]
 def read_document(name: str, document: str) -> tuple[GraphQLBinding, Json]:
     """Parse the document. Raises ToolRefused."""
     operation, root = _operation(name, document)
-    types = {one.variable.name.value: one for one in operation.variable_definitions or ()}
-    if any(one.default_value is not None for one in types.values()):
+    types = {
+        definition.variable.name.value: definition
+        for definition in operation.variable_definitions or ()
+    }
+    if any(definition.default_value is not None for definition in types.values()):
         raise ToolRefused(f"{name}: give defaults in the input schema, not in the document")
     variables = []
     for argument in root.arguments or ():
@@ -90,14 +93,16 @@ def read_document(name: str, document: str) -> tuple[GraphQLBinding, Json]:
         kind = print_ast(types[variable].type)
         variables.append(Variable(variable, argument.name.value, kind))
     selection = print_ast(root.selection_set) if root.selection_set else ""
-    if unused := types.keys() - {one.argument for one in variables}:
+    if unused := types.keys() - {variable.argument for variable in variables}:
         listed = ", ".join(sorted(unused))
         raise ToolRefused(f"{name}: arguments of the field alone can be variables, not {listed}")
     if root.selection_set and _has_variables(root):
         raise ToolRefused(f"{name}: arguments of the field alone can be variables")
     operator = cast("Any", operation.operation.value)  # checked in _operation
     binding = GraphQLBinding(operator, root.name.value, tuple(variables), selection)
-    return binding, _argument_schema({one.argument: types[one.argument].type for one in variables})
+    return binding, _argument_schema(
+        {variable.argument: types[variable.argument].type for variable in variables}
+    )
 
 
 def _operation(name: str, document: str) -> tuple[OperationDefinitionNode, FieldNode]:
@@ -133,8 +138,8 @@ def _has_variables(root: FieldNode) -> bool:
 
 
 def _argument_schema(types: dict[str, TypeNode]) -> Json:
-    required = [name for name, one in types.items() if isinstance(one, NonNullTypeNode)]
-    made: Json = {"type": "object", "properties": {n: _type(one) for n, one in types.items()}}
+    required = [name for name, type_ in types.items() if isinstance(type_, NonNullTypeNode)]
+    made: Json = {"type": "object", "properties": {n: _type(type_) for n, type_ in types.items()}}
     made |= {"required": required} if required else {}
     return made | {"additionalProperties": False}
 
@@ -168,14 +173,14 @@ class RestRequest:
 def read_request(name: str, text: str, schema: Mapping[str, Any] | None) -> RestRequest:
     """Arguments fill the placeholders in the target; the others go into the query, or into a JSON
     body where the method has one. Raises ToolRefused."""
-    found = _REQUEST.fullmatch(text.strip())
-    method = found["method"].upper() if found else ""
-    if found is None or method not in METHODS:
+    match = _REQUEST.fullmatch(text.strip())
+    method = match["method"].upper() if match else ""
+    if match is None or method not in METHODS:
         raise ToolRefused(
             f'{name}: expected a request such as "GET https://api.example.com/pets/{{id}}", '
             f"with one of {', '.join(METHODS)}"
         )
-    base_url, path, query = _split(name, found["target"])
+    base_url, path, query = _split(name, match["target"])
     in_path = _PLACEHOLDER.findall(path)
     if set("{}") & set(_PLACEHOLDER.sub("", path)):
         raise ToolRefused(f"{name}: a brace in the path {path} has no other, or nothing in it")
@@ -213,19 +218,23 @@ def _split(name: str, target: str) -> tuple[str | None, str, list[tuple[str, str
 
 def _placeholder(value: str) -> str | None:
     """The argument of a placeholder."""
-    found = _PLACEHOLDER.fullmatch(value)
-    return found[1] if found else None
+    match = _PLACEHOLDER.fullmatch(value)
+    return match[1] if match else None
 
 
 def _full_schema(
     name: str, given: Mapping[str, Any] | None, placeholders: list[str], required_names: list[str]
 ) -> Json:
     if given is None:
-        properties = {one: {"type": "string"} for one in placeholders}
+        properties = {placeholder: {"type": "string"} for placeholder in placeholders}
         made: Json = {"type": "object", "properties": properties, "additionalProperties": False}
         return made | ({"required": required_names} if required_names else {})
     check_schema(name, given)
-    missing = [one for one in placeholders if one not in given.get("properties", {})]
+    missing = [
+        placeholder
+        for placeholder in placeholders
+        if placeholder not in given.get("properties", {})
+    ]
     if missing:
         raise ToolRefused(
             f"{name}: the request has a place for {', '.join(missing)}, which the input schema "
@@ -238,7 +247,7 @@ def _full_schema(
 def _rest_of_query(method: str, schema: Json, placeholders: list[str]) -> dict[str, str]:
     if method in _WITH_BODY:
         return {}
-    return {one: one for one in schema.get("properties", {}) if one not in placeholders}
+    return {name: name for name in schema.get("properties", {}) if name not in placeholders}
 
 
 def _imported(
@@ -249,18 +258,28 @@ def _imported(
     properties, required = schema.get("properties", {}), schema.get("required", [])
     in_path = dict.fromkeys(_PLACEHOLDER.findall(path))
     parameters = [
-        {"name": one, "in": "path", "required": True, "schema": properties[one]} for one in in_path
+        {"name": argument, "in": "path", "required": True, "schema": properties[argument]}
+        for argument in in_path
     ] + [
-        {"name": wire, "in": "query", "required": one in required, "schema": properties[one]}
-        for wire, one in wires.items()
+        {
+            "name": wire,
+            "in": "query",
+            "required": argument in required,
+            "schema": properties[argument],
+        }
+        for wire, argument in wires.items()
     ]
-    in_body = [one for one in properties if one not in in_path and one not in wires.values()]
+    in_body = [
+        argument
+        for argument in properties
+        if argument not in in_path and argument not in wires.values()
+    ]
     operation: Json = {"operationId": name, "parameters": parameters, "responses": {}}
     if in_body:
         body = {
             "type": "object",
-            "properties": {one: properties[one] for one in in_body},
-            "required": [one for one in required if one in in_body],
+            "properties": {argument: properties[argument] for argument in in_body},
+            "required": [argument for argument in required if argument in in_body],
         }
         content = {"application/json": {"schema": body}}
         operation["requestBody"] = {"required": bool(body["required"]), "content": content}
@@ -285,8 +304,11 @@ def _renamed(name: str, binding: OpenAPIBinding, wires: Mapping[str, str]) -> Op
     """The binding with the argument names of the input schema, which the importer may have
     changed."""
     parameters = tuple(
-        replace(one, argument=wires[one.name] if one.location == "query" else one.name)
-        for one in binding.parameters
+        replace(
+            parameter,
+            argument=wires[parameter.name] if parameter.location == "query" else parameter.name,
+        )
+        for parameter in binding.parameters
     )
     return replace(binding, parameters=parameters, body=_body(name, binding.body))
 
@@ -338,7 +360,7 @@ def address_of(
 def security_of(known: KnownSources, source: str) -> tuple[tuple[Credential, ...], ...]:
     """The security requirements of most tools of the source; none for a source that was not
     imported."""
-    counts = Counter(one.binding.security for one in known.tools if one.source == source)
+    counts = Counter(tool.binding.security for tool in known.tools if tool.source == source)
     return counts.most_common(1)[0][0] if counts else ()
 
 
@@ -380,9 +402,9 @@ def tool_kind(wanted: ToolRequest) -> str:
             f"as in rest: GET https://api.example.com/pets/{{id}}"
         )
     if len(kinds) != 1:
-        found = ", ".join(kinds)
+        kinds_ = ", ".join(kinds)
         raise ToolRefused(
-            f"{wanted.name}: expected exactly one of {', '.join(TOOL_KINDS)}, found {found}"
+            f"{wanted.name}: expected exactly one of {', '.join(TOOL_KINDS)}, found {kinds_}"
         )
     return kinds[0]
 
@@ -471,14 +493,16 @@ def _hybrid(wanted: ToolRequest, known: KnownSources) -> NewTool:
 
 def _mcp(wanted: ToolRequest, known: KnownSources) -> NewTool:
     address = address_of(wanted, known, None, ("mcp",))
-    own = [one for one in known.tools if one.source == address.name]
-    found = [one for one in own if one.binding.peer_name == wanted.mcp or one.name == wanted.mcp]
-    if not found:
-        names = ", ".join(sorted(filter(None, (one.binding.peer_name for one in own)))[:10])
+    own = [tool for tool in known.tools if tool.source == address.name]
+    tools = [
+        tool for tool in own if tool.binding.peer_name == wanted.mcp or tool.name == wanted.mcp
+    ]
+    if not tools:
+        names = ", ".join(sorted(filter(None, (tool.binding.peer_name for tool in own)))[:10])
         raise ToolRefused(
             f"{wanted.name}: {address.name} has no tool {wanted.mcp!r}; it has {names or 'none'}"
         )
-    tool = found[0]
+    tool = tools[0]
     given = wanted if wanted.description else replace(wanted, description=tool.description)
     draft = _draft(
         given,
@@ -506,7 +530,7 @@ def _function(wanted: ToolRequest, known: KnownSources) -> NewTool:
         )
     described = (wanted.input_schema or {}).get("properties")
     named = described if isinstance(described, dict) else {}
-    if unknown := [one for one in named if one not in function.takes]:
+    if unknown := [argument for argument in named if argument not in function.takes]:
         takes = ", ".join(function.takes) or "nothing"
         raise ToolRefused(
             f"{wanted.name}: the function {name} does not take {', '.join(unknown)}, which the "
@@ -545,8 +569,8 @@ def _check_python(name: str, code: str) -> None:
         raise ToolRefused(f"{name}: line {error.lineno} of the source: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ToolRefused(f"{name}: the source code cannot be read: {error}") from error
-    defined = (one.id for one in ast.walk(tree) if isinstance(one, ast.Name))
-    functions = (one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
+    defined = (node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+    functions = (node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
     if "main" not in {*defined, *functions}:
         raise ToolRefused(f"{name}: the source code defines no main(arguments)")
 

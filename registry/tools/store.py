@@ -58,7 +58,7 @@ async def set_description(
 async def reset_description(connection: AsyncConnection, host_id: str, tool_id: str) -> str | None:
     """Restore an imported tool's description from its source; returns it. None: there is none to
     restore."""
-    found = await connection.execute(
+    rows = await connection.execute(
         """
         UPDATE tool_t AS tool SET description = endpoint.endpoint_desc,
             description_source = 'endpoint_sync', description_manual_override = false,
@@ -72,7 +72,7 @@ async def reset_description(connection: AsyncConnection, host_id: str, tool_id: 
         """,
         [host_id, tool_id],
     )
-    row = await found.fetchone()
+    row = await rows.fetchone()
     return str(row[0]) if row else None
 
 
@@ -200,13 +200,13 @@ class ManualTools:
     ) -> tuple[str, CatalogRow, Any]:
         """Id, row and input schema of the active or disabled tool of this name. There may be one of
         each; `disabled` selects."""
-        found = await connection.execute(
+        rows = await connection.execute(
             "SELECT tool_id::text, name, input_schema FROM tool_t"
             " WHERE host_id = %s AND lower(name) = lower(%s) AND (active OR disabled)"
             " ORDER BY disabled = %s DESC, name = %s DESC LIMIT 1",
             [self._host_id, name, disabled, name],
         )
-        row = await found.fetchone()
+        row = await rows.fetchone()
         if row is None:
             raise NoSuchTool(name)
         async with connection.cursor(row_factory=class_row(CatalogRow)) as cursor:
@@ -220,11 +220,11 @@ class ManualTools:
         self, connection: AsyncConnection, tool_id: str, expected: int | None
     ) -> None:
         """Optimistic concurrency check, in the transaction that writes. Raises ToolChanged."""
-        found = await connection.execute(
+        rows = await connection.execute(
             "SELECT name, aggregate_version FROM tool_t WHERE host_id = %s AND tool_id = %s",
             [self._host_id, tool_id],
         )
-        name, version = await found.fetchone() or ("the tool", 0)
+        name, version = await rows.fetchone() or ("the tool", 0)
         if expected not in {None, version}:
             raise ToolChanged(f"{name} has version {version}, not {expected}")
 
@@ -248,12 +248,12 @@ class ManualTools:
 
     async def _is_described(self, connection: AsyncConnection, tool_id: str) -> bool:
         """Whether the current description of an imported tool still has it."""
-        found = await connection.execute(
+        rows = await connection.execute(
             "SELECT FROM tool_t AS tool JOIN api_endpoint_t AS endpoint"
             " USING (host_id, endpoint_id) WHERE host_id = %s AND tool_id = %s AND endpoint.active",
             [self._host_id, tool_id],
         )
-        return found.rowcount > 0
+        return rows.rowcount > 0
 
     async def _insert(self, connection: AsyncConnection, new: NewTool) -> None:
         source_id = await self._source(connection, new.address) if new.address else None
@@ -281,12 +281,12 @@ class ManualTools:
 
     async def _source(self, connection: AsyncConnection, address: Address) -> str:
         """The id of the source that calls go through."""
-        found = await connection.execute(
+        rows = await connection.execute(
             "SELECT api_id::text, base_url_trusted, kind, base_url FROM api_t"
             " WHERE host_id = %s AND name = %s",
             [self._host_id, address.name],
         )
-        row = await found.fetchone()
+        row = await rows.fetchone()
         if row is not None:
             if address.base_url is not None and row[2:] != (MANUAL, address.base_url):
                 raise ToolRefused(

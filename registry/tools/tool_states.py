@@ -146,8 +146,8 @@ class ToolStates:
                 statement = _ROW + b" AND tool.name = %(name)s ORDER BY tool.disabled LIMIT 1"
                 await cursor.execute(statement, values)
                 tool = await cursor.fetchone()
-            found = await connection.execute(_MORE, [self._host_id, name])
-            row = await found.fetchone()
+            rows = await connection.execute(_MORE, [self._host_id, name])
+            row = await rows.fetchone()
         if tool is None or row is None:
             return None
         id_, schema, output, hints, aliases, user, time, pin, held = row

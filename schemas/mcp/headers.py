@@ -70,24 +70,24 @@ def mirrored_in(schema: Any) -> tuple[Mirrored, ...]:
     Raises ValueError with the reason, worded to follow the tool's name, for an invalid
     annotation: clients have to drop such a tool.
     """
-    found: dict[str, Mirrored] = {}
+    by_header: dict[str, Mirrored] = {}
     for path, inner in _positions(schema):
         if ANNOTATION in inner:
-            one = _mirrored(path, inner)
-            first = found.setdefault(one.header.lower(), one)
-            if first is not one:
+            argument = _mirrored(path, inner)
+            first = by_header.setdefault(argument.header.lower(), argument)
+            if first is not argument:
                 where = ".".join(first.path)
-                raise _invalid(path, f"{one.header!r} is the header of {where!r} already")
-    return tuple(found.values())
+                raise _invalid(path, f"{argument.header!r} is the header of {where!r} already")
+    return tuple(by_header.values())
 
 
 def param_headers(mirrored: Sequence[Mirrored], arguments: Mapping[str, Any]) -> dict[str, str]:
     """The headers that a call with these arguments has to carry."""
     headers: dict[str, str] = {}
-    for one in mirrored:
-        text = _written(_value(arguments, one.path))
+    for argument in mirrored:
+        text = _written(_value(arguments, argument.path))
         if text is not None:
-            headers[PARAM + one.header] = encode_header(text)
+            headers[PARAM + argument.header] = encode_header(text)
     return headers
 
 
@@ -96,19 +96,20 @@ def check_params(
 ) -> None:
     """Check the headers of a call. Raises HeaderMismatch unless `sent` (keyed by lower-case header
     names after `Mcp-Param-`) matches the arguments."""
-    for one in mirrored:
-        header, value = sent.get(one.header.lower()), _value(arguments, one.path)
-        where = ".".join(one.path)
+    for argument in mirrored:
+        header, value = sent.get(argument.header.lower()), _value(arguments, argument.path)
+        where = ".".join(argument.path)
         if header is None:
             if _written(value) is not None:
-                text = f"{PARAM}{one.header} is missing: it must repeat the argument {where!r}"
+                text = f"{PARAM}{argument.header} is missing: it must repeat the argument {where!r}"
                 raise HeaderMismatch(text)
         elif not _repeats(decode_header(header), value):
             mismatch = (
                 "has no value that a header repeats" if _written(value) is None else "differs"
             )
             raise HeaderMismatch(
-                f"{PARAM}{one.header} says {header[:100]!r}, but the argument {where!r} {mismatch}"
+                f"{PARAM}{argument.header} says {header[:100]!r}, "
+                f"but the argument {where!r} {mismatch}"
             )
 
 

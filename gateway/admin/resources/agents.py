@@ -58,34 +58,34 @@ class AgentOperations:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        one = "/agents/{agent}"
+        item = "/agents/{agent}"
         return (
             Operation(
                 "listAgents", "GET", "/agents", "List the agents.", READ, self.list,
                 ListPage[AgentView], query=Paging,
             ),
-            Operation("getAgent", "GET", one, "Show an agent.", READ, self.get, AgentView),
+            Operation("getAgent", "GET", item, "Show an agent.", READ, self.get, AgentView),
             Operation(
-                "putAgent", "PUT", one, "Add or update an agent; its skills stay.",
+                "putAgent", "PUT", item, "Add or update an agent; its skills stay.",
                 WRITE, self.put, AgentView, body=AgentRequest, creates=True, match="optional",
             ),
             Operation(
-                "deleteAgent", "DELETE", one, "Remove an agent; its skills stay.", WRITE,
+                "deleteAgent", "DELETE", item, "Remove an agent; its skills stay.", WRITE,
                 self.delete, status=204, match="optional",
             ),
             Operation(
-                "grantSkills", "POST", f"{one}/skills", "Grant skills to an agent.", WRITE,
+                "grantSkills", "POST", f"{item}/skills", "Grant skills to an agent.", WRITE,
                 self.grant, AgentView, body=SkillGrant, match="optional", of="getAgent",
             ),
             Operation(
-                "revokeSkills", "DELETE", f"{one}/skills/{{skill}}", "Revoke a skill of an agent.",
+                "revokeSkills", "DELETE", f"{item}/skills/{{skill}}", "Revoke a skill of an agent.",
                 WRITE, self.revoke, status=204, match="optional", of="getAgent",
             ),
         )  # fmt: skip
 
     async def list(self, asked: OperationInput) -> ListPage[AgentView]:
-        found = await self._store.agents(asked.tenant)
-        views = [_view(*one) for one in found]
+        agents = await self._store.agents(asked.tenant)
+        views = [_view(*agent) for agent in agents]
         return self._ground.pages.page(asked.query, views, lambda one: one.name)
 
     async def get(self, asked: OperationInput) -> AgentView:

@@ -129,25 +129,25 @@ class AuditOperations:
             limit=self._ground.pages.limit(what),
         )
         try:
-            found = await search(self._ground.pool, asked.tenant, query)
+            page = await search(self._ground.pool, asked.tenant, query)
         except ValueError as error:
             raise unknown() from error
         known = await self._known(asked)
-        records = tuple(_view(one, known) for one in found.records)
-        return ListPage(records, cursor(found.next) if found.next else "")
+        records = tuple(_view(record, known) for record in page.records)
+        return ListPage(records, cursor(page.next) if page.next else "")
 
     async def legacy(self, asked: OperationInput) -> LegacyReport:
         what: LegacyFilter = asked.query
         since = what.since or datetime.now(UTC) - LEGACY_REPORTED
-        found = await legacy_clients(self._ground.pool, asked.tenant, since, what.limit)
-        return LegacyReport(since, tuple(found))
+        clients = await legacy_clients(self._ground.pool, asked.tenant, since, what.limit)
+        return LegacyReport(since, tuple(clients))
 
     async def _known(self, asked: OperationInput) -> frozenset[str] | None:
         """Rules whose names the caller may see; None: all."""
         if self._ground.is_operator(asked):
             return None
         stored = await Policies(self._ground.pool, asked.tenant).all()
-        return BUILT_INS | {one.name for one in stored}
+        return BUILT_INS | {rule.name for rule in stored}
 
     async def verify(self, asked: OperationInput) -> ChainReport:
         if not self._ground.is_own(asked):  # other tenants' records share the chains

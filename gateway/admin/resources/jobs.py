@@ -50,7 +50,7 @@ class JobOperations:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        one, views = "/jobs/{job}", self._views
+        item, views = "/jobs/{job}", self._views
         return (
             Operation(
                 "listJobs", "GET", "/jobs", "List jobs, newest first.", "", views.list,
@@ -64,11 +64,11 @@ class JobOperations:
                 job=AsJob(always=True, lock="removal", once=True, schedule=DAILY),
             ),
             Operation(
-                "getJob", "GET", one, "Show the progress or the result of a job.", "", views.get,
+                "getJob", "GET", item, "Show the progress or the result of a job.", "", views.get,
                 JobView,
             ),
             Operation(
-                "cancelJob", "DELETE", one,
+                "cancelJob", "DELETE", item,
                 "Cancel a job. A running job ends a moment later; an ended job stays.", "",
                 views.cancel, JobView,
             ),
@@ -81,8 +81,8 @@ class JobOperations:
         return Removed(await JobStore(self._ground.pool).remove_ended(self._keep_days))
 
     def _visible(self, asked: OperationInput) -> Sequence[str]:
-        found = (one for one in self._operations() if one.job is not None)
-        own = [one.id for one in found if allows(asked.principal, one.scope)]
+        operations = (operation for operation in self._operations() if operation.job is not None)
+        own = [one.id for one in operations if allows(asked.principal, one.scope)]
         return [*own, *self._of_wings()] if self._ground.is_operator(asked) else own
 
     def _withholds(self, asked: OperationInput, row: JobRow) -> bool:

@@ -135,14 +135,14 @@ class KeyOperations:
         )  # fmt: skip
 
     async def list(self, asked: OperationInput) -> ListPage[ApiKey]:
-        found = await self._keys(asked).all()
-        return self._ground.pages.page(asked.query, found, lambda one: f"{one.name} {one.id}")
+        keys = await self._keys(asked).all()
+        return self._ground.pages.page(asked.query, keys, lambda one: f"{one.name} {one.id}")
 
     async def get(self, asked: OperationInput) -> ApiKey:
-        found = await self._keys(asked).get(asked.names["key"])
-        if found is None:
+        key = await self._keys(asked).get(asked.names["key"])
+        if key is None:
             raise not_found("key", asked.names["key"])
-        return found
+        return key
 
     async def create(self, asked: OperationInput) -> OperationOutput:
         body: NewKey = asked.body
@@ -170,14 +170,14 @@ class KeyOperations:
         await self._reload("keys")
 
     async def revocations(self, asked: OperationInput) -> ListPage[Revocation]:
-        found = await self._revocations(asked).all()
-        return self._ground.pages.page(asked.query, found, lambda one: one.id)
+        revocations = await self._revocations(asked).all()
+        return self._ground.pages.page(asked.query, revocations, lambda one: one.id)
 
     async def revocation(self, asked: OperationInput) -> Revocation:
-        found = await self._revocations(asked).get(asked.names["revocation"])
-        if found is None:
+        revocation = await self._revocations(asked).get(asked.names["revocation"])
+        if revocation is None:
             raise not_found("revocation", asked.names["revocation"])
-        return found
+        return revocation
 
     async def revoke_tokens(self, asked: OperationInput) -> OperationOutput:
         body: NewRevocation = asked.body
@@ -219,14 +219,14 @@ def check_given(
     all_ = ALL in own.scopes
     mistakes = [
         *(
-            _too_much("scopes", at, one)
-            for at, one in enumerate(scopes)
-            if not (all_ or allows(own, one))
+            _too_much("scopes", at, scope)
+            for at, scope in enumerate(scopes)
+            if not (all_ or allows(own, scope))
         ),
         *(
-            _too_much("roles", at, one)
-            for at, one in enumerate(roles)
-            if one not in own.roles and not (all_ and one != operator_role)
+            _too_much("roles", at, role)
+            for at, role in enumerate(roles)
+            if role not in own.roles and not (all_ and role != operator_role)
         ),
     ]
     if mistakes:

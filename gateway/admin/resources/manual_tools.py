@@ -72,18 +72,18 @@ class ManualToolOperations:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        one = "/tools/{tool}"
+        item = "/tools/{tool}"
         return (
             Operation(
                 "createTool", "POST", "/tools", "Create a manual tool.", WRITE, self.create,
                 ToolView, 201, body=ToolRequest,
             ),
             Operation(
-                "editTool", "PUT", one, "Change the description of a tool.", WRITE, self.edit,
+                "editTool", "PUT", item, "Change the description of a tool.", WRITE, self.edit,
                 ToolView, body=ToolEdit, match="optional", of="getTool",
             ),
             Operation(
-                "deleteTool", "DELETE", one, "Remove a manual tool.", WRITE,
+                "deleteTool", "DELETE", item, "Remove a manual tool.", WRITE,
                 self.delete, status=204, match="optional", problems=(422,),
             ),
         )  # fmt: skip
@@ -128,11 +128,11 @@ class ManualToolOperations:
     async def _known(self, asked: OperationInput) -> KnownSources:
         store, functions = ToolStore(self._ground.pool), self._makings.functions()
         return KnownSources(
-            {one.name: one for one in await store.sources(asked.tenant)},
+            {source.name: source for source in await store.sources(asked.tenant)},
             tuple(await store.tools(asked.tenant)),
             {
-                name: KnownFunction(one.schema, one.description, one.takes)
-                for name, one in functions.items()
+                name: KnownFunction(function.schema, function.description, function.takes)
+                for name, function in functions.items()
             },
             self._makings.scripts().source_bytes,
         )

@@ -171,10 +171,10 @@ class PolicyOperations:
         )  # fmt: skip
 
     async def list(self, asked: OperationInput) -> ListPage[RuleView]:
-        stored = [_stored(one) for one in await self._policies(asked).all()]
+        stored = [_stored(rule) for rule in await self._policies(asked).all()]
         own = [self._own(name) for name in self._rules] if self._is_operator(asked) else []
-        found = [*own, *(one for one in stored if one.name not in self._rules)]
-        return self._ground.pages.page(asked.query, found, lambda one: one.name)
+        rules = [*own, *(rule for rule in stored if rule.name not in self._rules)]
+        return self._ground.pages.page(asked.query, rules, lambda one: one.name)
 
     async def get(self, asked: OperationInput) -> RuleView:
         name = asked.names["rule"]
@@ -182,10 +182,10 @@ class PolicyOperations:
             if self._is_operator(asked):
                 return self._own(name)
             raise not_found("rule", name)
-        found = await self._policies(asked).get(name)
-        if found is None:
+        rule = await self._policies(asked).get(name)
+        if rule is None:
             raise not_found("rule", name)
-        return _stored(found)
+        return _stored(rule)
 
     async def put(self, asked: OperationInput) -> OperationOutput:
         name, present = self._ours(asked), asked.present
@@ -219,7 +219,9 @@ class PolicyOperations:
         if body.toolset is not None and body.toolset not in self._toolsets:
             raise not_found("toolset", body.toolset)
         catalog = self._catalogs.of(asked.tenant)
-        tool = next((one for one in catalog.tools if body.tool in (one.name, *one.aliases)), None)
+        tool = next(
+            (tool for tool in catalog.tools if body.tool in (tool.name, *tool.aliases)), None
+        )
         if tool is None:
             raise not_found("tool", body.tool)
         roles, scopes = frozenset(body.roles), frozenset(body.scopes)
@@ -244,19 +246,21 @@ class PolicyOperations:
                 *(Mistake(text, pointer=f"/rule/{member}") for member, text in mistakes),
             )
         page = await search(self._ground.pool, asked.tenant, AuditQuery(limit=body.records))
-        entries = [one.entry for one in page.records if one.entry.front not in OF_ADMINISTRATORS]
+        entries = [
+            record.entry for record in page.records if record.entry.front not in OF_ADMINISTRATORS
+        ]
         catalog = self._catalogs.of(asked.tenant)
         return tried(body.rule, entries, catalog.tools, self._engine(asked.tenant))
 
     async def waiting(self, asked: OperationInput) -> ListPage[Approval]:
-        found = await self._shown(asked, *await self._approvals(asked).waiting())
-        return self._ground.pages.page(asked.query, found, _by_age)
+        approvals = await self._shown(asked, *await self._approvals(asked).waiting())
+        return self._ground.pages.page(asked.query, approvals, _by_age)
 
     async def approval(self, asked: OperationInput) -> Approval:
-        found = await self._approvals(asked).get(asked.names["approval"])
-        if found is None:
+        approval = await self._approvals(asked).get(asked.names["approval"])
+        if approval is None:
             raise not_found("approval", asked.names["approval"])
-        (shown,) = await self._shown(asked, found)
+        (shown,) = await self._shown(asked, approval)
         return shown
 
     async def decide(self, asked: OperationInput) -> Approval:
@@ -276,10 +280,13 @@ class PolicyOperations:
         """The approvals, without the details of rules of the settings."""
         if self._is_operator(asked):
             return found
-        stored = {one.name for one in await self._policies(asked).all()} - set(self._rules)
+        stored = {stored_rule.name for stored_rule in await self._policies(asked).all()} - set(
+            self._rules
+        )
         own = BUILT_INS | stored
         return tuple(
-            one if one.rule in own else replace(one, rule=OF_OPERATOR, reason="") for one in found
+            approval if approval.rule in own else replace(approval, rule=OF_OPERATOR, reason="")
+            for approval in found
         )
 
     def _is_operator(self, asked: OperationInput) -> bool:
@@ -310,7 +317,7 @@ def tried(
     undecided = tuple(name for name in UNRECORDED if getattr(rule, name))
     known = replace_members(rule, roles=(), scopes=(), toolsets=(), when="")
     compiled = CompiledRule("", known, engine.policy.expression_steps)
-    subjects = {name: one for one in map(Subject.of, tools) for name in one.names}
+    subjects = {name: subject for subject in map(Subject.of, tools) for name in subject.names}
     about: dict[str, bool] = {}
     counts: Counter[tuple[str, str]] = Counter()
     calls = gone = 0
@@ -332,7 +339,7 @@ def tried(
         gone=gone,
         undecided=undecided,
         since=entries[-1].recorded_ts if entries else None,
-        tools=tuple(TriedTool(*one, calls) for one, calls in counts.most_common(TRIED_TOOLS)),
+        tools=tuple(TriedTool(*pair, calls) for pair, calls in counts.most_common(TRIED_TOOLS)),
     )
 
 

@@ -131,15 +131,15 @@ class SearchOperations:
             protocols=_one(body.protocol),
         )
         wanted = SearchQuery(body.query, body.limit, mode, filters, prefix=body.words)
-        found = await self._find(wanted)
-        return SearchHits(tuple(found.hits), found.note, found.warning, found.fit, found.model)
+        result = await self._find(wanted)
+        return SearchHits(tuple(result.hits), result.note, result.warning, result.fit, result.model)
 
     async def evaluate(self, asked: OperationInput) -> SearchEvaluation:
         body: EvaluationSet = asked.body
         requests = await self._requests(asked, body)
         tools = await ToolStore(self._ground.pool).tools(asked.tenant)
         index = Index([(tool.id, tool.name, tool.source) for tool in tools])
-        wanted = [index.resolve(one) for one in requests]
+        wanted = [index.resolve(request) for request in requests]
         searching = _Searching(self._find, asked.tenant, requests)
         curves, first = [], None
         for at, mode in enumerate(MODES):
@@ -172,15 +172,18 @@ class SearchOperations:
             if not body.requests:
                 text = "expected requests with their tools, or from_usage"
                 raise invalid("There is nothing to evaluate.", Mistake(text, pointer="/requests"))
-            return [_request(n, one.query, one.gold) for n, one in enumerate(body.requests, 1)]
+            return [
+                _request(n, request.query, request.gold)
+                for n, request in enumerate(body.requests, 1)
+            ]
         if not self._ground.is_operator(asked):  # they are texts of people
             text = f"Requests of callers take the role {self._ground.operator_role}."
             raise ProblemDetails(403, "insufficient-role", text)
-        found = (await self._usage.requests(asked.tenant))[: body.limit]
-        if not found:
+        queries = (await self._usage.requests(asked.tenant))[: body.limit]
+        if not queries:
             text = "no request was followed by a call yet; search.usage_log records them"
             raise invalid("There is nothing to evaluate.", Mistake(text, pointer="/from_usage"))
-        return [_request(n, one.query, one.tools) for n, one in enumerate(found, 1)]
+        return [_request(n, query.query, query.tools) for n, query in enumerate(queries, 1)]
 
 
 class _Ran:
@@ -208,7 +211,7 @@ class _Searching:
             began = perf_counter()
             answer = await self._answer(SearchQuery(request.query, DEPTH, mode, self._filters))
             ran.took_ms.append((perf_counter() - began) * 1000)
-            ran.found.append([one.id for one in answer.hits])
+            ran.found.append([hit.id for hit in answer.hits])
             ran.fits.append(answer.fit)
             ran.model = ran.model or answer.model
             if answer.note:
@@ -227,7 +230,7 @@ class _Searching:
 
 def _request(number: int, query: str, gold: Sequence[str]) -> EvaluationRequest:
     tools = tuple(dict.fromkeys(gold))
-    return EvaluationRequest(f"request {number}", query, tools, tuple((one,) for one in tools))
+    return EvaluationRequest(f"request {number}", query, tools, tuple((tool,) for tool in tools))
 
 
 def _missed(
@@ -237,10 +240,10 @@ def _missed(
     names: dict[str, str],
 ) -> tuple[MissedRequest, ...]:
     missed: list[MissedRequest] = []
-    for request, want, one in zip(requests, wanted, found, strict=False):
-        if any(slot.isdisjoint(one) for slot in want.slots) and len(missed) < MISSED_SHOWN:
+    for request, want, answer in zip(requests, wanted, found, strict=False):
+        if any(slot.isdisjoint(answer) for slot in want.slots) and len(missed) < MISSED_SHOWN:
             gold = tuple(names.get(id_, id_) for id_ in request.gold)
-            first = tuple(names[id_] for id_ in one[:3] if id_ in names)
+            first = tuple(names[id_] for id_ in answer[:3] if id_ in names)
             missed.append(MissedRequest(request.query[:300], gold, first))
     return tuple(missed)
 

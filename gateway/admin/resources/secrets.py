@@ -45,7 +45,7 @@ class SecretOperations:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        one = "/secrets/{source}/{scheme}"
+        item = "/secrets/{source}/{scheme}"
         return (
             Operation(
                 "listSecrets",
@@ -60,7 +60,7 @@ class SecretOperations:
             Operation(
                 "putSecret",
                 "PUT",
-                one,
+                item,
                 "Store the secret for a security scheme of a source.",
                 WRITE,
                 self.put,
@@ -73,7 +73,7 @@ class SecretOperations:
             Operation(
                 "deleteSecret",
                 "DELETE",
-                one,
+                item,
                 "Delete a secret.",
                 WRITE,
                 self.delete,
@@ -82,8 +82,8 @@ class SecretOperations:
         )
 
     async def list(self, asked: OperationInput) -> ListPage[StoredSecret]:
-        found = await self._secrets(asked.tenant).all()
-        return self._ground.pages.page(asked.query, found, _key)
+        secrets = await self._secrets(asked.tenant).all()
+        return self._ground.pages.page(asked.query, secrets, _key)
 
     async def put(self, asked: OperationInput) -> StoredSecret:
         source, scheme = asked.names["source"], asked.names["scheme"]
@@ -93,9 +93,9 @@ class SecretOperations:
             await self._check(source, scheme)
         secrets = self._secrets(asked.tenant)
         await secrets.put(source, scheme, asked.body)
-        for one in await secrets.all():
-            if (one.source, one.scheme) == (source, scheme):
-                return one
+        for secret in await secrets.all():
+            if (secret.source, secret.scheme) == (source, scheme):
+                return secret
         raise not_found("secret", scheme)  # deleted concurrently
 
     async def delete(self, asked: OperationInput) -> None:
@@ -105,14 +105,14 @@ class SecretOperations:
 
     async def of(self, tenant: str, source: str) -> bool:
         """Whether a source has any secrets."""
-        return any(one.source == source for one in await self._secrets(tenant).all())
+        return any(secret.source == source for secret in await self._secrets(tenant).all())
 
     async def forget(self, tenant: str, source: str) -> None:
         """Delete the secrets of a removed source: a namesake must not inherit them."""
         secrets = self._secrets(tenant)
-        for one in await secrets.all():
-            if one.source == source:
-                await secrets.delete(source, one.scheme)
+        for secret in await secrets.all():
+            if secret.source == source:
+                await secrets.delete(source, secret.scheme)
 
     async def _check(self, source: str, scheme: str) -> None:
         store = ToolStore(self._ground.pool)

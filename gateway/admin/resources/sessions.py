@@ -44,23 +44,23 @@ class SessionOperations:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        read, write, one = "admin:sessions:read", "admin:sessions:write", "/sessions/{session}"
+        read, write, item = "admin:sessions:read", "admin:sessions:write", "/sessions/{session}"
         return (
             Operation(
                 "listSessions", "GET", "/sessions", "List the open sessions.", read, self.list,
                 ListPage[SessionView], query=SessionFilter,
             ),
-            Operation("getSession", "GET", one, "Show a session.", read, self.get, SessionView),
+            Operation("getSession", "GET", item, "Show a session.", read, self.get, SessionView),
             Operation(
-                "endSession", "DELETE", one, "End a session at all gateways.", write, self.end,
+                "endSession", "DELETE", item, "End a session at all gateways.", write, self.end,
                 status=204,
             ),
         )  # fmt: skip
 
     async def list(self, asked: OperationInput) -> ListPage[SessionView]:
         whose = asked.query.principal
-        found = await self._sessions.all(asked.tenant)
-        views = [_view(one) for one in found if whose in {None, one.principal}]
+        sessions = await self._sessions.all(asked.tenant)
+        views = [_view(session) for session in sessions if whose in {None, session.principal}]
         return self._ground.pages.page(asked.query, views, lambda one: one.id)
 
     async def get(self, asked: OperationInput) -> SessionView:
@@ -83,7 +83,7 @@ def _handle(record: SessionRecord) -> str:
 
 def _view(record: SessionRecord) -> SessionView:
     said = (record.client.get("name"), record.client.get("version"))
-    client = " ".join(one for one in said if isinstance(one, str))[:255]
+    client = " ".join(part for part in said if isinstance(part, str))[:255]
     return SessionView(
         id=_handle(record),
         principal=record.principal,

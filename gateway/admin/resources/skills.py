@@ -124,7 +124,7 @@ class SkillOperations:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        one = "/skills/{skill}"
+        item = "/skills/{skill}"
         return (
             Operation(
                 "listSkills", "GET", "/skills", "List the skills.", READ, self.list,
@@ -134,51 +134,51 @@ class SkillOperations:
                 "importSkills", "POST", "/skills", "Import skills: all of them, or none.", WRITE,
                 self.save, SkillsSaved, body=SkillImport,
             ),
-            Operation("getSkill", "GET", one, "Show a skill.", READ, self.get, SkillView),
+            Operation("getSkill", "GET", item, "Show a skill.", READ, self.get, SkillView),
             Operation(
-                "deleteSkill", "DELETE", one, "Remove a skill with all its versions.", WRITE,
+                "deleteSkill", "DELETE", item, "Remove a skill with all its versions.", WRITE,
                 self.delete, Freed, match="optional", problems=(422,),
             ),
             Operation(
-                "exportSkill", "GET", f"{one}/export", "Show a skill with its files.", READ,
+                "exportSkill", "GET", f"{item}/export", "Show a skill with its files.", READ,
                 self.export, SkillExport,
             ),
             Operation(
-                "linkTools", "POST", f"{one}/tools", "Link tools to a skill.", WRITE, self.link,
+                "linkTools", "POST", f"{item}/tools", "Link tools to a skill.", WRITE, self.link,
                 SkillView, body=ToolLinks, match="optional", of="getSkill",
             ),
             Operation(
-                "unlinkTools", "DELETE", f"{one}/tools/{{tool}}", "Unlink a tool from a skill.",
+                "unlinkTools", "DELETE", f"{item}/tools/{{tool}}", "Unlink a tool from a skill.",
                 WRITE, self.unlink, status=204, match="optional", of="getSkill",
             ),
             Operation(
-                "dependSkill", "PUT", f"{one}/dependencies/{{dependency}}",
+                "dependSkill", "PUT", f"{item}/dependencies/{{dependency}}",
                 "Add a dependency of a skill.", WRITE, self.depend, SkillView,
                 body=DependencyRequest, match="optional", of="getSkill",
             ),
             Operation(
-                "undependSkill", "DELETE", f"{one}/dependencies/{{dependency}}",
+                "undependSkill", "DELETE", f"{item}/dependencies/{{dependency}}",
                 "Remove a dependency of a skill.", WRITE, self.undepend, status=204,
                 match="optional", of="getSkill",
             ),
             Operation(
-                "listSkillVersions", "GET", f"{one}/versions", "List the versions of a skill.",
+                "listSkillVersions", "GET", f"{item}/versions", "List the versions of a skill.",
                 READ, self.versions, ListPage[SkillVersion], query=Paging,
             ),
             Operation(
-                "getSkillVersion", "GET", f"{one}/versions/{{version}}",
+                "getSkillVersion", "GET", f"{item}/versions/{{version}}",
                 "Show the text of a version.", READ, self.version, SkillText,
             ),
             Operation(
-                "rollBackSkill", "POST", f"{one}/rollback", "Serve an older version again.",
+                "rollBackSkill", "POST", f"{item}/rollback", "Serve an older version again.",
                 WRITE, self.roll_back, SavedSkill, body=SkillRollback, match="optional",
                 of="getSkill",
             ),
         )  # fmt: skip
 
     async def list(self, asked: OperationInput) -> ListPage[SkillRow]:
-        found = (await self._store.skills(asked.tenant)).of(None)
-        rows = [_row(one) for one in found.values()]
+        skills = (await self._store.skills(asked.tenant)).of(None)
+        rows = [_row(skill) for skill in skills.values()]
         return self._ground.pages.page(asked.query, rows, lambda one: one.name)
 
     async def get(self, asked: OperationInput) -> SkillView:
@@ -198,7 +198,7 @@ class SkillOperations:
     async def export(self, asked: OperationInput) -> SkillExport:
         skill = await self._found(asked)
         files = await self._store.files(asked.tenant, skill)
-        told = tuple(FileUpload(one.path, one.content) for one in files)
+        told = tuple(FileUpload(file.path, file.content) for file in files)
         return SkillExport(skill.name, skill.text, told)
 
     async def link(self, asked: OperationInput) -> SkillView:
@@ -219,8 +219,10 @@ class SkillOperations:
 
     async def versions(self, asked: OperationInput) -> ListPage[SkillVersion]:
         await self._found(asked)
-        found = await self._store.versions(asked.tenant, asked.names["skill"])
-        return self._ground.pages.page(asked.query, found, lambda one: f"{2**31 - one.number:010}")
+        versions = await self._store.versions(asked.tenant, asked.names["skill"])
+        return self._ground.pages.page(
+            asked.query, versions, lambda one: f"{2**31 - one.number:010}"
+        )
 
     async def version(self, asked: OperationInput) -> SkillText:
         skill, number = await self._found(asked), int(asked.names["version"])
@@ -243,13 +245,13 @@ class SkillOperations:
 
     def _folders(self, uploads: Sequence[SkillUpload]) -> tuple[SkillFolder, ...]:
         """The parsed uploads. Raises ImportRejected."""
-        folders = tuple(self._folder(*one) for one in enumerate(uploads))
+        folders = tuple(self._folder(*upload) for upload in enumerate(uploads))
         check_names(folders)
         return folders
 
     def _folder(self, number: int, upload: SkillUpload) -> SkillFolder:
         """The parsed upload. Raises ImportRejected."""
-        files = ((one.path, one.content) for one in upload.files)
+        files = ((file.path, file.content) for file in upload.files)
         text = upload.document.encode()
         return folder_from(Path(f"skills[{number}]"), text, files, self._limits)
 

@@ -107,7 +107,7 @@ class SourceOperations:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        one, page, again = "/sources/{source}", ListPage[SourceView], AsJob(lock="source:{source}")
+        item, page, again = "/sources/{source}", ListPage[SourceView], AsJob(lock="source:{source}")
         return (
             Operation(
                 "listSources", "GET", "/sources", "List the sources.", READ, self.list,
@@ -122,33 +122,33 @@ class SourceOperations:
                 "Read a description and tell what an import would make of it.", WRITE,
                 self.preview, ImportResult, body=Import, waits=True,
             ),
-            Operation("getSource", "GET", one, "Show a source.", READ, self.get, SourceView),
+            Operation("getSource", "GET", item, "Show a source.", READ, self.get, SourceView),
             Operation(
-                "deleteSource", "DELETE", one, "Remove a source and its tools.", WRITE,
+                "deleteSource", "DELETE", item, "Remove a source and its tools.", WRITE,
                 self.delete, status=204, match="optional", problems=(409,),
             ),
             Operation(
-                "uploadDocument", "PUT", f"{one}/document",
+                "uploadDocument", "PUT", f"{item}/document",
                 "Import another description of an uploaded source.", WRITE,
                 self.upload, ImportResult, body=SourceUpload, match="optional", of="getSource",
                 problems=(409,), no_tool="models do not upload documents",
                 job=again,
             ),
             Operation(
-                "refreshSource", "POST", f"{one}/refresh", "Import a source again.", WRITE,
+                "refreshSource", "POST", f"{item}/refresh", "Import a source again.", WRITE,
                 self.refresh, ImportResult, match="optional", of="getSource", job=again,
             ),
             Operation(
-                "compareSource", "POST", f"{one}/difference",
+                "compareSource", "POST", f"{item}/difference",
                 "Read a source again and tell what an import would change.", WRITE, self.compare,
                 Difference, waits=True,
             ),
             Operation(
-                "listVersions", "GET", f"{one}/versions", "List the versions of a source.", READ,
+                "listVersions", "GET", f"{item}/versions", "List the versions of a source.", READ,
                 self.versions, ListPage[Version], query=Paging,
             ),
             Operation(
-                "rollBack", "POST", f"{one}/rollback", "Serve an older version again.", WRITE,
+                "rollBack", "POST", f"{item}/rollback", "Serve an older version again.", WRITE,
                 self.roll_back, ImportResult, body=RollbackRequest, optional_body=True,
                 match="optional", of="getSource", job=again,
             ),
@@ -156,10 +156,10 @@ class SourceOperations:
 
     async def list(self, asked: OperationInput) -> ListPage[SourceView]:
         pages, query = self._ground.pages, asked.query
-        found = await self._store.sources(
+        sources = await self._store.sources(
             asked.tenant, after=place(query.after), limit=pages.limit(query) + 1
         )
-        views = [self._view(asked, one) for one in found]
+        views = [self._view(asked, source) for source in sources]
         return pages.cut(query, views, lambda one: one.name)
 
     async def get(self, asked: OperationInput) -> SourceView:
@@ -247,10 +247,10 @@ class SourceOperations:
 
     async def versions(self, asked: OperationInput) -> ListPage[Version]:
         name = asked.names["source"]
-        found = await Versions(self._ground.pool).listed(asked.tenant, name)
-        if not found:
+        versions = await Versions(self._ground.pool).listed(asked.tenant, name)
+        if not versions:
             await self._found(asked)
-        shown = [replace(one, spec=_shown(one.spec)) for one in found]
+        shown = [replace(version, spec=_shown(version.spec)) for version in versions]
         return self._ground.pages.page(asked.query, shown, lambda one: f"{2**31 - one.number:010}")
 
     async def roll_back(self, asked: OperationInput) -> ImportResult:
@@ -340,8 +340,8 @@ def _shown(asked: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _told(report: ImportReport) -> ImportResult:
-    counts: Counter[str] = Counter(one.status for one in report.outcomes)
-    told = [one for one in report.outcomes if one.status != "imported"][:TOLD]
+    counts: Counter[str] = Counter(outcome.status for outcome in report.outcomes)
+    told = [outcome for outcome in report.outcomes if outcome.status != "imported"][:TOLD]
     return ImportResult(
         source=report.source.name,
         counts=counts,

@@ -142,14 +142,14 @@ class StatusOperations:
         return self._view(asked, name)
 
     def _view(self, asked: OperationInput, name: str) -> ToolsetView:
-        one = self._toolsets[name]
+        toolset = self._toolsets[name]
         tools = len(self._catalogs.of(asked.tenant, name).tools)
-        told = one if self._ground.is_own(asked) else Toolset()
+        told = toolset if self._ground.is_own(asked) else Toolset()
         return ToolsetView(
             name=name,
             sources=tuple(told.sources),
             include=tuple(told.include),
             exclude=tuple(told.exclude),
-            mode=one.mode,
+            mode=toolset.mode,
             tools=tools,
         )

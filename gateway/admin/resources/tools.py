@@ -153,43 +153,43 @@ class ToolOperations:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        one = "/tools/{tool}"
+        item = "/tools/{tool}"
         return (
             Operation(
                 "listTools", "GET", "/tools", "List the tools.", READ, self.list,
                 ListPage[ToolRow], query=ToolFilter,
             ),
-            Operation("getTool", "GET", one, "Show a tool.", READ, self.get, ToolView),
+            Operation("getTool", "GET", item, "Show a tool.", READ, self.get, ToolView),
             Operation(
-                "showDefinitions", "GET", f"{one}/definitions",
+                "showDefinitions", "GET", f"{item}/definitions",
                 "Show a served tool as clients of each profile list it.", READ, self.definitions,
                 ListPage[DefinitionView],
             ),
             Operation(
-                "describeTool", "PUT", f"{one}/description", "Change the description of a tool.",
+                "describeTool", "PUT", f"{item}/description", "Change the description of a tool.",
                 WRITE, self.describe, ToolView, body=DescribeRequest, match="optional",
                 of="getTool",
             ),
             Operation(
-                "resetDescription", "DELETE", f"{one}/description",
+                "resetDescription", "DELETE", f"{item}/description",
                 "Restore the description of a tool from its source.", WRITE, self.reset,
                 status=204, match="optional", of="getTool", problems=(422,),
             ),
             Operation(
-                "changeMetadata", "PUT", f"{one}/metadata",
+                "changeMetadata", "PUT", f"{item}/metadata",
                 "Change the metadata of a tool.", WRITE, self.change,
                 ToolView, body=Metadata, match="optional", of="getTool",
             ),
             Operation(
-                "disableTool", "POST", f"{one}/disable", "Disable a tool.", WRITE,
+                "disableTool", "POST", f"{item}/disable", "Disable a tool.", WRITE,
                 self.disable, ToolView, match="optional", of="getTool",
             ),
             Operation(
-                "enableTool", "POST", f"{one}/enable", "Enable a tool.", WRITE,
+                "enableTool", "POST", f"{item}/enable", "Enable a tool.", WRITE,
                 self.enable, ToolView, match="optional", of="getTool",
             ),
             Operation(
-                "approveTool", "POST", f"{one}/approve",
+                "approveTool", "POST", f"{item}/approve",
                 "Approve the reviewed definition of a held tool.", WRITE,
                 self.approve, ToolView, match="required", of="getTool",
             ),
@@ -198,7 +198,7 @@ class ToolOperations:
     async def list(self, asked: OperationInput) -> ListPage[ToolRow]:
         query: ToolFilter = asked.query
         pages = self._ground.pages
-        found = await self._tool_states(asked).listed(
+        states = await self._tool_states(asked).listed(
             place(query.after),
             pages.limit(query) + 1,
             query.source,
@@ -209,24 +209,24 @@ class ToolOperations:
             namespace=query.namespace,
             protocol=query.protocol,
         )
-        return pages.cut(query, [_row(one) for one in found], lambda one: one.name)
+        return pages.cut(query, [_row(state) for state in states], lambda one: one.name)
 
     async def get(self, asked: OperationInput) -> ToolView:
-        found = await self._tool_states(asked).detail(asked.names["tool"])
-        if found is None:
+        state = await self._tool_states(asked).detail(asked.names["tool"])
+        if state is None:
             raise not_found("tool", asked.names["tool"])
-        return _view(found, await embedding_of(self._ground.pool, asked.tenant, found.id))
+        return _view(state, await embedding_of(self._ground.pool, asked.tenant, state.id))
 
     async def definitions(self, asked: OperationInput) -> ListPage[DefinitionView]:
         """None for a tool that is not served."""
         name, catalog = asked.names["tool"], self._catalogs.of(asked.tenant)
-        tool = next((one for one in catalog.tools if one.name == name), None)
+        tool = next((candidate for candidate in catalog.tools if candidate.name == name), None)
         if tool is None:
             await self.get(asked)
             return ListPage(())
         shaper = self._catalogs.shaper
-        found = await to_thread.run_sync(_definitions, tool, shaper, limiter=self._shaping)
-        return ListPage(found)
+        definitions = await to_thread.run_sync(_definitions, tool, shaper, limiter=self._shaping)
+        return ListPage(definitions)
 
     async def describe(self, asked: OperationInput) -> ToolView:
         change = ManualEdit(description=truncated(asked.body.text))
@@ -290,7 +290,7 @@ def version_of(asked: OperationInput) -> int | None:
 
 
 def _definitions(tool: Tool, shaper: ToolShaper) -> tuple[DefinitionView, ...]:
-    return tuple(_definition(tool, shaper, one) for one in shaper.profiles)
+    return tuple(_definition(tool, shaper, profile) for profile in shaper.profiles)
 
 
 def _definition(tool: Tool, shaper: ToolShaper, chosen: SelectedProfile) -> DefinitionView:
@@ -324,27 +324,27 @@ def _row(one: ToolState) -> ToolRow:
 
 
 def _view(found: ToolDetail, embedding: EntityEmbedding) -> ToolView:
-    one = found.tool
+    tool = found.tool
     return ToolView(
-        name=one.name,
-        source=one.source,
-        state=one.state,
-        title=one.title,
-        description=one.description,
-        manual=one.manual,
-        overridden=one.overridden,
+        name=tool.name,
+        source=tool.source,
+        state=tool.state,
+        title=tool.title,
+        description=tool.description,
+        manual=tool.manual,
+        overridden=tool.overridden,
         override_user=found.override_user,
         override_time=found.override_time,
-        tier=one.tier,
-        domain=one.domain,
-        namespace=one.namespace,
-        weight=one.weight,
-        personas=one.personas,
-        cost=one.cost,
-        keywords=tuple(one.keywords or ()),
-        protocol=one.protocol,
-        lifecycle=one.lifecycle,
-        toolsets=tuple(one.toolsets),
+        tier=tool.tier,
+        domain=tool.domain,
+        namespace=tool.namespace,
+        weight=tool.weight,
+        personas=tool.personas,
+        cost=tool.cost,
+        keywords=tuple(tool.keywords or ()),
+        protocol=tool.protocol,
+        lifecycle=tool.lifecycle,
+        toolsets=tuple(tool.toolsets),
         aliases=tuple(found.aliases),
         input_schema=found.input_schema,
         output_schema=found.output_schema,
@@ -352,7 +352,7 @@ def _view(found: ToolDetail, embedding: EntityEmbedding) -> ToolView:
         held_reason=found.held_reason,
         approved=found.approved,
         waiting=found.waiting,
-        updated=one.updated,
-        version=one.version,
+        updated=tool.updated,
+        version=tool.version,
         embedding=embedding,
     )

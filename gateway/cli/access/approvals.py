@@ -31,13 +31,16 @@ def approvals() -> None:
 @settings_option
 def list_(settings: Settings, as_json: bool) -> None:
     """List waiting calls, oldest first: id, remaining time, caller, tool, arguments."""
-    found = run(_waiting(settings))
+    approvals = run(_waiting(settings))
     if as_json:
-        print_json(found)
+        print_json(approvals)
         return
-    rows = [(one.id, _left(one), one.principal, one.tool, one.arguments) for one in found]
+    rows = [
+        (approval.id, _left(approval), approval.principal, approval.tool, approval.arguments)
+        for approval in approvals
+    ]
     print_rows(("id", "waits", "caller", "tool", "arguments"), rows)
-    if not found:
+    if not approvals:
         remark("No call waits for an approval.")
     else:
         remark("To approve one: toolgate approvals approve ID")
@@ -52,15 +55,18 @@ def show(settings: Settings, approval_id: str, as_json: bool) -> None:
 
     Arguments that are secret, by their schema or their name, are masked.
     """
-    found = run(_get(settings, approval_id)) or _missing(approval_id)
+    approval = run(_get(settings, approval_id)) or _missing(approval_id)
     if as_json:
-        print_json(found)
+        print_json(approval)
         return
-    say(f"{found.principal} calls {found.tool} of {found.source or 'no source'}")
-    say(f"arguments: {found.arguments}")
-    say(f"rule: {found.rule}{f' ({found.reason})' if found.reason else ''}")
-    decided = f" by {found.decided_by}" if found.decided_by else ""
-    say(f"state: {found.state}{decided}, until {found.expires.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}")
+    say(f"{approval.principal} calls {approval.tool} of {approval.source or 'no source'}")
+    say(f"arguments: {approval.arguments}")
+    say(f"rule: {approval.rule}{f' ({approval.reason})' if approval.reason else ''}")
+    decided = f" by {approval.decided_by}" if approval.decided_by else ""
+    say(
+        f"state: {approval.state}{decided}, "
+        f"until {approval.expires.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+    )
 
 
 @click.command()
@@ -71,8 +77,8 @@ def approve(settings: Settings, approval_id: str) -> None:
 
     Its caller may repeat the call once with these arguments, within policy.approval_s seconds.
     """
-    found = run(_decide(settings, approval_id, approve=True))
-    say(f"Approved: {found.principal} may call {found.tool} once.")
+    approval = run(_decide(settings, approval_id, approve=True))
+    say(f"Approved: {approval.principal} may call {approval.tool} once.")
 
 
 @click.command()
@@ -80,8 +86,8 @@ def approve(settings: Settings, approval_id: str) -> None:
 @settings_option
 def deny(settings: Settings, approval_id: str) -> None:
     """Deny the call ID. A repeated call waits for approval again."""
-    found = run(_decide(settings, approval_id, approve=False))
-    say(f"Denied: {found.principal} may not make this call of {found.tool}.")
+    approval = run(_decide(settings, approval_id, approve=False))
+    say(f"Denied: {approval.principal} may not make this call of {approval.tool}.")
 
 
 def _left(one: Approval) -> str:

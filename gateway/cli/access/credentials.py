@@ -64,7 +64,7 @@ def standing(
     settings = adjusted or SourceSettings()
     credentials, headers = {**stored, **settings.credentials}, settings.headers
     by_caller = settings.exchange is not None or settings.forward_token
-    found = SourceCredentials()
+    credentials_ = SourceCredentials()
 
     def is_met(credential: Credential) -> bool:
         return (by_caller and takes_bearer(credential)) or is_satisfied(
@@ -79,12 +79,14 @@ def standing(
     for binding in bindings:
         if not binding.security:
             continue
-        found.guarded += 1
-        for credential in (one for alternative in binding.security for one in alternative):
-            found.schemes[credential.scheme] = credential, is_met(credential)
+        credentials_.guarded += 1
+        for credential in (
+            credential for alternative in binding.security for credential in alternative
+        ):
+            credentials_.schemes[credential.scheme] = credential, is_met(credential)
         if settings.require_credentials and not is_possible(binding.security):
-            found.refused.append(binding.security)
-    return found
+            credentials_.refused.append(binding.security)
+    return credentials_
 
 
 def lines(name: str, found: SourceCredentials) -> Iterator[str]:
@@ -102,24 +104,31 @@ def hint(name: str, found: SourceCredentials) -> str:
     calls = "Calls of 1 tool are refused" if count == 1 else f"Calls of {count} tools are refused"
     wanted = Counter(found.refused)
     helped = {security: _helped(security, wanted, found) for security in list(wanted)[:CANDIDATES]}
-    best = max(helped, key=lambda security: sum(wanted[one] for one in helped[security]))
+    best = max(
+        helped, key=lambda security: sum(wanted[candidate] for candidate in helped[security])
+    )
     text = f"{calls} without credentials. {settings_hint(name, [each for each in best if each])}"
     others = wanted.keys() - helped[best]
     if not others:
         return text
-    schemes = sorted({one.scheme for security in others for each in security for one in each})
+    schemes = sorted({scheme.scheme for security in others for each in security for scheme in each})
     more = f" and {len(schemes) - NAMED} more" if len(schemes) > NAMED else ""
     named = ", ".join(schemes[:NAMED]) + more
-    return f"{text} That is for {sum(wanted[one] for one in helped[best])}; others want {named}."
+    count = sum(wanted[security] for security in helped[best])
+    return f"{text} That is for {count}; others want {named}."
 
 
 def _helped(
     security: Security, wanted: Iterable[Security], found: SourceCredentials
 ) -> frozenset[Security]:
     """Those of `wanted` that credentials for `security` satisfy, too."""
-    given = {one.scheme for one in settable(each for each in security if each) or ()}
+    given = {credential.scheme for credential in settable(each for each in security if each) or ()}
     given |= {scheme for scheme, (_, is_met) in found.schemes.items() if is_met}
-    met_too = (one for one in wanted if any({c.scheme for c in each} <= given for each in one))
+    met_too = (
+        candidate
+        for candidate in wanted
+        if any({c.scheme for c in each} <= given for each in candidate)
+    )
     return frozenset({security, *met_too})
 
 
@@ -127,9 +136,9 @@ def missing(report: ImportReport, settings: Settings, stored: Stored = NONE) -> 
     """Hint about missing credentials after an import."""
     name = report.source.name
     bindings = (draft.binding for draft in report.drafts)
-    found = standing(bindings, settings.sources.get(name), stored.get(name, NO_ENTRIES))
-    if found.refused:
-        yield hint(name, found)
+    credentials = standing(bindings, settings.sources.get(name), stored.get(name, NO_ENTRIES))
+    if credentials.refused:
+        yield hint(name, credentials)
 
 
 def credentials(settings: Settings, tools: Sequence[Tool], stored: Stored) -> Iterator[Check]:
@@ -138,11 +147,13 @@ def credentials(settings: Settings, tools: Sequence[Tool], stored: Stored) -> It
     for tool in tools:
         sources.setdefault(tool.source, []).append(tool.binding)
     for name, bindings in sources.items():
-        found = standing(bindings, settings.sources.get(name), stored.get(name, NO_ENTRIES))
-        if found.refused:
-            yield Check("credentials", "warning", f"{name}: {hint(name, found)}")
-        elif found.guarded:
-            given = ", ".join(scheme for scheme, (_, is_met) in found.schemes.items() if is_met)
+        credentials = standing(bindings, settings.sources.get(name), stored.get(name, NO_ENTRIES))
+        if credentials.refused:
+            yield Check("credentials", "warning", f"{name}: {hint(name, credentials)}")
+        elif credentials.guarded:
+            given = ", ".join(
+                scheme for scheme, (_, is_met) in credentials.schemes.items() if is_met
+            )
             yield Check("credentials", "ok", f"{name}: {given or 'none, which is allowed'}")
 
 

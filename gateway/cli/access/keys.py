@@ -97,15 +97,15 @@ def list_(settings: Settings, tenant: str | None, as_json: bool) -> None:
 
     A pipe gets one line for each: id, name, principal, state, last use, scopes and roles.
     """
-    found = run(_all(settings, tenant))
+    keys = run(_all(settings, tenant))
     if as_json:
-        print_json([_builtins(key) for key in found])
+        print_json([_builtins(key) for key in keys])
         return
     print_rows(
         ("id", "name", "principal", "state", "last used", "scopes and roles"),
-        [_row(key) for key in found],
+        [_row(key) for key in keys],
     )
-    if not found:
+    if not keys:
         remark("No keys yet. Try: toolgate keys create NAME")
 
 

@@ -76,17 +76,20 @@ def explain_(
     )
     if toolset is not None and toolset not in settings.toolsets:
         no_such("toolset", toolset, settings.toolsets)
-    found = run(_explained(settings, who, token, tool, toolset, given))
+    explanation = run(_explained(settings, who, token, tool, toolset, given))
     if as_json:
-        print_json(found)
+        print_json(explanation)
         return
-    reason = f": {found.reason}" if found.reason else ""
-    say(f"{found.effect} ({found.rule}){reason}", "bold")
+    reason = f": {explanation.reason}" if explanation.reason else ""
+    say(f"{explanation.effect} ({explanation.rule}){reason}", "bold")
     if given is None:
-        say(f"It is {'in' if found.visible else 'not in'} the lists of the caller.")
-    rows = [(one.rule, one.effect, one.outcome, one.why or "-") for one in found.outcomes]
+        say(f"It is {'in' if explanation.visible else 'not in'} the lists of the caller.")
+    rows = [
+        (outcome.rule, outcome.effect, outcome.outcome, outcome.why or "-")
+        for outcome in explanation.outcomes
+    ]
     print_rows(("rule", "effect", "it is", "why"), rows)
-    if given is None and any(one.outcome == "waits" for one in found.outcomes):
+    if given is None and any(outcome.outcome == "waits" for outcome in explanation.outcomes):
         remark("Rules that wait depend on arguments: add --arguments.")
 
 
@@ -114,9 +117,9 @@ async def _explained(
         if token is not None:
             principal = await _holder(settings, registry, token)
         tools = await registry.store.tools(principal.tenant)
-        tool = next((one for one in tools if name in (one.name, *one.aliases)), None)
+        tool = next((tool for tool in tools if name in (tool.name, *tool.aliases)), None)
         if tool is None:
-            no_such("tool", name, [one.name for one in tools])
+            no_such("tool", name, [tool.name for tool in tools])
         stored = await stored_rules(registry.database.pool)
         engine = Engine(settings.policy, stored.get(principal.tenant, {}))
     levels = settings.limits.json_depth
@@ -171,17 +174,17 @@ def list_(settings: Settings, as_json: bool) -> None:
     They are in the order of evaluation: name, effect, origin, matchers.
     """
     stored = run(_stored(settings))
-    found = [
+    rules = [
         *((name, rule, SETTINGS) for name, rule in settings.policy.rules.items()),
-        *((one.name, one.rule, STORED) for one in stored),
+        *((rule.name, rule.rule, STORED) for rule in stored),
     ]
     own = settings.policy.rules.keys()
-    found = [one for one in found if one[2] == SETTINGS or one[0] not in own]
-    found.sort(key=lambda one: (("deny", "approve", "allow").index(one[1].effect), one[0]))
+    rules = [rule for rule in rules if rule[2] == SETTINGS or rule[0] not in own]
+    rules.sort(key=lambda one: (("deny", "approve", "allow").index(one[1].effect), one[0]))
     if as_json:
-        print_json([{"name": name, "of": of, **written(rule)} for name, rule, of in found])
+        print_json([{"name": name, "of": of, **written(rule)} for name, rule, of in rules])
         return
-    rows = [(name, rule.effect, of, _matchers(rule)) for name, rule, of in found]
+    rows = [(name, rule.effect, of, _matchers(rule)) for name, rule, of in rules]
     print_rows(("name", "effect", "origin", "matchers"), rows)
     remark(f"Calls without a matching rule: {settings.policy.default} (policy.default)")
 
@@ -196,24 +199,27 @@ def check(settings: Settings, as_json: bool) -> None:
     Warnings name rules whose patterns match nothing.
     """
     stored, unused = run(_checked(settings))
-    found: list[dict[str, Any]] = []
-    for one in stored:
-        found += [
-            {"rule": one.name, "member": member, "problem": text}
-            for member, text in _problems(one.rule, settings)
+    problems: list[dict[str, Any]] = []
+    for rule in stored:
+        problems += [
+            {"rule": rule.name, "member": member, "problem": text}
+            for member, text in _problems(rule.rule, settings)
         ]
-        if one.name in settings.policy.rules:
+        if rule.name in settings.policy.rules:
             text = "a rule of the settings has the same name and overrides it"
-            found.append({"rule": one.name, "member": "", "problem": text})
+            problems.append({"rule": rule.name, "member": "", "problem": text})
     if as_json:
-        warnings = [{"rule": one.rule, "member": one.member, "problem": one.text} for one in unused]
-        print_json([*found, *({**one, "warning": True} for one in warnings)])
+        warnings = [
+            {"rule": warning.rule, "member": warning.member, "problem": warning.text}
+            for warning in unused
+        ]
+        print_json([*problems, *({**warning, "warning": True} for warning in warnings)])
     for idle in unused if not as_json else ():
         click.echo(f"toolgate: warning: {idle}", err=True)
-    for problem in found if not as_json else ():
+    for problem in problems if not as_json else ():
         member = f".{problem['member']}" if problem["member"] else ""
         say(f"{problem['rule']}{member}: {problem['problem']}")
-    if found:
+    if problems:
         fail("there are invalid rules")
     if not as_json:
         say(f"{len(stored) + len(settings.policy.rules)} rules, all valid.")
@@ -300,7 +306,7 @@ async def _checked(settings: Settings) -> tuple[list[StoredRule], list[Idle]]:
     """The stored rules, and all rules without a match."""
     async with open_registry(settings) as registry:
         stored = await Policies(registry.database.pool, registry.host_id).all()
-        rules = {one.name: one.rule for one in stored}
+        rules = {rule.name: rule.rule for rule in stored}
         return stored, list(idle_rules(settings, rules, await known(registry, settings)))
 
 
@@ -320,4 +326,4 @@ async def _remove(settings: Settings, name: str) -> None:
             return
         if name in settings.policy.rules:
             fail(f"{name} is a rule of the settings: remove it there")
-        no_such("rule", name, [one.name for one in await policies.all()])
+        no_such("rule", name, [rule.name for rule in await policies.all()])

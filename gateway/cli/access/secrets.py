@@ -106,13 +106,15 @@ def list_(settings: Settings, as_json: bool) -> None:
         async with _opened(settings) as stored:
             return await stored.all()
 
-    found = run(work())
+    secrets = run(work())
     if as_json:
-        print_json([msgspec.to_builtins(one) for one in found])
-    elif not found:
+        print_json([msgspec.to_builtins(secret) for secret in secrets])
+    elif not secrets:
         say("No secrets are stored.")
     else:
-        print_rows(("source", "scheme", "kind", "updated", "key"), [_row(one) for one in found])
+        print_rows(
+            ("source", "scheme", "kind", "updated", "key"), [_row(secret) for secret in secrets]
+        )
 
 
 @click.command()

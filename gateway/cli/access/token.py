@@ -60,7 +60,7 @@ def revoke(
     Gateways refuse them at once, at the latest after auth.revocation_s seconds. "-" reads TOKEN
     from standard input. NAME is a principal as in the log.
     """
-    if sum(one is not None for one in (token, jti, sub)) != 1:
+    if sum(value is not None for value in (token, jti, sub)) != 1:
         fail("expected one of TOKEN, --jti and --sub", USAGE)
     now = datetime.now(UTC)
     if token is not None:
@@ -314,10 +314,10 @@ def _tenant(settings: Settings, tenant: str | None) -> dict[str, Any]:
 
 def _further(more: tuple[str, ...]) -> dict[str, Any]:
     claims = {}
-    for one in more:
-        name, equals, text = one.partition("=")
+    for claim_text in more:
+        name, equals, text = claim_text.partition("=")
         if not name or not equals:
-            fail(f"--claim {one!r}: expected NAME=TEXT", USAGE)
+            fail(f"--claim {claim_text!r}: expected NAME=TEXT", USAGE)
         claims[name] = text
     return claims
 
@@ -330,12 +330,12 @@ def sent(text: str) -> str:
 def read_token(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Header and claims of an unverified token."""
     try:
-        found = jwt.decode_complete(text, options={"verify_signature": False})
+        decoded = jwt.decode_complete(text, options={"verify_signature": False})
     except (jwt.InvalidTokenError, ValueError, RecursionError):
         if text.startswith(PREFIX):
             fail("this is an API key, not a token: see toolgate keys list", USAGE)
         fail("this is not a JWT: expected three base64url parts separated by dots", USAGE)
-    return found["header"], found["payload"]
+    return decoded["header"], decoded["payload"]
 
 
 def print_members(title: str, members: Mapping[str, Any]) -> None:

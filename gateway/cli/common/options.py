@@ -18,8 +18,8 @@ LONGEST_DAYS = 3650
 
 def seconds_of(text: str) -> int | None:
     """Seconds of a span such as 90s; None if it is invalid or too long."""
-    found = re.fullmatch(r"([0-9]{1,10})([smhdw])", text.strip())
-    seconds = int(found[1]) * UNITS[found[2]] if found else None
+    match = re.fullmatch(r"([0-9]{1,10})([smhdw])", text.strip())
+    seconds = int(match[1]) * UNITS[match[2]] if match else None
     return None if seconds is None or seconds > LONGEST_DAYS * UNITS["d"] else seconds
 
 

@@ -57,7 +57,11 @@ def missing_files(name: str, source: SourceSettings) -> Iterator[Check]:
     tls = source.tls
     named = {
         **{kind: getattr(source, kind) for kind in DESCRIPTIONS},
-        **({f"tls.{one}": getattr(tls, one) for one in tls.__struct_fields__} if tls else {}),
+        **(
+            {f"tls.{member}": getattr(tls, member) for member in tls.__struct_fields__}
+            if tls
+            else {}
+        ),
     }
     for key, location in named.items():
         path = local_path(location) if location else None
@@ -68,18 +72,18 @@ def missing_files(name: str, source: SourceSettings) -> Iterator[Check]:
 async def _dead_urls(settings: Settings) -> AsyncIterator[Check]:
     """Unreachable addresses of descriptions and token endpoints, checked concurrently."""
     wanted = dict(_urls(settings))
-    found: dict[str, str] = {}
+    dead: dict[str, str] = {}
 
     async def ask(key: str, url: str) -> None:
         if (reason := await _reason(key, url, settings)) is not None:
-            found[key] = reason
+            dead[key] = reason
 
     async with anyio.create_task_group() as tasks:
         for key, url in wanted.items():
             tasks.start_soon(ask, key, url)
     for key in wanted:
-        if key in found:
-            yield Check("address", "warning", f"{key}: {without_queries(found[key])}")
+        if key in dead:
+            yield Check("address", "warning", f"{key}: {without_queries(dead[key])}")
 
 
 def _urls(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -92,9 +96,9 @@ def _urls(settings: Settings) -> Iterator[tuple[str, str]]:
                 yield f"{at}.{kind}", location
         if source.exchange is not None:
             yield f"{at}.exchange.token_url", source.exchange.token_url
-        for scheme, one in source.credentials.items():
-            if one.token_url:
-                yield f"{at}.credentials.{scheme}.token_url", one.token_url
+        for scheme, credential in source.credentials.items():
+            if credential.token_url:
+                yield f"{at}.credentials.{scheme}.token_url", credential.token_url
 
 
 async def _reason(key: str, url: str, settings: Settings) -> str | None:
@@ -140,8 +144,8 @@ async def replica(database: DatabaseSettings, primary: AsyncConnection) -> Check
     try:
         async with there, borrowed(there) as connection:
             own, position = await (await primary.execute(_PRIMARY)).fetchone() or ("", "")
-            found = await connection.execute(_REPLICA, [position])
-            known, behind = await found.fetchone() or ("", None)
+            rows = await connection.execute(_REPLICA, [position])
+            known, behind = await rows.fetchone() or ("", None)
     except AWAY as error:
         reason = f"database.read_url does not answer ({type(error).__name__})"
         return Check("replica", "warning", f"{reason}; searches read from database.url")
@@ -163,7 +167,7 @@ SELECT system_identifier::text, pg_wal_lsn_diff(%s, CASE WHEN pg_is_in_recovery(
 
 async def rights(connection: AsyncConnection) -> AsyncIterator[Check]:
     """Whether the database user has the rights that pending migrations need."""
-    found = await connection.execute(
+    rows = await connection.execute(
         "SELECT extension.oid IS NOT NULL, role.rolsuper OR coalesce(version.trusted, false)"
         " AND has_database_privilege(current_database(), 'CREATE'),"
         " has_schema_privilege(current_schema(), 'CREATE'), current_user, current_database()"
@@ -174,7 +178,7 @@ async def rights(connection: AsyncConnection) -> AsyncIterator[Check]:
         " ON (version.name, version.version) = (known.name, known.default_version)"
         " WHERE role.rolname = current_user"
     )
-    row = await found.fetchone()
+    row = await rows.fetchone()
     if row is None:
         return
     has_extension, may_extend, may_create, user, name = row
@@ -254,5 +258,5 @@ async def wings(settings: Settings, pool: Pool | None = None) -> AsyncIterator[C
         if wing.checks is None:
             yield Check("wing", "ok", f"{name}: can be opened")
             continue
-        async for one in wing.checks(section(settings, name), settings.tenant.host_id, pool):
-            yield Check("wing", one.status, f"{name}: {one.detail}")
+        async for check in wing.checks(section(settings, name), settings.tenant.host_id, pool):
+            yield Check("wing", check.status, f"{name}: {check.detail}")

@@ -80,15 +80,15 @@ def workers(settings: Settings) -> Iterator[Check]:
 def shadows() -> Iterator[Check]:
     """Foreign modules that shadow our packages: the command is safe from them, `import` is not."""
     home = Path(gateway.__file__).resolve().parents[1]
-    found = sorted(set(_namesakes(home)))
-    for origin in found:
+    origins = sorted(set(_namesakes(home)))
+    for origin in origins:
         yield Check(
             "shadowing",
             "warning",
             f"{origin} has the name of a package of Toolgate. This command is not affected; "
             "a program that imports both may get the wrong one",
         )
-    if not found:
+    if not origins:
         yield Check("shadowing", "ok", f"packages at {home}; no other module has their names")
 
 
@@ -141,13 +141,15 @@ def python_services(sources: Mapping[str, SourceSettings]) -> Iterator[Check]:
             continue
         try:
             actions = described(hybrid.load(source.python).actions)
-            found = select(actions, "python", source.side, source.include, exclude=source.exclude)
+            selected = select(
+                actions, "python", source.side, source.include, exclude=source.exclude
+            )
         except ToolgateError as error:
             yield Check("source", "failed", f"{name}: {error}")
             continue
-        for note in found.notes:
+        for note in selected.notes:
             yield Check("source", "warning", f"{name}: {note}")
-        yield Check("source", "ok", f"{name}: {len(found.drafts)} actions in Python")
+        yield Check("source", "ok", f"{name}: {len(selected.drafts)} actions in Python")
 
 
 def reachable(name: str, tools: int, url: str | None) -> Check:

@@ -55,7 +55,9 @@ class Known:
 async def known(registry: Registry, settings: Settings) -> Known:
     store, host_id = registry.store, registry.host_id
     tools = [*await store.tools(host_id), *await store.tools(host_id, held=True)]
-    sources = frozenset(one.name for one in await store.sources(host_id)) | set(settings.sources)
+    sources = frozenset(source.name for source in await store.sources(host_id)) | set(
+        settings.sources
+    )
     return Known(tools, await store.items(host_id), sources)
 
 
@@ -80,13 +82,13 @@ def idle_in_settings(settings: Settings) -> list[Idle]:
 
 async def idle_patterns(settings: Settings, registry: Registry) -> AsyncIterator[Check]:
     """The unmatched patterns, for `toolgate doctor`."""
-    for one in await _idle(settings, registry):
-        yield Check("patterns", "warning", str(one))
+    for finding in await _idle(settings, registry):
+        yield Check("patterns", "warning", str(finding))
 
 
 async def _idle(settings: Settings, registry: Registry) -> list[Idle]:
     stored = await Policies(registry.database.pool, registry.host_id).all()
-    rules = {one.name: one.rule for one in stored}
+    rules = {rule.name: rule.rule for rule in stored}
     return list(idle(settings, rules, await known(registry, settings)))
 
 
@@ -94,14 +96,14 @@ async def rules_not_evaluated(settings: Settings, registry: Registry) -> AsyncIt
     """For `toolgate doctor`: stored rules whose `when` is invalid or too slow. Those that deny or
     require approval deny, and those that allow allow no call."""
     steps = settings.policy.expression_steps
-    for one in await Policies(registry.database.pool, registry.host_id).all():
-        rule = CompiledRule(one.name, one.rule, steps, stored=True)
+    for rule_ in await Policies(registry.database.pool, registry.host_id).all():
+        rule = CompiledRule(rule_.name, rule_.rule, steps, stored=True)
         if rule.broken is not None:
             effect = (
                 "allows no call" if rule.effect == "allow" else "denies all calls that it matches"
             )
             text = (
-                f"{RULES}{one.name}.when cannot be evaluated, so the rule {effect}: {rule.broken}"
+                f"{RULES}{rule_.name}.when cannot be evaluated, so the rule {effect}: {rule.broken}"
             )
             yield Check("rules", "failed", text)
 
@@ -136,21 +138,25 @@ def _of_rule(
     name: str, rule: Rule, settings: Settings, subjects: Sequence[Subject], there: Known
 ) -> Iterator[Idle]:
     where = f"{RULES}{name}"
-    found = [
+    problems = [
         *_patterns(f"{where}.tools", rule.tools, subjects),
         *_sources(f"{where}.sources", rule.sources, there),
     ]
-    yield from found
+    yield from problems
     compiled = CompiledRule(where, rule, settings.policy.expression_steps, stored=True)
     default = settings.policy.default_tier
-    if not found and all(compiled.subject_mismatch(one, one.tier or default) for one in subjects):
+    if not problems and all(
+        compiled.subject_mismatch(subject, subject.tier or default) for subject in subjects
+    ):
         yield Idle(where, "matches nothing: no tool, prompt or resource is all that it names")
 
 
 def _patterns(where: str, patterns: Sequence[str], subjects: Sequence[Subject]) -> Iterator[Idle]:
     for pattern in patterns:
         globs = ToolGlobs((pattern,))
-        if not any(globs.match(one.names, one.tags, one.domain) for one in subjects):
+        if not any(
+            globs.match(subject.names, subject.tags, subject.domain) for subject in subjects
+        ):
             yield Idle(where, f"{pattern!r} matches no tool, prompt or resource")
 
 

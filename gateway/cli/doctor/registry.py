@@ -36,9 +36,9 @@ NAME = "embeddings"
 async def embeddings(settings: Settings, registry: Registry) -> AsyncIterator[Check]:
     """Whether the texts of each purpose have vectors. The provider itself is not called: that may
     cost money."""
-    found = await status(registry.database.pool, registry.host_id)
-    for purpose in found.models:
-        yield _of_purpose(found, purpose, settings.embedding.of(purpose))
+    state = await status(registry.database.pool, registry.host_id)
+    for purpose in state.models:
+        yield _of_purpose(state, purpose, settings.embedding.of(purpose))
 
 
 def _of_purpose(found: EmbeddingStatus, purpose: str, settings: EmbeddingSettings) -> Check:
@@ -65,10 +65,10 @@ def mismatch(settings: EmbeddingSettings, models: Models) -> str | None:
     asked = serving is not None and _is_asked(settings, serving)
     if asked and target == wanted:
         return None  # a normal migration from one model to the other
-    other = target if serving in (None, wanted) else serving
+    stored_model = target if serving in (None, wanted) else serving
     how = "the old vectors serve" if asked else "the search is lexical"
     until = f"{_worker(settings)} or `toolgate embed backfill` has created all embeddings"
-    return f"the settings have {wanted}, the database {other}: {how} until {until}"
+    return f"the settings have {wanted}, the database {stored_model}: {how} until {until}"
 
 
 def _made(settings: EmbeddingSettings) -> Embedder | None:
@@ -90,19 +90,19 @@ def _is_asked(settings: EmbeddingSettings, label: str) -> bool:
 def _of_texts(
     found: EmbeddingStatus, purpose: str, model: str, settings: EmbeddingSettings
 ) -> Check:
-    counts = [one for one in found.counts if one.purpose == purpose]
-    own = [one for one in counts if one.model == model]
-    if failed := sum(one.failed for one in own):
-        why = "".join(one.error for one in found.failed[:1]).rstrip(".")
+    counts = [count for count in found.counts if count.purpose == purpose]
+    own = [count for count in counts if count.model == model]
+    if failed := sum(count.failed for count in own):
+        why = "".join(count.error for count in found.failed[:1]).rstrip(".")
         hint = "`toolgate embed retry` retries"
         texts = _counted(failed, "has failed", "have failed")
         return Check(NAME, "warning", f"{texts}: {why}. {hint}")
     if text := mismatch(settings, found.models[purpose]):
         return Check(NAME, "warning", text)
-    if waiting := sum(one.total - one.ready - one.blank for one in own or counts):
+    if waiting := sum(count.total - count.ready - count.blank for count in own or counts):
         hint = f"{_worker(settings)} embeds them, or `toolgate embed backfill` now"
         return Check(NAME, "ok", f"{_counted(waiting, 'waits', 'wait')} for {model}; {hint}")
-    ready = sum(one.ready for one in own)
+    ready = sum(count.ready for count in own)
     return Check(NAME, "ok", f"{_counted(ready, 'has a vector', 'have vectors')} of {model}")
 
 
@@ -129,11 +129,13 @@ async def mcp_server(source: Source, settings: Settings, lister: Lister) -> Asyn
         yield Check("source", "warning", f"{subject}; {error}")
         return
     facts = report.source.server
-    spoken = [one for one in ((facts.stateless, facts.handshake) if facts else ()) if one]
+    spoken = [
+        revision for revision in ((facts.stateless, facts.handshake) if facts else ()) if revision
+    ]
     yield Check("source", "ok", f"{subject}; answers as an MCP server of {' and '.join(spoken)}")
     for note in report.notes:
         yield Check("source", "warning", f"{source.name}: {note}")
-    skipped = [one for one in report.outcomes if one.status == "skipped"]
+    skipped = [outcome for outcome in report.outcomes if outcome.status == "skipped"]
     for outcome in skipped[:SHOWN]:
         detail = f"{source.name}: {outcome.operation} is left out: {outcome.reason}"
         yield Check("source", "warning", detail)
@@ -157,7 +159,7 @@ async def held_back(pins: Pins, host_id: str) -> AsyncIterator[Check]:
     """Tools that wait for approval."""
     held = await pins.held(host_id)
     if held:
-        names = ", ".join(one.name for one in held[:SHOWN])
+        names = ", ".join(tool.name for tool in held[:SHOWN])
         more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
         hint = "see `toolgate tools approve --help`"
         yield Check("pins", "warning", f"{names}{more} held back until approved; {hint}")
@@ -166,16 +168,16 @@ async def held_back(pins: Pins, host_id: str) -> AsyncIterator[Check]:
 async def jobs(database: Database, settings: JobsSettings) -> Check:
     """Whether jobs are run."""
     async with database.connect() as connection:
-        found = await health(connection, settings.stalled_s)
-    if found.waiting and not found.workers:
+        health_ = await health(connection, settings.stalled_s)
+    if health_.waiting and not health_.workers:
         hint = "start a gateway with jobs.concurrency above 0, or `toolgate worker`"
-        return Check("jobs", "warning", f"{found.waiting} wait, but no worker runs; {hint}")
-    if found.stalled:
+        return Check("jobs", "warning", f"{health_.waiting} wait, but no worker runs; {hint}")
+    if health_.stalled:
         hint = (
-            "the next worker takes them over" if not found.workers else "they are taken over soon"
+            "the next worker takes them over" if not health_.workers else "they are taken over soon"
         )
-        return Check("jobs", "warning", f"{found.stalled} stalled (no heartbeat); {hint}")
-    return Check("jobs", "ok", f"{found.waiting} wait, {found.running} run")
+        return Check("jobs", "warning", f"{health_.stalled} stalled (no heartbeat); {hint}")
+    return Check("jobs", "ok", f"{health_.waiting} wait, {health_.running} run")
 
 
 async def schedules(pool: Pool, host_id: str) -> AsyncIterator[Check]:
@@ -234,4 +236,6 @@ def _state(server: ServerSettings, token: str) -> dict[str, Any]:
 
 
 def _strings(found: object) -> dict[str, str]:
-    return {str(name): str(one) for name, one in found.items()} if isinstance(found, dict) else {}
+    return (
+        {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    )

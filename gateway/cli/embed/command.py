@@ -55,11 +55,11 @@ def status_(settings: Settings, as_json: bool) -> None:
     disabled  embeddings are switched off
     blank     has no text to embed
     """
-    found = run(_status(settings))
+    state = run(_status(settings))
     if as_json:
-        print_json({"models": found.models, "counts": found.counts, "failed": found.failed})
+        print_json({"models": state.models, "counts": state.counts, "failed": state.failed})
         return
-    _print(found, settings.embedding)
+    _print(state, settings.embedding)
 
 
 @click.command()
@@ -73,13 +73,13 @@ def backfill(settings: Settings, no_wait: bool, as_json: bool) -> None:
     continues with the rest of the queue. Several can run at once, and beside gateways.
     """
     queued, done = run(_backfill(settings, no_wait))
-    found = run(_status(settings))
+    state = run(_status(settings))
     if as_json:
-        print_json({"queued": queued, "done": done, "counts": found.counts})
+        print_json({"queued": queued, "done": done, "counts": state.counts})
     else:
         say(f"Queued {queued}, embedded {done}.")
-        _print(found, settings.embedding)
-    failed = sum(one.failed for one in found.counts)
+        _print(state, settings.embedding)
+    failed = sum(count.failed for count in state.counts)
     if failed and not no_wait:
         fail(f"texts that failed: {failed}; `toolgate embed retry` queues them again")
 
@@ -118,8 +118,8 @@ def _print(found: EmbeddingStatus, settings: EmbeddingSettings) -> None:
     print_rows(
         ("type", *columns, "model"),
         [
-            (one.entity_type, *(str(getattr(one, name)) for name in columns), _model(one))
-            for one in found.counts
+            (count.entity_type, *(str(getattr(count, name)) for name in columns), _model(count))
+            for count in found.counts
         ],
     )
     for failure in found.failed:
@@ -159,9 +159,9 @@ def _model(one: EmbeddingCounts) -> str:
 
 async def _status(settings: Settings) -> EmbeddingStatus:
     async with open_registry(settings) as registry:
-        found = await status(registry.database.pool, registry.host_id)
-    counts = tuple(_awaited(one, found.models, settings.embedding) for one in found.counts)
-    return replace(found, counts=counts)
+        state = await status(registry.database.pool, registry.host_id)
+    counts = tuple(_awaited(count, state.models, settings.embedding) for count in state.counts)
+    return replace(state, counts=counts)
 
 
 def _awaited(
@@ -253,8 +253,8 @@ async def _retry(settings: Settings, names: Sequence[str]) -> int:
 
 
 async def _check_begun(registry: Registry, settings: EmbeddingSettings) -> None:
-    found = await status(registry.database.pool, registry.host_id)
-    if found.models[TOOLS].target is None:
+    state = await status(registry.database.pool, registry.host_id)
+    if state.models[TOOLS].target is None:
         why = _why_none(TOOLS, settings.of(TOOLS))
         fail(f"{why[:1].lower()}{why[1:]}", USAGE)
 

@@ -82,7 +82,7 @@ async def _work(settings: Settings, workers: int | None) -> None:
         jobs = await _jobs(settings, registry, embedders, stack) if with_jobs else None
         async with anyio.create_task_group() as group:
             group.start_soon(_until_signalled, crews, jobs, settings.server.drain_s)
-            made = dict.fromkeys(one.model for one in embedders.values())
+            made = dict.fromkeys(embedder.model for embedder in embedders.values())
             out.print(f"Worker is ready: {', '.join([*made, *(['jobs'] if jobs else [])])}")
             async with anyio.create_task_group() as working:
                 for crew in crews:
@@ -115,10 +115,12 @@ async def open_embedders(
     """The embedders by purpose; fails where they are all disabled, if they are needed."""
     embedders = Embedders(settings.embedding, make_embedder)
     try:
-        found = {kind.purpose: embedders.of(kind.purpose) for kind in kinds.values()}
+        by_purpose = {kind.purpose: embedders.of(kind.purpose) for kind in kinds.values()}
     except EmbeddingFailed as error:
         fail(str(error), USAGE)
-    enabled = {purpose: one for purpose, one in found.items() if one is not None}
+    enabled = {
+        purpose: embedder for purpose, embedder in by_purpose.items() if embedder is not None
+    }
     if needed and not enabled:
         fail("embeddings are disabled: set embedding.provider, as to `bundled`", USAGE)
     try:

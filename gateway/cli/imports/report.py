@@ -104,7 +104,7 @@ def counted(thing: str, count: int) -> str:
 
 def spoken(facts: ServerFacts) -> str:
     """Revisions that a server agreed to, newest first."""
-    revisions = [one for one in (facts.stateless, facts.handshake) if one]
+    revisions = [revision for revision in (facts.stateless, facts.handshake) if revision]
     return " and ".join(revisions) or "no known revision"
 
 
@@ -119,8 +119,8 @@ def _changes(saved: SavedTools) -> str:
 
 
 def _print_exceptions(outcomes: tuple[Outcome, ...]) -> None:
-    problems = [one for one in outcomes if one.status in {"skipped", "held"}]
-    degraded = [one for one in outcomes if one.status == "degraded"]
+    problems = [outcome for outcome in outcomes if outcome.status in {"skipped", "held"}]
+    degraded = [outcome for outcome in outcomes if outcome.status == "degraded"]
     shown = degraded[:SHOWN] if out.is_terminal else degraded
     for outcome in [*problems, *shown]:
         status = Text(f"{outcome.status:9} ", STYLES[outcome.status])
@@ -166,7 +166,9 @@ def print_table(report: ImportReport) -> None:
     """At a terminal reasons stand below, and errors come last, where people look; in a pipe each
     operation is one line: status, tokens, name, operation, reason."""
     cost = costs(report)
-    rows = [(one, cost.get(one.key) if one.name else None) for one in report.outcomes]
+    rows = [
+        (outcome, cost.get(outcome.key) if outcome.name else None) for outcome in report.outcomes
+    ]
     if out.is_terminal:
         out.print(Text(f"{'status':9} {'tokens':>6}  tool", "bold"))
         for outcome, price in sorted(rows, key=lambda row: row[0].status in STYLES):
@@ -271,8 +273,11 @@ def print_report_json(report: ImportReport) -> None:
             "totals": _numbers(report),
             "tokens": sum(cost.values()),
             "operations": [
-                {**msgspec.to_builtins(one), "tokens": cost.get(one.key) if one.name else None}
-                for one in report.outcomes
+                {
+                    **msgspec.to_builtins(outcome),
+                    "tokens": cost.get(outcome.key) if outcome.name else None,
+                }
+                for outcome in report.outcomes
             ],
         }
     )
@@ -321,8 +326,8 @@ def print_markdown(report: ImportReport) -> None:
     write(f"## {escaped(title(report))}\n")
     for line in [*_totals(report), *_expenses(report, cost), *report.notes]:
         write(f"- {escaped(line)}")
-    odd = [one for one in report.outcomes if one.status in STYLES]
-    rest = [one for one in report.outcomes if one.status not in STYLES]
+    odd = [outcome for outcome in report.outcomes if outcome.status in STYLES]
+    rest = [outcome for outcome in report.outcomes if outcome.status not in STYLES]
     if odd:
         _write_rows(odd, cost)
     if rest:
@@ -333,8 +338,8 @@ def print_markdown(report: ImportReport) -> None:
 
 def _write_rows(outcomes: Sequence[Outcome], cost: Mapping[str, int]) -> None:
     write("\n| status | tokens | tool | operation | reason |\n|---|--:|---|---|---|")
-    for one in outcomes:
-        cells = _row(one, cost.get(one.key) if one.name else None)
+    for outcome in outcomes:
+        cells = _row(outcome, cost.get(outcome.key) if outcome.name else None)
         write(f"| {' | '.join(map(escaped, cells))} |")
 
 
@@ -374,8 +379,8 @@ class Reporting(click.Command):
 def _with_format(args: Sequence[str]) -> list[str]:
     """Inserts the default format: in `--report pets.yaml` the file is the next argument."""
     return [
-        f"{OPTION}=table" if one == OPTION and after not in FORMATS else one
-        for one, after in zip_longest(args, args[1:], fillvalue="")
+        f"{OPTION}=table" if argument == OPTION and after not in FORMATS else argument
+        for argument, after in zip_longest(args, args[1:], fillvalue="")
     ]
 
 
@@ -411,11 +416,11 @@ def telling_options(command: F) -> F:
         return command(*args, telling=telling, **others)
 
     usual_help = "skipped with --report, else never"
-    found: Any = unwanted_option("skipped", "degraded", usual=usual_help)(wrapped)
-    found = report_option(found)
+    decorated: Any = unwanted_option("skipped", "degraded", usual=usual_help)(wrapped)
+    decorated = report_option(decorated)
     json_help = "Print JSON, like --report json, without failing by default."
-    found = click.option("--json", "as_json", is_flag=True, help=json_help)(found)
-    return cast("F", found)
+    decorated = click.option("--json", "as_json", is_flag=True, help=json_help)(decorated)
+    return cast("F", decorated)
 
 
 def check(fail_on: str, unwanted: Mapping[str, int]) -> None:

@@ -57,21 +57,21 @@ class SettingType(click.ParamType):  # type: ignore[type-arg]  # click 8.2 has n
         try:
             return msgspec.convert(value, self._kind.annotation)
         except msgspec.ValidationError:
-            found = without_credentials(str(value))
+            actual = without_credentials(str(value))
             hint = _file_hint(str(value)) if self.name == "url" else ""
-            self.fail(f"expected {self._kind.expectation}, found {found!r}{hint}", param, ctx)
+            self.fail(f"expected {self._kind.expectation}, found {actual!r}{hint}", param, ctx)
 
 
 def _file_hint(value: str) -> str:
     """Hint for a file given instead of a URL: the importer that takes it."""
     try:
         with Path(value).open("rb") as file:
-            found = looks_like(file.read(DETECTION_BYTES))
+            kind = looks_like(file.read(DETECTION_BYTES))
     except (OSError, ValueError):
         return ""
     what = (
-        f" that looks like {IMPORTERS[found].input_name}: use `toolgate import {found}`"
-        if found
+        f" that looks like {IMPORTERS[kind].input_name}: use `toolgate import {kind}`"
+        if kind
         else ""
     )
     return f", a file{what}"
@@ -127,10 +127,10 @@ def import_options(command: F) -> F:
         choice = ImportChoice(*patterns, dry_run=dry_run, telling=telling)
         return command(*args, choice=choice, **others)
 
-    found: Any = telling_options(wrapped)
+    decorated: Any = telling_options(wrapped)
     for option in (_dry_run_option, _exclude_option, _include_option):
-        found = option(found)
-    return cast("F", found)
+        decorated = option(decorated)
+    return cast("F", decorated)
 
 
 def import_and_report(settings: Settings, spec: ImportSpec, choice: ImportChoice) -> None:
@@ -232,7 +232,7 @@ async def _refresh(settings: Settings, name: str) -> tuple[ImportReport, Stored]
             try:
                 return await sources.refresh(name, advance), stored
             except LookupError:
-                known = [one.name for one in await registry.store.sources(registry.host_id)]
+                known = [source.name for source in await registry.store.sources(registry.host_id)]
                 no_such("source", name, [*known, *settings.sources])
 
 

@@ -41,7 +41,7 @@ def admin(
         rows = run(gateway.operations()).values()
         print_rows(
             ("operation", "scope", "what it does"),
-            [(one.name, one.scope or "-", one.summary) for one in rows],
+            [(row.name, row.scope or "-", row.summary) for row in rows],
         )
         return
     given = {} if args_json is None else read_object(args_json)

@@ -372,15 +372,15 @@ def _is_header_mismatch(answer: bytes) -> bool:
 def _annotated(result: dict[str, Any]) -> dict[str, tuple[Mirrored, ...]]:
     """The arguments that tools of a list want repeated in headers. Tools with invalid annotations
     have none: the server refuses their calls."""
-    found: dict[str, tuple[Mirrored, ...]] = {}
+    by_tool: dict[str, tuple[Mirrored, ...]] = {}
     for tool in result.get("tools") or ():
         try:
             mirrored = mirrored_in(tool["inputSchema"])
         except (ValueError, KeyError, TypeError):
             continue
         if mirrored:
-            found[str(tool["name"])] = mirrored
-    return found
+            by_tool[str(tool["name"])] = mirrored
+    return by_tool
 
 
 def _failure(id_: RequestId, text: str) -> bytes:

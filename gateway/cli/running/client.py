@@ -96,8 +96,8 @@ class OperationRow:
 
     @classmethod
     def of(cls, method: str, path: str, row: Json) -> "OperationRow":
-        found = [(one["in"], one["name"]) for one in row["parameters"]]
-        parameters = {_argument(place, name): (place, name) for place, name in found}
+        names = [(parameter["in"], parameter["name"]) for parameter in row["parameters"]]
+        parameters = {_argument(place, name): (place, name) for place, name in names}
         scopes = row["security"][0]["token"]
         body = row.get("requestBody")
         return cls(
@@ -154,13 +154,13 @@ class RunningGateway:
 
     async def items(self, name: str, given: Mapping[str, Any]) -> list[Json]:
         """The entries of a list, of all its pages."""
-        found: list[Json] = []
+        items: list[Json] = []
         after: Json = {}
         while True:
             page = (await self.call(name, {**given, **after})).value
-            found += page["items"]
+            items += page["items"]
             if not page.get("next"):
-                return found
+                return items
             after = {"after": page["next"]}
 
     async def rpc(self, path: str, method: str, params: Any) -> Any:

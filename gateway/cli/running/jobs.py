@@ -42,11 +42,11 @@ def jobs() -> None:
 @json_option
 def list_(gateway: RunningGateway, *, limit: int, as_json: bool) -> None:
     """List jobs, newest first."""
-    found = run(gateway.call("listJobs", {"limit": limit})).value["items"]
+    jobs = run(gateway.call("listJobs", {"limit": limit})).value["items"]
     if as_json:
-        print_json(found)
+        print_json(jobs)
     else:
-        print_rows(COLUMNS, [_row(one) for one in found])
+        print_rows(COLUMNS, [_row(job) for job in jobs])
 
 
 @click.command()
@@ -90,12 +90,12 @@ async def waited(
         with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
             task, shown = bar.add_task(job, total=None), ""
             while True:
-                found: Json = (await gateway.call(names[0], {"job": job})).value
-                if "ended" in found:
-                    return found
-                bar.update(task, completed=found.get("done", 0), total=found.get("total"))
-                if not err.is_terminal and shown != (shown := _progress(found)):
-                    err.print(f"{found['state']} {shown}".rstrip())
+                job_view: Json = (await gateway.call(names[0], {"job": job})).value
+                if "ended" in job_view:
+                    return job_view
+                bar.update(task, completed=job_view.get("done", 0), total=job_view.get("total"))
+                if not err.is_terminal and shown != (shown := _progress(job_view)):
+                    err.print(f"{job_view['state']} {shown}".rstrip())
                 await asyncio.sleep(POLL_S)
     except asyncio.CancelledError:
         if cancels:

@@ -32,13 +32,13 @@ def status(gateway: RunningGateway, *, as_json: bool) -> None:
       toolgate keys create ops --scope admin:read > ops.key
       toolgate status --key-file ops.key
     """
-    found = run(gateway.call("getStatus", {})).value
+    status_view = run(gateway.call("getStatus", {})).value
     if as_json:
-        print_json(found)
+        print_json(status_view)
         return
-    sources = found.pop("sources", {})
-    print_rows(("what", "value"), [(name, _cell(one)) for name, one in found.items()])
-    print_rows(("source", "state"), [(name, _cell(one)) for name, one in sources.items()])
+    sources = status_view.pop("sources", {})
+    print_rows(("what", "value"), [(name, _cell(value)) for name, value in status_view.items()])
+    print_rows(("source", "state"), [(name, _cell(value)) for name, value in sources.items()])
 
 
 @click.command(name="list")
@@ -51,13 +51,15 @@ def list_(gateway: RunningGateway, *, principal: str | None, as_json: bool) -> N
     A pipe gets one line for each: id, principal, client, revision, toolset. The id is for `sessions
     end` only; it is not the session id of MCP.
     """
-    found = run(gateway.items("listSessions", {"principal": principal} if principal else {}))
+    sessions = run(gateway.items("listSessions", {"principal": principal} if principal else {}))
     if as_json:
-        print_json(found)
+        print_json(sessions)
         return
     columns = ("id", "principal", "client", "revision", "toolset")
-    print_rows(columns, [tuple(_cell(one.get(name)) for name in columns) for one in found])
-    if not found:
+    print_rows(
+        columns, [tuple(_cell(session.get(name)) for name in columns) for session in sessions]
+    )
+    if not sessions:
         remark("No sessions are open.")
 
 

@@ -124,11 +124,11 @@ async def _top(
     before = await scrape()
     if once:
         await anyio.sleep(interval_s)
-        found = rates(before, await scrape())
+        call_rates = rates(before, await scrape())
         if as_json:
-            print_json([{by: one.name, **_figures(one)} for one in found])
+            print_json([{by: rate.name, **_figures(rate)} for rate in call_rates])
         else:
-            print_rows((by, *COLUMNS), [_cells(one) for one in found])
+            print_rows((by, *COLUMNS), [_cells(rate) for rate in call_rates])
         return
     with Live(console=out, auto_refresh=False) as live:
         while True:
@@ -180,8 +180,8 @@ def rates(before: Scrape, after: Scrape) -> list[CallRate]:
     to a gateway that was restarted: it began at zero."""
     seconds = max(after.at - before.at, 1e-9)
     names = {name for name, _ in after.counts}
-    found = [_rate(name, before, after, seconds) for name in names]
-    return sorted(found, key=lambda one: (-one.per_second, one.name))
+    call_rates = [_rate(name, before, after, seconds) for name in names]
+    return sorted(call_rates, key=lambda one: (-one.per_second, one.name))
 
 
 def _rate(name: str, before: Scrape, after: Scrape, seconds: float) -> CallRate:
@@ -219,8 +219,8 @@ def _figures(one: CallRate) -> dict[str, float | None]:
 
 def _table(by: str, found: Iterable[CallRate]) -> Table:
     table = Table(by, *COLUMNS, box=None)
-    for one in found:
-        table.add_row(*_cells(one))
+    for rate in found:
+        table.add_row(*_cells(rate))
     return table
 
 

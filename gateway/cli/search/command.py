@@ -99,13 +99,13 @@ def try_(
         tiers=tiers or None,
     )
     done, tools = run(_found(settings, SearchQuery(text, limit, mode, filters)))
-    found = done.found
+    result = done.found
     if as_json:
-        print_json(_as_json(found))
+        print_json(_as_json(result))
         return
-    share, least = _weighing(settings, found, mode, tools)
-    most = max([least, *(hit.lexical for hit in found.hits)])
-    if rows := [_row(hit, ScoreParts.of(hit, share, most)) for hit in found.hits]:
+    share, least = _weighing(settings, result, mode, tools)
+    most = max([least, *(hit.lexical for hit in result.hits)])
+    if rows := [_row(hit, ScoreParts.of(hit, share, most)) for hit in result.hits]:
         print_rows(COLUMNS, rows)
     _explain(done, settings, text, tools)
 
@@ -133,33 +133,33 @@ async def _found(settings: Settings, query: SearchQuery) -> tuple[Searched, int]
 def _row(hit: Hit, parts: ScoreParts) -> tuple[str, ...]:
     cosine = "-" if hit.semantic is None else f"{hit.semantic:.3f}"
     scored = (hit.score, parts.meaning, parts.words, hit.covered)
-    numbers = (*(f"{one:.3f}" for one in scored), cosine)
+    numbers = (*(f"{score:.3f}" for score in scored), cosine)
     about = first_line(hit.title or hit.description)
     return (*numbers, f"{hit.lexical:.2f}", hit.name, hit.source, about)
 
 
 def _explain(done: Searched, settings: Settings, text: str, count: int) -> None:
-    found = done.found
-    if not found.hits:
+    result = done.found
+    if not result.hits:
         say("Nothing found; try other words." if count else how_to_get_tools(settings))
-    if found.note:
-        say(f"note: {found.note}", "yellow")
-    if found.warning:
-        say(f"warning: {found.warning}", "yellow")
+    if result.note:
+        say(f"note: {result.note}", "yellow")
+    if result.warning:
+        say(f"warning: {result.warning}", "yellow")
     if done.failure:
         say(done.failure, "yellow")
     how = {
         "exact": "all vectors were compared",
         "hnsw": "vectors were searched with an index",
         "lexical": "by words alone",
-    }[found.path]
-    if found.fit is not None:
-        say(f"fit of the best: {found.fit:.2f} of 1")
-    say(f"{how}; query {found.took.encode_ms:.1f} ms, database {found.took.sql_ms:.1f} ms")
-    if found.model:
-        say(f"model {found.model}")
-        for one in sentences(text, settings.search.sentences):
-            say(f"also looked up by itself: {one_line(one)}")
+    }[result.path]
+    if result.fit is not None:
+        say(f"fit of the best: {result.fit:.2f} of 1")
+    say(f"{how}; query {result.took.encode_ms:.1f} ms, database {result.took.sql_ms:.1f} ms")
+    if result.model:
+        say(f"model {result.model}")
+        for sentence in sentences(text, settings.search.sentences):
+            say(f"also looked up by itself: {one_line(sentence)}")
 
 
 def _as_json(found: SearchResult) -> dict[str, Any]:

@@ -50,8 +50,8 @@ class RequestSet:
 
 
 def _modes(_ctx: click.Context, _option: click.Parameter, text: str) -> list[Mode]:
-    named = [one.strip() for one in text.split(",")]
-    if wrong := [one for one in named if one not in MODES]:
+    named = [mode.strip() for mode in text.split(",")]
+    if wrong := [mode for mode in named if mode not in MODES]:
         raise click.BadParameter(f"{wrong[0]!r} is none of {', '.join(MODES)}")
     return [mode for mode in MODES if mode in named]
 
@@ -140,25 +140,29 @@ def eval_(
     """
     if not queries and not from_usage:
         fail("expected QUERIES, or --from-usage", USAGE)
-    if providers and (from_usage or (catalog is None and not all(one.is_dir() for one in queries))):
+    if providers and (
+        from_usage or (catalog is None and not all(folder.is_dir() for folder in queries))
+    ):
         fail("--provider needs --catalog: the registry has the vectors of one model", USAGE)
-    for one in thresholds:
-        if one.mode not in {None, *modes}:
-            fail(f"--fail-under: {one.mode} is not among --modes {','.join(modes)}", USAGE)
+    for threshold in thresholds:
+        if threshold.mode not in {None, *modes}:
+            fail(f"--fail-under: {threshold.mode} is not among --modes {','.join(modes)}", USAGE)
     results = [
         result
-        for one in _with_providers(settings, providers)
-        for result in run(_evaluate(one, queries, from_usage, catalog, modes, limit, baseline))
+        for settings_ in _with_providers(settings, providers)
+        for result in run(
+            _evaluate(settings_, queries, from_usage, catalog, modes, limit, baseline)
+        )
     ]
     if len(providers) > 1:
-        results = [_named_by_model(one) for one in results]
+        results = [_named_by_model(result) for result in results]
     _print_results(results, form or "table")
     if plots is not None:
         _write_plots(results, plots)
-    qualities = [one.quality for one in results]
+    qualities = [result.quality for result in results]
     overall = mean_of(qualities) if len(qualities) > 1 else qualities[0]
-    for one in thresholds:
-        if (mode := one.mode or modes[0]) not in overall.modes:
+    for threshold in thresholds:
+        if (mode := threshold.mode or modes[0]) not in overall.modes:
             fail(f"--fail-under: {mode} was left out, without vectors")
     if wrong := missed(thresholds, overall):
         fail("; ".join(wrong), UNWANTED)
@@ -170,10 +174,10 @@ def _with_providers(
     """The settings with each of these providers; as they are where there is none."""
     if not providers:
         yield settings
-    for one in providers:
+    for provider in providers:
         embedding = settings.embedding
-        if one != embedding.provider:
-            embedding = replace(embedding, provider=one, model="", query_prefix="")
+        if provider != embedding.provider:
+            embedding = replace(embedding, provider=provider, model="", query_prefix="")
         yield replace(settings, embedding=embedding)
 
 
@@ -206,16 +210,16 @@ async def _evaluate(
         sets.append(RequestSet("usage", drawn(await _used(settings), limit), None))
     results = []
     with _progress() as heard:
-        for number, one in enumerate(sets):
+        for number, request_set in enumerate(sets):
             async with AsyncExitStack() as stack:
-                corpus = await _corpus(stack, settings, one, heard(one.name))
+                corpus = await _corpus(stack, settings, request_set, heard(request_set.name))
                 results.append(
                     await evaluate(
-                        one.name,
+                        request_set.name,
                         corpus,
-                        one.requests,
+                        request_set.requests,
                         modes,
-                        progress=heard(one.name),
+                        progress=heard(request_set.name),
                         baseline=baseline,
                         number=number,
                     )
@@ -237,8 +241,8 @@ def usage(settings: Settings) -> None:
     Example:
       toolgate search usage > requests.jsonl
     """
-    for one in run(_used(settings)):
-        say(encode({"query": one.query, "gold": one.gold}).decode())
+    for request in run(_used(settings)):
+        say(encode({"query": request.query, "gold": request.gold}).decode())
 
 
 async def _used(settings: Settings) -> list[EvaluationRequest]:
@@ -247,12 +251,14 @@ async def _used(settings: Settings) -> list[EvaluationRequest]:
         log = UsageLog(
             lambda: registry.database.pool, search.usage_log_days, search.query_characters
         )
-        found = await log.requests(registry.host_id)
-    if not found:
+        queries = await log.requests(registry.host_id)
+    if not queries:
         fail("there are no requests yet that were followed by calls; search.usage_log records them")
     return [
-        EvaluationRequest(f"request {n}", one.query, one.tools, tuple((id_,) for id_ in one.tools))
-        for n, one in enumerate(found, start=1)
+        EvaluationRequest(
+            f"request {n}", query.query, query.tools, tuple((id_,) for id_ in query.tools)
+        )
+        for n, query in enumerate(queries, start=1)
     ]
 
 

@@ -213,7 +213,7 @@ def _serve(
 
 def _leave_threads_behind() -> None:
     """Exit without joining threads: actions there cannot be cancelled, and might never end."""
-    left = [one for one in threading.enumerate() if one is not threading.main_thread()]
+    left = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     if any(not thread.daemon for thread in left):
         log.warning("actions_cut_off", extra={"threads": len(left)})
         logging.shutdown()

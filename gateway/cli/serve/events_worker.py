@@ -32,7 +32,7 @@ async def run_events_worker(settings: Settings, workers: int | None) -> str | No
     gateway = Gateway(of_worker(settings, workers))
     app = gateway.app()
     async with gateway.lifespan(app):
-        waits = [asyncio.ensure_future(one.wait()) for one in (gateway.feed.settled, stopped)]
+        waits = [asyncio.ensure_future(event.wait()) for event in (gateway.feed.settled, stopped)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()

@@ -313,7 +313,7 @@ class UvicornServer(uvicorn.Server):
         for server in self.servers:
             server.close()
         for _ in range(LOOKS):
-            if not any(_is_new(one) for one in self.server_state.connections):
+            if not any(_is_new(connection) for connection in self.server_state.connections):
                 break
             await asyncio.sleep(LOOK_EVERY_S)
         self._drain(sig, frame)

@@ -149,7 +149,7 @@ class Supervisor:
 
     def _end_model(self) -> None:
         """End the process with the model, once no worker can ask it."""
-        if all(one.slot == MODEL for one in self._workers.values()):
+        if all(worker.slot == MODEL for worker in self._workers.values()):
             for worker in self._workers.values():
                 self._end(worker)
 
@@ -225,7 +225,7 @@ class Supervisor:
         self._kill_stuck(now)
         if self._stopping:
             return
-        taken = {one.slot for one in self._workers.values() if not one.leaving}
+        taken = {worker.slot for worker in self._workers.values() if not worker.leaving}
         for number, slot in self._slots.items():
             if number not in taken and now >= slot.due:
                 try:
@@ -283,8 +283,8 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGHUP})
         os.setpgid(0, 0)  # Ctrl-C of the terminal is the supervisor's
         self._selector.close()
-        for other in self._workers.values():
-            other.link.close()
+        for peer in self._workers.values():
+            peer.link.close()
         code = self._work(
             self._settings, WorkerLink(link, slot, self._directory, self._settings.server)
         )
@@ -308,7 +308,7 @@ class Supervisor:
         if self._announced or worker.slot == MODEL:
             return
         self._resize()  # the first one was alone
-        if sum(one.ready for one in self._workers.values()) < len(self._slots):
+        if sum(worker.ready for worker in self._workers.values()) < len(self._slots):
             return
         self._announced = True
         announce(self._settings, self._listener, tools)

@@ -73,7 +73,7 @@ def shares_model(settings: Settings) -> bool:
     """Whether there is a local model, of which one copy is enough for all workers."""
     embedding = settings.embedding
     own = (embedding, *map(embedding.of, embedding.purposes))
-    return not embedding.socket and any(one.provider in LOCAL for one in own)
+    return not embedding.socket and any(model.provider in LOCAL for model in own)
 
 
 def of_worker(settings: Settings, link: WorkerLink) -> Settings:

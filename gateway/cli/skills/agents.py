@@ -44,15 +44,15 @@ def list_(settings: Settings, as_json: bool) -> None:
 
     A pipe gets one line for each: name, number of skills, description.
     """
-    found = run(_agents(settings))
+    agents = run(_agents(settings))
     if as_json:
-        print_json([_builtins(*one) for one in found])
+        print_json([_builtins(*pair) for pair in agents])
         return
     print_rows(
         ("name", "skills", "description"),
-        [(agent.name, str(len(has)), first_line(agent.description)) for agent, has in found],
+        [(agent.name, str(len(has)), first_line(agent.description)) for agent, has in agents],
     )
-    if not found:
+    if not agents:
         remark("No agents yet. Try: toolgate agents add NAME --description TEXT")
 
 
@@ -62,10 +62,10 @@ def list_(settings: Settings, as_json: bool) -> None:
 @settings_option
 def show(settings: Settings, name: str, as_json: bool) -> None:
     """Show the agent NAME and its skills, most important first."""
-    found = {agent.name: (agent, has) for agent, has in run(_agents(settings))}
-    if name not in found:
-        no_such("agent", name, found)
-    agent, has = found[name]
+    by_name = {agent.name: (agent, has) for agent, has in run(_agents(settings))}
+    if name not in by_name:
+        no_such("agent", name, by_name)
+    agent, has = by_name[name]
     if as_json:
         print_json(_builtins(agent, has))
         return
@@ -74,7 +74,7 @@ def show(settings: Settings, name: str, as_json: bool) -> None:
         say(f"  {line}")
     print_rows(
         ("skill", "priority", "sequence"),
-        [(f"  {one.skill}", str(one.priority), str(one.sequence)) for one in has],
+        [(f"  {skill.skill}", str(skill.priority), str(skill.sequence)) for skill in has],
     )
     if not has:
         remark(f"It has no skills. Grant some: toolgate agents grant {name} SKILL")

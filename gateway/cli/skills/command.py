@@ -61,8 +61,8 @@ class Opened:
         return await self.store.skills(self.host_id)
 
     async def named(self, name: str) -> Skill:
-        found = await self.read()
-        return found.get(name) or no_such("skill", name, found.of(None))
+        skills = await self.read()
+        return skills.get(name) or no_such("skill", name, skills.of(None))
 
 
 @asynccontextmanager
@@ -79,22 +79,22 @@ def list_(settings: Settings, as_json: bool) -> None:
 
     A pipe gets one line for each: name, version, number of tools, description.
     """
-    found = run(_list(settings))
+    skills = run(_list(settings))
     if as_json:
-        print_json([_summary(skill) for skill in found.values()])
+        print_json([_summary(skill) for skill in skills.values()])
         return
     rows = [
         (
-            f"{'  ' * _level(skill, found)}{skill.name}",
+            f"{'  ' * _level(skill, skills)}{skill.name}",
             skill.version,
             str(len(skill.tools)),
             first_line(skill.description),
         )
-        for skill in found.values()
+        for skill in skills.values()
     ]
     print_rows(("name", "version", "tools", "description"), rows)
-    if found:
-        remark(f"{len(found)} skills. Details of one: toolgate skills show NAME")
+    if skills:
+        remark(f"{len(skills)} skills. Details of one: toolgate skills show NAME")
     else:
         remark("No skills yet. Try: toolgate skills import DIRECTORY")
 
@@ -129,9 +129,12 @@ def show(settings: Settings, name: str, number: int | None, as_json: bool) -> No
     )
     for line in _lines(skill):
         say(f"  {line}")
-    for one in versions:
-        mark = "served" if one.current else "kept"
-        say(f"  version {one.number} ({one.version}), {one.created:%Y-%m-%d %H:%M}, {mark}")
+    for version in versions:
+        mark = "served" if version.current else "kept"
+        say(
+            f"  version {version.number} ({version.version}), "
+            f"{version.created:%Y-%m-%d %H:%M}, {mark}"
+        )
 
 
 def _level(skill: Skill, found: Mapping[str, Skill]) -> int:
@@ -193,8 +196,12 @@ async def _show(settings: Settings, name: str) -> tuple[Skill, list[SkillVersion
         skill = await opened.named(name)
         served = {tool.id for tool in await registry.store.tools(host_id)}
         standings = await ManualTools(pool, host_id).disabled()
-        gone = {one.name for one in standings}  # another tool may have the name now
-        disabled = [one.name for one in skill.tools if one.name in gone and one.id not in served]
+        gone = {standing.name for standing in standings}  # another tool may have the name now
+        disabled = [
+            standing.name
+            for standing in skill.tools
+            if standing.name in gone and standing.id not in served
+        ]
         return skill, await opened.store.versions(host_id, name), disabled
 
 

@@ -66,12 +66,12 @@ def print_saved(saved: list[SavedSkill], as_json: bool, *, dry_run: bool = False
     if as_json:
         print_json(saved)
         return
-    for one in saved:
-        tools = f"{len(one.tools)} tool{'' if len(one.tools) == 1 else 's'}"
-        outcome = f"would be {one.outcome}" if dry_run else one.outcome
-        say(f"{one.name}: {outcome}, version {one.version}, {tools}")
-        if one.missing:
-            named = ", ".join(one.missing)
+    for skill in saved:
+        tools = f"{len(skill.tools)} tool{'' if len(skill.tools) == 1 else 's'}"
+        outcome = f"would be {skill.outcome}" if dry_run else skill.outcome
+        say(f"{skill.name}: {outcome}, version {skill.version}, {tools}")
+        if skill.missing:
+            named = ", ".join(skill.missing)
             say(f"  unknown tools (the client may have them): {named}", "yellow")
 
 
@@ -97,8 +97,8 @@ async def _export(
     settings: Settings, directory: Path, names: tuple[str, ...], force: bool
 ) -> list[Path]:
     async with open_skills(settings) as opened:
-        found = (await opened.read()).of(None)
-        wanted = [await opened.named(name) for name in dict.fromkeys(names)] or [*found.values()]
+        skills = (await opened.read()).of(None)
+        wanted = [await opened.named(name) for name in dict.fromkeys(names)] or [*skills.values()]
         if not wanted:
             fail("there are no skills to export")
         return [
@@ -262,8 +262,8 @@ async def _generate(
 ) -> tuple[list[SkillFolder], list[SavedSkill]]:
     async with open_registry(settings) as registry:
         known = await registry.store.sources(registry.host_id)
-        if source not in {one.name for one in known}:
-            no_such("source", source, [one.name for one in known])
+        if source not in {source.name for source in known}:
+            no_such("source", source, [source.name for source in known])
         stored = await registry.store.document(registry.host_id, source)
         tools = await registry.store.tools(registry.host_id)
     async with open_skills(settings) as opened:

@@ -58,12 +58,12 @@ def list_(settings: Settings, as_json: bool) -> None:
     kind, and origin of the import: settings, example, cli, admin or -. "left over" marks sources
     that were in the settings once and are no longer.
     """
-    found = [_adjusted(one, settings) for one in run(_list(settings))]
-    stale = removed_from_settings(found, settings.sources)
+    sources = [_adjusted(source, settings) for source in run(_list(settings))]
+    stale = removed_from_settings(sources, settings.sources)
     if as_json:
-        print_json([{**_as_data(s), "left_over": s.name in stale} for s in found])
+        print_json([{**_as_data(s), "left_over": s.name in stale} for s in sources])
     elif out.is_terminal:
-        for source in found:
+        for source in sources:
             _print_source(source, source.name in stale)
     else:
         rows = [
@@ -71,14 +71,14 @@ def list_(settings: Settings, as_json: bool) -> None:
                 *(s.name, str(s.tool_count), without_queries(s.base_url or "-")),
                 *(without_queries(s.location), s.kind, _origin(s, s.name in stale)),
             )
-            for s in found
+            for s in sources
         ]
         print_rows(("name", "tools", "base URL", "description", "kind", "origin"), rows)
-    waiting = settings.sources.keys() - {source.name for source in found}
+    waiting = settings.sources.keys() - {source.name for source in sources}
     for name in sorted(waiting):
         if spec := configured(name, settings.sources[name]):
             remark(f"{name} is not imported yet. {_how_to_import(spec)}")
-    if not found and not waiting:
+    if not sources and not waiting:
         remark("No sources yet. Try: toolgate import openapi YOUR-API.yaml --name api")
 
 
@@ -225,12 +225,12 @@ def prune(settings: Settings, dry_run: bool, yes: bool) -> None:
     Sources that a command or the admin API imported stay. To keep a source, import it by command
     under its name first.
     """
-    found = run(_list(settings))
-    stale = removed_from_settings(found, settings.sources)
+    sources = run(_list(settings))
+    stale = removed_from_settings(sources, settings.sources)
     if not stale:
         say("No source is left over from earlier settings.")
         return
-    count = sum(one.tool_count for one in found if one.name in stale)
+    count = sum(source.tool_count for source in sources if source.name in stale)
     what = f"{', '.join(stale)} and {counted('tool', count)}"
     if dry_run:
         say(f"Would remove {what}.")
@@ -260,15 +260,15 @@ async def _detail(
     return (
         source,
         [item for item in items if item.source == name],
-        [one.name for one in held if one.source == name],
+        [tool.name for tool in held if tool.source == name],
         [tool for tool in tools if tool.source == name],
         stored.get(name, NO_ENTRIES),
     )
 
 
 async def _named(settings: Settings, name: str) -> Source:
-    found = {source.name: source for source in await _list(settings)}
-    return found[name] if name in found else no_such("source", name, found)
+    by_name = {source.name: source for source in await _list(settings)}
+    return by_name[name] if name in by_name else no_such("source", name, by_name)
 
 
 async def _prune(settings: Settings, names: Sequence[str]) -> dict[str, int]:
@@ -283,5 +283,5 @@ async def _remove(settings: Settings, name: str) -> int:
         store, host_id = registry.store, registry.host_id
         removed = await store.remove(host_id, name)
         if removed is None:
-            no_such("source", name, [one.name for one in await store.sources(host_id)])
+            no_such("source", name, [source.name for source in await store.sources(host_id)])
         return removed

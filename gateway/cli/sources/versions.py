@@ -53,11 +53,11 @@ def versions(settings: Settings, name: str, as_json: bool) -> None:
     `toolgate sources rollback NAME --to NUMBER` serves another version. The descriptions of the
     last imports.versions_kept versions are stored; digests of older versions are in brackets.
     """
-    found = run(_versions(settings, name))
+    history = run(_versions(settings, name))
     if as_json:
-        print_json([_as_json(one) for one in found])
+        print_json([_as_json(version) for version in history])
         return
-    print_rows(COLUMNS, [_row(one) for one in found])
+    print_rows(COLUMNS, [_row(version) for version in history])
     remark("To serve another version: toolgate sources rollback NAME --to NUMBER")
 
 
@@ -122,11 +122,11 @@ def diff(
     """
     if report and as_json:
         fail("--json is the same as --report json; remove one of them", USAGE)
-    found = run(_difference(settings, name, new))
+    difference = run(_difference(settings, name, new))
     printers = {"table": print_difference, "json": _print_json, "md": _print_markdown}
-    printers["json" if as_json else report or "table"](found)
-    breaking = sum(tool.breaking for tool in found.tools)
-    counts = {"changes": len(found.tools) - breaking, "breaking": breaking}
+    printers["json" if as_json else report or "table"](difference)
+    breaking = sum(tool.breaking for tool in difference.tools)
+    counts = {"changes": len(difference.tools) - breaking, "breaking": breaking}
     check(fail_on or "never", counts)
 
 
@@ -170,12 +170,12 @@ def _lines(tool: ToolChange) -> list[Sequence[str]]:
     return [
         (
             tool.status,
-            "breaking" if one.breaking else "-",
+            "breaking" if change.breaking else "-",
             tool.name,
-            one.where or "-",
-            one.text,
+            change.where or "-",
+            change.text,
         )
-        for one in tool.changes or (whole,)
+        for change in tool.changes or (whole,)
     ]
 
 
@@ -183,9 +183,9 @@ def _print_tool(tool: ToolChange) -> None:
     sign, style = FATES[tool.status]
     line = Text(f"{sign} {harmless(one_line(tool.name))}", style)
     out.print(line.append("  breaking" if tool.breaking else "", "red"))
-    for one in tool.changes:
-        text = harmless(one_line(f"{one.where}: {one.text}" if one.where else one.text))
-        mark = Text("    ! " if one.breaking else "      ", "red")
+    for change in tool.changes:
+        text = harmless(one_line(f"{change.where}: {change.text}" if change.where else change.text))
+        mark = Text("    ! " if change.breaking else "      ", "red")
         out.print(mark.append(text, "default"), soft_wrap=False)
 
 
@@ -224,12 +224,12 @@ def _print_markdown(found: Difference) -> None:
 
 async def _versions(settings: Settings, name: str) -> list[Version]:
     async with open_registry(settings) as registry:
-        found = await Versions(registry.database.pool).listed(registry.host_id, name)
-        return found or no_such("source", name, await _names(registry))
+        history = await Versions(registry.database.pool).listed(registry.host_id, name)
+        return history or no_such("source", name, await _names(registry))
 
 
 async def _names(registry: Registry) -> list[str]:
-    return [one.name for one in await registry.store.sources(registry.host_id)]
+    return [source.name for source in await registry.store.sources(registry.host_id)]
 
 
 async def _difference(settings: Settings, name: str, new: str | None) -> Difference:

@@ -133,9 +133,11 @@ def add(
     objects = _objects(file) if file else [_object(name, said)]
     if file and any(value for value in said.values()):
         fail("--from FILE takes no other options than --dry-run and --json", USAGE)
-    wanted = [_coded(one, folder, settings) for one in _read(objects, file or "the options")]
-    for one in wanted:
-        check_tier(one.tier, settings.policy.tiers)
+    wanted = [
+        _coded(request, folder, settings) for request in _read(objects, file or "the options")
+    ]
+    for request in wanted:
+        check_tier(request.tier, settings.policy.tiers)
     made = run(_add(settings, wanted, dry_run))
     if as_json:
         print_json([_as_json(new) for new in made])
@@ -187,13 +189,13 @@ def _objects(file: str) -> list[Any]:
 
 
 def _read(objects: Sequence[Any], place: str) -> Iterator[ToolRequest]:
-    for number, one in enumerate(objects):
+    for number, value in enumerate(objects):
         try:
-            yield msgspec.convert(one, ToolRequest)
+            yield msgspec.convert(value, ToolRequest)
         except msgspec.ValidationError as error:
-            name = one.get("name") if isinstance(one, dict) else None
+            name = value.get("name") if isinstance(value, dict) else None
             which = f" {name}" if isinstance(name, str) else f" {number + 1}" * (len(objects) > 1)
-            fail(f"{place}: tool{which}: {mismatch_text(one, ToolRequest, error)}", USAGE)
+            fail(f"{place}: tool{which}: {mismatch_text(value, ToolRequest, error)}", USAGE)
 
 
 def _coded(wanted: ToolRequest, folder: Path, settings: Settings) -> ToolRequest:
@@ -216,19 +218,19 @@ def _coded(wanted: ToolRequest, folder: Path, settings: Settings) -> ToolRequest
 
 async def _add(settings: Settings, wanted: Sequence[ToolRequest], dry_run: bool) -> list[NewTool]:
     functions = {}
-    if any(one.function is not None for one in wanted):
+    if any(request.function is not None for request in wanted):
         loaded = load_functions(settings.functions)
         functions = {
-            name: KnownFunction(one.schema, one.description, one.takes)
-            for name, one in loaded.items()
+            name: KnownFunction(function.schema, function.description, function.takes)
+            for name, function in loaded.items()
         }
-    act = None if dry_run else Act("createTool", ", ".join(one.name for one in wanted))
+    act = None if dry_run else Act("createTool", ", ".join(request.name for request in wanted))
     async with open_registry(settings, act) as registry:
         sources = await registry.store.sources(registry.host_id)
         tools = await registry.store.tools(registry.host_id)
-        by_name = {one.name: one for one in sources}
+        by_name = {source.name: source for source in sources}
         known = KnownSources(by_name, tuple(tools), functions, settings.scripts.source_bytes)
-        made = [make_tool(one, known) for one in wanted]
+        made = [make_tool(request, known) for request in wanted]
         await ManualTools(registry.database.pool, registry.host_id).add(made, dry_run=dry_run)
     return made
 
@@ -248,11 +250,11 @@ def _as_json(new: NewTool) -> dict[str, Any]:
 
 def _warnings(settings: Settings, made: Sequence[NewTool]) -> Iterator[str]:
     bindings = [new.draft.binding for new in made]
-    languages = {one.language for one in bindings if one.language is not None}
+    languages = {binding.language for binding in bindings if binding.language is not None}
     if languages and not settings.scripts.enabled:
         yield f"{OFF}: script tools cannot be called until scripts.enabled is true"
     for language in sorted(languages if settings.scripts.enabled else ()):
         if reason := asyncio.run(Sandbox(lambda: settings.scripts).missing(language)):
             yield f"{language} {reason}"
-    if any(one.facts.loaded for one in bindings):
+    if any(binding.facts.loaded for binding in bindings):
         yield "a running gateway needs the function in its settings (SIGHUP reloads them)"

@@ -92,13 +92,13 @@ async def _held(settings: Settings, names: Sequence[str], source: str | None) ->
 
 
 async def _check_source(registry: Registry, name: str) -> None:
-    known = [one.name for one in await registry.store.sources(registry.host_id)]
+    known = [source.name for source in await registry.store.sources(registry.host_id)]
     if name not in known:
         no_such("source", name, known)
 
 
 async def _approve(settings: Settings, held: Sequence[HeldTool]) -> list[str]:
     async with open_registry(
-        settings, Act("approveTool", ", ".join(one.name for one in held))
+        settings, Act("approveTool", ", ".join(tool.name for tool in held))
     ) as registry:
         return await Pins(registry.database.pool).approve(registry.host_id, held)

@@ -25,21 +25,23 @@ class Argument:
 def arguments_of(schema: Mapping[str, Any]) -> list[Argument]:
     """The properties of a tool's input schema, required ones first."""
     required = schema.get("required", [])
-    found = [
+    arguments = [
         Argument(
             name,
-            _kind(one, schema),
+            _kind(schema_, schema),
             name in required,
-            str(one.get("description", "")) if isinstance(one, dict) else "",
+            str(schema_.get("description", "")) if isinstance(schema_, dict) else "",
         )
-        for name, one in schema.get("properties", {}).items()
+        for name, schema_ in schema.get("properties", {}).items()
     ]
-    return sorted(found, key=lambda argument: not argument.required)
+    return sorted(arguments, key=lambda argument: not argument.required)
 
 
 def example(name: str, arguments: Sequence[Argument]) -> str:
     """A command that calls the tool with its required arguments."""
-    pairs = [f"{one.name}={_sample(one.kind)}" for one in arguments if one.required]
+    pairs = [
+        f"{argument.name}={_sample(argument.kind)}" for argument in arguments if argument.required
+    ]
     return " ".join(["toolgate tools call", name, *pairs])
 
 
@@ -57,7 +59,7 @@ def _kind(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> str:
         return _kind(defined, root, depth - 1)
     if options := schema.get("enum"):
         more = ", …" if len(options) > OPTIONS_SHOWN else ""
-        named = ("null" if one is None else str(one) for one in options[:OPTIONS_SHOWN])
+        named = ("null" if option is None else str(option) for option in options[:OPTIONS_SHOWN])
         return f"one of {', '.join(named)}{more}"
     if kinds := list(dict.fromkeys(_alternatives(schema, root, depth))):
         return " or ".join(kinds)
@@ -66,9 +68,9 @@ def _kind(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> str:
 
 def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Iterator[str]:
     types = schema.get("type", [])
-    for one in [types] if isinstance(types, str) else types:
-        inner = _kind(schema.get("items"), root, depth - 1) if one == "array" else "any"
-        yield one if inner == "any" else f"array of {inner}"
+    for type_ in [types] if isinstance(types, str) else types:
+        inner = _kind(schema.get("items"), root, depth - 1) if type_ == "array" else "any"
+        yield type_ if inner == "any" else f"array of {inner}"
     for keyword in ("anyOf", "oneOf"):
         for branch in schema.get(keyword, []):
             yield _kind(branch, root, depth - 1)
@@ -77,25 +79,25 @@ def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int
 def read_object(text: str) -> dict[str, Any]:
     """Parsed value of --args."""
     try:
-        found = decode_json(text.encode())
+        value = decode_json(text.encode())
     except ParseError as error:
         fail(f"--args: {error}", USAGE)
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         fail("--args: expected a JSON object", USAGE)
-    return found
+    return value
 
 
 def read_pairs(pairs: Sequence[str]) -> dict[str, str]:
     """NAME=VALUE pairs, with unparsed values."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             fail(f"{pair!r}: expected NAME=VALUE", USAGE)
-        if name in found:
+        if name in values:
             fail(f'{name} is given twice. A list is one value: {name}=\'["a", "b"]\'', USAGE)
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def typed(pairs: Mapping[str, str], given: Mapping[str, Any], checker: Checker) -> dict[str, Any]:

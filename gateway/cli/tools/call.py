@@ -112,7 +112,7 @@ async def _dispatch(
     catalog = gateway.catalogs.of(gateway.principal.tenant)
     tool = catalog.get(name) or catalog.service(name)
     if tool is None:
-        no_such("tool", name, [*(one.name for one in catalog.tools), *by_service(catalog.tools)])
+        no_such("tool", name, [*(tool.name for tool in catalog.tools), *by_service(catalog.tools)])
     _check_loaded(tool, gateway)
     checker = catalog.checker(tool)
     arguments = typed(pairs, given, checker)

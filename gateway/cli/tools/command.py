@@ -71,16 +71,16 @@ def list_(
     if disabled:
         _print_disabled(run(_disabled(settings, source)), as_json)
         return
-    found, held = run(_tools(settings, source))
+    tools, held = run(_tools(settings, source))
     if tokens or profile:
-        print_costs(settings, [one for one in found if one.name not in held], profile, as_json)
+        print_costs(settings, [tool for tool in tools if tool.name not in held], profile, as_json)
         return
     if as_json:
-        print_json([summary(one) | waiting(one, held) for one in found])
+        print_json([summary(tool) | waiting(tool, held) for tool in tools])
         return
-    _print_tools(found, held)
-    if found:
-        remark(f"{len(found)} tools. Details of one: toolgate tools show NAME")
+    _print_tools(tools, held)
+    if tools:
+        remark(f"{len(tools)} tools. Details of one: toolgate tools show NAME")
     else:
         remark(how_to_get_tools(settings))
     if held:
@@ -121,10 +121,10 @@ def search_(
       toolgate tools search --source github --limit 20 release
       toolgate tools search --words create iss
     """
-    found, is_empty = run(_search(settings, " ".join(query), limit, Among(**among), words))
-    hits = found.hits
-    if found.note and not is_empty:
-        click.echo(f"toolgate: {one_line(found.note)}", err=True)
+    result, is_empty = run(_search(settings, " ".join(query), limit, Among(**among), words))
+    hits = result.hits
+    if result.note and not is_empty:
+        click.echo(f"toolgate: {one_line(result.note)}", err=True)
     if as_json:
         print_json(hits)
         return
@@ -138,28 +138,28 @@ def _print_tools(found: Sequence[Tool | Hit], held: Mapping[str, str] = NONE_HEL
         COLUMNS,
         [
             (
-                one.name,
-                one.source or BY_HAND,
-                f"held back: {held[one.name]}"
-                if one.name in held
-                else first_line(one.title or one.description),
+                tool.name,
+                tool.source or BY_HAND,
+                f"held back: {held[tool.name]}"
+                if tool.name in held
+                else first_line(tool.title or tool.description),
             )
-            for one in found
+            for tool in found
         ],
     )
 
 
 def how_to_get_tools(settings: Settings) -> str:
-    if any(configured(name, one) for name, one in settings.sources.items()):
+    if any(configured(name, source) for name, source in settings.sources.items()):
         return "Nothing is imported yet; `toolgate serve` imports the sources of the settings."
     return "Nothing is imported yet. Try: toolgate import openapi YOUR-API.yaml --name api"
 
 
 def _print_disabled(found: Sequence[CatalogRow], as_json: bool) -> None:
     if as_json:
-        print_json([{"name": one.name, "source": one.source} for one in found])
+        print_json([{"name": tool.name, "source": tool.source} for tool in found])
         return
-    print_rows(("name", "source"), [(one.name, one.source or BY_HAND) for one in found])
+    print_rows(("name", "source"), [(tool.name, tool.source or BY_HAND) for tool in found])
     if found:
         remark("To enable one: toolgate tools enable NAME")
 
@@ -182,18 +182,18 @@ def _one(name: str | None) -> tuple[str, ...] | None:
 async def _disabled(settings: Settings, source: str | None) -> list[CatalogRow]:
     async with open_registry(settings) as registry:
         await check_source(registry, source)
-        found = await ManualTools(registry.database.pool, registry.host_id).disabled()
-    return [one for one in found if source in {None, one.source}]
+        tools = await ManualTools(registry.database.pool, registry.host_id).disabled()
+    return [tool for tool in tools if source in {None, tool.source}]
 
 
 async def _tools(settings: Settings, source: str | None) -> tuple[list[Tool], dict[str, str]]:
     """Tools by name, and the reasons why some are held back."""
     async with open_registry(settings) as registry:
         await check_source(registry, source)
-        found = await registry.store.tools(registry.host_id)
+        tools_ = await registry.store.tools(registry.host_id)
         late = await registry.store.tools(registry.host_id, held=True)
         held = await held_back(registry)
-    tools = [tool for tool in (*found, *late) if source in {None, tool.source}]
+    tools = [tool for tool in (*tools_, *late) if source in {None, tool.source}]
     names = {tool.name for tool in tools}
     return (
         sorted(tools, key=lambda tool: tool.name),
@@ -227,5 +227,7 @@ async def _search(
 async def check_source(registry: Registry, name: str | None) -> None:
     if name is not None and await registry.store.source(registry.host_id, name) is None:
         no_such(
-            "source", name, [one.name for one in await registry.store.sources(registry.host_id)]
+            "source",
+            name,
+            [source.name for source in await registry.store.sources(registry.host_id)],
         )

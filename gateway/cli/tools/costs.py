@@ -87,7 +87,7 @@ def _chosen(profiles: Profiles, name: str | None) -> SelectedProfile:
         return profiles.default
     chosen = profiles.named(name)
     if chosen is None:
-        no_such("profile", name, [one.name for one in profiles])
+        no_such("profile", name, [profile.name for profile in profiles])
     return chosen
 
 

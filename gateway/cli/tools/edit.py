@@ -140,8 +140,8 @@ async def _with(settings: Settings, act: Act, work: Callable[[ManualTools], Awai
         try:
             return await work(tools)
         except NoSuchTool as error:
-            there = [one.name for one in await registry.store.tools(registry.host_id)]
-            disabled = [one.name for one in await tools.disabled()]
+            there = [tool.name for tool in await registry.store.tools(registry.host_id)]
+            disabled = [tool.name for tool in await tools.disabled()]
             no_such("tool", error.name, [*there, *disabled])
 
 
@@ -169,7 +169,7 @@ def _change(given: dict[str, Any]) -> ManualEdit:
 
 def _listed(given: Sequence[str] | None) -> tuple[str, ...] | None:
     """The values; one empty text means an empty list."""
-    return None if given is None else tuple(one for one in given if one)
+    return None if given is None else tuple(value for value in given if value)
 
 
 def _example(text: str) -> Any:

@@ -86,7 +86,7 @@ def waiting(tool: Tool, held: Mapping[str, str]) -> dict[str, Any]:
 async def held_back(registry: Registry) -> dict[str, str]:
     """Why tools are held back, by name."""
     held = await Pins(registry.database.pool).held(registry.host_id)
-    return {one.name: one.reason for one in held}
+    return {tool.name: tool.reason for tool in held}
 
 
 def _standing(standing: CatalogRow) -> Iterator[str]:
@@ -125,8 +125,13 @@ def _print_arguments(arguments: Sequence[Argument]) -> None:
     print_rows(
         ("argument", "kind", "", "description"),
         [
-            (one.name, one.kind, "required" if one.required else "", one.description)
-            for one in arguments
+            (
+                argument.name,
+                argument.kind,
+                "required" if argument.required else "",
+                argument.description,
+            )
+            for argument in arguments
         ],
         wrap=True,
     )
@@ -155,19 +160,19 @@ async def _tool(
             *await registry.store.tools(registry.host_id),
         ]
         aliases = {alias: tool for tool in tools for alias in tool.aliases}
-        found = {**aliases, **by_service(tools), **{tool.name: tool for tool in tools}}
+        by_name = {**aliases, **by_service(tools), **{tool.name: tool for tool in tools}}
         by_hand = ManualTools(registry.database.pool, registry.host_id)
-        if name not in found:
-            disabled = {one.name for one in await by_hand.disabled()}
+        if name not in by_name:
+            disabled = {tool.name for tool in await by_hand.disabled()}
             if name in disabled:
                 fail(f"{name} is disabled; to enable it: toolgate tools enable {name}")
-            no_such("tool", name, [*found, *disabled])
-        tool = found[name]
+            no_such("tool", name, [*by_name, *disabled])
+        tool = by_name[name]
         source = await registry.store.source(registry.host_id, tool.source)
         try:
             standing = await by_hand.catalog_row(tool.name)
         except NoSuchTool:
-            no_such("tool", name, found)
+            no_such("tool", name, by_name)
         embedding = await embedding_of(registry.database.pool, registry.host_id, tool.id)
         held = await held_back(registry)
         return tool, _address(source, settings), held, standing, embedding

@@ -35,8 +35,12 @@ async def policy(visit: Visit) -> Response:
     )
     subjects = [Subject.of(tool) for tool in tools if is_judged(tool)]
     rows = [
-        {**one, "matches": _matches(one["rule"], subjects, settings), "about": _about(one["rule"])}
-        for one in answer.value["items"]
+        {
+            **item,
+            "matches": _matches(item["rule"], subjects, settings),
+            "about": _about(item["rule"]),
+        }
+        for item in answer.value["items"]
     ]
     if visit.query.get("format") == "json":
         return as_json(answer.value)
@@ -92,9 +96,9 @@ def _about(rule: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The conditions of a rule."""
     left_out = ("effect", "reason")
     return [
-        (name, " ".join(map(str, one)) if isinstance(one, list) else str(one))
-        for name, one in rule.items()
-        if name not in left_out and one not in (None, "", [], ())
+        (name, " ".join(map(str, value)) if isinstance(value, list) else str(value))
+        for name, value in rule.items()
+        if name not in left_out and value not in (None, "", [], ())
     ]
 
 
@@ -106,7 +110,7 @@ async def approvals(visit: Visit) -> Response:
         return as_json(answer.value)
     return visit.page(
         "approvals.html",
-        rows=[{**one, "pretty": indented(one["arguments"])} for one in answer.value["items"]],
+        rows=[{**item, "pretty": indented(item["arguments"])} for item in answer.value["items"]],
         next=answer.value.get("next", ""),
         may=visit.desk.may("decide"),
         problem="",
@@ -129,8 +133,8 @@ async def decided(visit: Visit) -> Response:
 async def denied(visit: Visit) -> Response:
     """Deny all selected calls, also if one is decided already. Each is approved by itself."""
     refused = None
-    for one in visit.form.get("approval", ()):
-        answer = await visit.desk.run("decide", {"approval": one}, body={"approve": False})
+    for approval in visit.form.get("approval", ()):
+        answer = await visit.desk.run("decide", {"approval": approval}, body={"approve": False})
         refused = refused or (None if answer.ok else answer)
     if refused is not None:
         return visit.refused(refused)
@@ -170,10 +174,13 @@ async def exported(visit: Visit) -> Response:
         answer = await visit.desk.run("searchAudit", query={**given, "after": after, "limit": 500})
         if not answer.ok:
             return visit.refused(answer)
-        for one in answer.value["items"]:
-            cells = (one["entry"].get(name, "") for name in COLUMNS)
+        for record in answer.value["items"]:
+            cells = (record["entry"].get(name, "") for name in COLUMNS)
             table.writerow(
-                [csv_cell(cell) for cell in (one["chain_id"], one["sequence"], *cells, one["hash"])]
+                [
+                    csv_cell(cell)
+                    for cell in (record["chain_id"], record["sequence"], *cells, record["hash"])
+                ]
             )
             count += 1
         after = answer.value.get("next", "")

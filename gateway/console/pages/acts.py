@@ -134,14 +134,14 @@ class Button:
 
 def buttons(visit: Visit, ids: Sequence[str], names: Mapping[str, str]) -> list[Button]:
     """Links to the operations that the visitor may call."""
-    found = ((id_, visit.desk.operation(id_)) for id_ in ids if visit.desk.may(id_))
+    operations = ((id_, visit.desk.operation(id_)) for id_ in ids if visit.desk.may(id_))
     return [
         Button(
             title_of(visit, operation),
-            visit.url("do", id_, **{NAMES + name: one for name, one in names.items()}),
+            visit.url("do", id_, **{NAMES + name: value for name, value in names.items()}),
             operation.effect == "remove",
         )
-        for id_, operation in found
+        for id_, operation in operations
         if operation is not None
     ]
 
@@ -149,7 +149,7 @@ def buttons(visit: Visit, ids: Sequence[str], names: Mapping[str, str]) -> list[
 def screens(visit: Visit) -> Mapping[str, ConsolePage]:
     """The screens of the console and of open wings."""
     offers = visit.parts.offers.values()
-    return {**SCREENS, **{one.path: one for offer in offers for one in offer.pages}}
+    return {**SCREENS, **{page.path: page for offer in offers for page in offer.pages}}
 
 
 async def listed(visit: Visit) -> Response:
@@ -158,7 +158,7 @@ async def listed(visit: Visit) -> Response:
         return visit.problem(404)
     operation = visit.desk.operation(screen.lists)
     filters = _filters(operation)
-    given = filters.read({f"/{name}": [one] for name, one in visit.query.items() if one})
+    given = filters.read({f"/{name}": [value] for name, value in visit.query.items() if value})
     value = given.value if isinstance(given.value, dict) else {}
     answer = await visit.desk.run(
         screen.lists, query={**value, "after": visit.query.get("after", "")}
@@ -174,7 +174,9 @@ async def listed(visit: Visit) -> Response:
         200 if answer.ok else answer.status,
         screen=screen,
         filters=[
-            replace(one, pointer=one.label, help="") for one in fields if one.kind in FILTERED
+            replace(field, pointer=field.label, help="")
+            for field in fields
+            if field.kind in FILTERED
         ],
         filtered=bool(value),
         problem=answer.problem,
@@ -198,7 +200,11 @@ async def shown(visit: Visit) -> Response:
         screen=screen,
         name=visit.path("entry"),
         entry=answer.value,
-        also=[found for one in screen.also if (found := await _also(visit, *one, names))],
+        also=[
+            related
+            for operation in screen.also
+            if (related := await _also(visit, *operation, names))
+        ],
         acts=buttons(visit, screen.acts, names),
         running=answer.value.get("state") in {"waiting", "running"},
     )
@@ -212,13 +218,13 @@ async def _also(
     operation = visit.desk.operation(id_)
     if operation is None or not visit.desk.may(id_):
         return None
-    members = {one.encode_name for one in msgspec.structs.fields(operation.query or NoQuery)}
+    members = {field.encode_name for field in msgspec.structs.fields(operation.query or NoQuery)}
     answer = await visit.desk.run(
         id_,
-        {name: one for name, one in names.items() if name in operation.names},
-        query={name: one for name, one in names.items() if name in members},
+        {name: name_ for name, name_ in names.items() if name in operation.names},
+        query={name: name_ for name, name_ in names.items() if name in members},
     )
-    listed = next((one for one in screens(visit).values() if one.lists == id_), None)
+    listed = next((name for name in screens(visit).values() if name.lists == id_), None)
     return (title, rows_of(answer.value), listed) if answer.ok else None
 
 
@@ -227,7 +233,7 @@ def _filters(operation: Operation | None) -> Form:
     schema = _schema(operation.query if operation is not None else None)
     inner = schema.get("$defs", {}).get(schema.get("$ref", "").rpartition("/")[2], {})
     properties = {
-        name: one for name, one in inner.get("properties", {}).items() if name not in PAGING
+        name: schema for name, schema in inner.get("properties", {}).items() if name not in PAGING
     }
     return Form({"type": "object", "properties": properties, "$defs": schema.get("$defs", {})})
 
@@ -253,8 +259,8 @@ class ActForm:
     def named(self) -> str:
         """What the operation is about: the entry of its path, else those of its body."""
         value = self.reading.value if isinstance(self.reading.value, dict) else {}
-        found = (value[one] for one in SUBJECTS if value.get(one))
-        subject = next(found, "")
+        values = (value[subject] for subject in SUBJECTS if value.get(subject))
+        subject = next(values, "")
         entries = [subject] if isinstance(subject, str) else subject
         return " ".join(self.names.values()) or " ".join(map(str, entries))
 
@@ -334,18 +340,20 @@ async def _conflict(visit: Visit, filled: ActForm, answer: OperationAnswer) -> R
         filled, present=present, edition=_edition(operation, present, schema), began=now
     )
     own = filled.began if operation.body is None else filled.reading.value
-    found = _changed_members(filled.began, now, own)
-    return _act_page(visit, latest, answer=answer, conflict=found)
+    changes = _changed_members(filled.began, now, own)
+    return _act_page(visit, latest, answer=answer, conflict=changes)
 
 
 def _changed_members(*values: Any) -> Sequence[MemberChange]:
     """Members that are not the same as they began, as they are now, and in the form."""
-    known = [one if isinstance(one, dict) else {} for one in values]
-    found = (
-        MemberChange(name, *(None if one.get(name) in EMPTY else one[name] for one in known))
-        for name in dict.fromkeys(name for one in known for name in one)
+    known = [member if isinstance(member, dict) else {} for member in values]
+    changes = (
+        MemberChange(
+            name, *(None if member.get(name) in EMPTY else member[name] for member in known)
+        )
+        for name in dict.fromkeys(name for member in known for name in member)
     )
-    return [one for one in found if one.is_theirs or one.is_own]
+    return [change for change in changes if change.is_theirs or change.is_own]
 
 
 def _act_page(
@@ -406,7 +414,7 @@ def title_of(visit: Visit, operation: Operation) -> str:
 
 def rows_of(value: Any) -> Sequence[Any]:
     """The entries of a list, whatever the member that has them is called."""
-    return next((one for one in value.values() if isinstance(one, list)), [])
+    return next((member for member in value.values() if isinstance(member, list)), [])
 
 
 def _schema(body: Any) -> Any:
@@ -418,7 +426,7 @@ def _names(visit: Visit, operation: Operation, posted: bool) -> dict[str, str]:
         name: (visit.posted(NAMES + name) if posted else visit.query.get(NAMES + name, "")).strip()
         for name in operation.names
     }
-    return {name: one for name, one in given.items() if one}
+    return {name: value for name, value in given.items() if value}
 
 
 async def _present(
@@ -440,9 +448,9 @@ def _initial(present: OperationAnswer | None, schema: Any) -> Any:
     if not schema:
         return whole
     form = Form(schema)
-    names = {one.label for one in form.node.nodes} if form.node.kind == "group" else set()
-    found = {name: one for name, one in whole.items() if name in names and one is not None}
-    return found or example(schema)
+    names = {node.label for node in form.node.nodes} if form.node.kind == "group" else set()
+    members = {name: value for name, value in whole.items() if name in names and value is not None}
+    return members or example(schema)
 
 
 def _edition(operation: Operation, present: OperationAnswer | None, schema: Any) -> str:
@@ -459,20 +467,20 @@ def _edition(operation: Operation, present: OperationAnswer | None, schema: Any)
 def _first(visit: Visit, operation: Operation, schema: Any) -> Any:
     """What the form of an entry begins with that the operation names in its body."""
     entry = [
-        one
-        for name, one in visit.query.items()
+        value
+        for name, value in visit.query.items()
         if name.startswith(NAMES) and name.removeprefix(NAMES) not in operation.names
     ]
-    found = example(schema)
-    member = next((one for one in OF_ENTRIES if one in _members(operation)), None)
-    if not entry or member is None or not isinstance(found, dict):
-        return found
-    return {**found, member: entry[:1]}
+    start = example(schema)
+    member = next((candidate for candidate in OF_ENTRIES if candidate in _members(operation)), None)
+    if not entry or member is None or not isinstance(start, dict):
+        return start
+    return {**start, member: entry[:1]}
 
 
 def _members(operation: Operation) -> set[str]:
     body = operation.body
-    return set() if body is None else {one.encode_name for one in msgspec.structs.fields(body)}
+    return set() if body is None else {field.encode_name for field in msgspec.structs.fields(body)}
 
 
 def _read(visit: Visit, operation: Operation, form: Form) -> Reading:

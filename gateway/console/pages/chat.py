@@ -98,7 +98,7 @@ async def _page(visit: Visit, id_: str = "", *, problem: str = "", status: int =
     values = {"id": id_, "conversation": conversation, "run": run, "reached": _reached}
     if visit.query.get("part") == "messages":
         return visit.page("chat_messages.html", **values)
-    found = await visit.desk.run(
+    search_answer = await visit.desk.run(
         "agent_list_conversations", query={"before": visit.query.get("older", "")}
     )
     health = await visit.desk.run("agent_health")
@@ -106,10 +106,10 @@ async def _page(visit: Visit, id_: str = "", *, problem: str = "", status: int =
         "chat.html",
         status,
         **values,
-        conversations=found.value["conversations"] if found.ok else (),
+        conversations=search_answer.value["conversations"] if search_answer.ok else (),
         health=health.value if health.ok else None,
         message=visit.posted("message"),
-        problem=problem or found.problem,
+        problem=problem or search_answer.problem,
     )
 
 

@@ -16,7 +16,7 @@ async def asked(visit: Visit) -> Response:
     listed = await visit.desk.run("knowledge_collections")
     if not listed.ok:
         return visit.refused(listed)
-    found = None
+    answer = None
     if question:
         body = {
             "query": question,
@@ -24,19 +24,19 @@ async def asked(visit: Visit) -> Response:
             "explain": True,
             "names": NAMES,
         }
-        found = await visit.desk.run("knowledge_query", body=body)
+        answer = await visit.desk.run("knowledge_query", body=body)
     names = await visit.desk.run("knowledge_names", query={"limit": NAMES})
-    if visit.query.get("format") == "json" and found is not None and found.ok:
-        return as_json(found.value)
+    if visit.query.get("format") == "json" and answer is not None and answer.ok:
+        return as_json(answer.value)
     return visit.page(
         "ask.html",
-        200 if found is None else found.status,
+        200 if answer is None else answer.status,
         question=question,
         collection=collection,
-        collections=[one["name"] for one in listed.value["items"]],
-        found=found.value if found is not None and found.ok else None,
+        collections=[item["name"] for item in listed.value["items"]],
+        found=answer.value if answer is not None and answer.ok else None,
         names=names.value["items"] if names.ok else (),
-        problem="" if found is None else found.problem,
+        problem="" if answer is None else answer.problem,
     )
 
 
@@ -48,8 +48,8 @@ async def named(visit: Visit) -> Response:
         return visit.refused(answer)
     near = answer.value["near"][:NAMES]
     edges = [
-        GraphEdge(answer.value["name"], one["name"], "requires", str(one["passages"]))
-        for one in near
+        GraphEdge(answer.value["name"], neighbour["name"], "requires", str(neighbour["passages"]))
+        for neighbour in near
     ]
     return visit.page(
         "name.html",

@@ -83,29 +83,33 @@ async def design(visit: Visit) -> Response:
 def _samples(visit: Visit) -> Sequence[tuple[str, str, float]]:
     """Counters of what was refused: the metric, its labels, its value."""
     return [
-        (one.name, ", ".join(f"{name} {label}" for name, label in one.labels.items()), one.value)
+        (
+            sample.name,
+            ", ".join(f"{name} {label}" for name, label in sample.labels.items()),
+            sample.value,
+        )
         for family in visit.parts.metrics.collect()
         if family.name.startswith(REFUSED)
-        for one in family.samples
+        for sample in family.samples
     ]
 
 
 def _broken(visit: Visit, sources: Sequence[Mapping[str, Any]]) -> list[str]:
     """Sources that do not answer: all for operators, the visitor's own for others."""
     broken = visit.parts.states().get("breakers", {})
-    own = {one["name"] for one in sources}
+    own = {source["name"] for source in sources}
     return [name for name in broken if visit.desk.is_operator or name in own]
 
 
 def _flat(states: Mapping[str, Any]) -> dict[str, str]:
     """States by name; those of sources by `source NAME`."""
-    found: dict[str, str] = {}
+    flat: dict[str, str] = {}
     for name, state in states.items():
         if isinstance(state, Mapping):
-            found |= {f"{name.removesuffix('s')} {one}": str(inner) for one, inner in state.items()}
+            flat |= {f"{name.removesuffix('s')} {key}": str(inner) for key, inner in state.items()}
         else:
-            found[name] = str(state)
-    return found
+            flat[name] = str(state)
+    return flat
 
 
 def _operator_role(visit: Visit) -> str:

@@ -51,21 +51,22 @@ async def compared(visit: Visit) -> Response:
     sides: dict[str, dict[str, Any]] = {}
     for at, side in enumerate(SIDES):
         mode = visit.query.get(f"mode_{side}", "")
-        one = {"mode": mode if mode in MODES else MODES[at], "hits": (), "note": None}
-        one["source"] = visit.query.get(f"source_{side}", "")
+        side_values = {"mode": mode if mode in MODES else MODES[at], "hits": (), "note": None}
+        side_values["source"] = visit.query.get(f"source_{side}", "")
         if query:
-            body = {"query": query, "limit": FOUND, "words": one["mode"] == "lexical"}
+            body = {"query": query, "limit": FOUND, "words": side_values["mode"] == "lexical"}
             answer = await visit.desk.run(
-                "searchTools", body=body | ({"source": one["source"]} if one["source"] else {})
+                "searchTools",
+                body=body | ({"source": side_values["source"]} if side_values["source"] else {}),
             )
             if answer.ok:
-                one |= answer.value
+                side_values |= answer.value
             elif not problem:
                 problem, status = answer.problem, answer.status
-        sides[side] = one
+        sides[side] = side_values
     ranks = {
-        side: {hit["name"]: rank for rank, hit in enumerate(one["hits"], 1)}
-        for side, one in sides.items()
+        side: {hit["name"]: rank for rank, hit in enumerate(side_values["hits"], 1)}
+        for side, side_values in sides.items()
     }
     return visit.page(
         "search_compare.html",
@@ -76,7 +77,7 @@ async def compared(visit: Visit) -> Response:
         sides=sides,
         others={"a": ranks["b"], "b": ranks["a"]},
         modes=MODES,
-        sources=[one["name"] for one in await visit.desk.items("listSources", limit=500)],
+        sources=[source["name"] for source in await visit.desk.items("listSources", limit=500)],
     )
 
 
@@ -107,11 +108,11 @@ async def _evaluated(visit: Visit, text: str) -> OperationAnswer:
     requests = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
-            one = _request(line)
-            if one is None:
+            request = _request(line)
+            if request is None:
                 told = "Line {number} is not: a request => a tool, another tool."
                 return OperationAnswer(422, {"detail": visit.texts(told, number=number)})
-            requests.append(one)
+            requests.append(request)
     return await visit.desk.run(EVALUATE, body={"requests": requests})
 
 
@@ -132,20 +133,20 @@ def _request(line: str) -> Mapping[str, Any] | None:
 
 def _result(visit: Visit, job: Mapping[str, Any]) -> Response:
     result = job.get("result")
-    found = msgspec.to_builtins(result) if job["state"] == "succeeded" else None
+    value = msgspec.to_builtins(result) if job["state"] == "succeeded" else None
     texts = visit.texts
     plots = {}
-    if found:
-        plots["recall"] = recall_plot(found["curves"], texts("Results looked at"), texts("Recall"))
+    if value:
+        plots["recall"] = recall_plot(value["curves"], texts("Results looked at"), texts("Recall"))
         plots["fit"] = calibration_plot(
-            found["calibration"], texts("Fit that was told"), texts("Share that was found")
+            value["calibration"], texts("Fit that was told"), texts("Share that was found")
         )
     part = visit.is_part("evaluation")
     return visit.page(
         "evaluation_result.html" if part else "evaluation.html",
         tab="search",
         job=job,
-        found=found,
+        found=value,
         plots=plots,
         rows=TABLE,
         is_open=job["state"] in OPEN,

@@ -30,7 +30,9 @@ async def shown(visit: Visit) -> Response:
         "skill.html",
         skill=answer.value,
         picture=drawn(name, _edges(skills, name), lambda one: visit.url("skills", one)),
-        order=[one.name for one in skills.needed(name)] if skills.get(name) else [name],
+        order=[needed_skill.name for needed_skill in skills.needed(name)]
+        if skills.get(name)
+        else [name],
         versions=versions.value["items"] if versions.ok else (),
         acts=buttons(visit, SCREENS["skills"].acts, {"skill": name}),
     )
@@ -51,13 +53,13 @@ async def edited(visit: Visit) -> Response:
         visit.posted("act"),
     )
     saved: OperationAnswer | None = None
-    problem, other = "", ""
+    problem, conflict = "", ""
     present = await visit.desk.run("getSkill", {"skill": name}) if name else None
     digest = present.value["digest"] if present is not None and present.ok else ""
     if act in {"preview", "save"}:
         if digest != visit.posted("digest"):
             problem = visit.texts("Somebody changed it in the meantime.")
-            other = kept["document"]
+            conflict = kept["document"]
         else:
             upload = {"document": text, "files": kept["files"]}
             body = {"skills": [upload], "dry_run": act == "preview"}
@@ -67,14 +69,14 @@ async def edited(visit: Visit) -> Response:
                 return visit.to("skills", saved.value["skills"][0]["name"])
     return visit.page(
         "skill_edit.html",
-        412 if other else 200 if saved is None else saved.status,
+        412 if conflict else 200 if saved is None else saved.status,
         name=name,
         text=text,
         body=text.split("---", 2)[-1],
         outcome=saved.value["skills"][0] if saved is not None and saved.ok else None,
         digest=digest,
         problem=problem,
-        other=other,
+        other=conflict,
     )
 
 
@@ -89,20 +91,25 @@ async def agent(visit: Visit) -> Response:
     skills = _skills(visit)
     known = skills.agent(name)
     seen = [] if known is None else [*skills.of(known).values()]
-    edges = [GraphEdge(name, one["skill"]) for one in answer.value["skills"]]
-    below = [edge for one in answer.value["skills"] for edge in _edges(skills, one["skill"])]
+    edges = [GraphEdge(name, agent_skill["skill"]) for agent_skill in answer.value["skills"]]
+    below = [
+        edge
+        for agent_skill in answer.value["skills"]
+        for edge in _edges(skills, agent_skill["skill"])
+    ]
     return visit.page(
         "agent.html",
         agent=answer.value,
         seen=[
             {
-                "name": one.name,
-                "description": one.description,
-                "tools": [tool.name for tool in one.tools],
-                "first": len(f"{one.name}{one.description}") // CHARACTERS,
-                "whole": sum(len(each.text) for each in skills.needed(one.name)) // CHARACTERS,
+                "name": agent_skill.name,
+                "description": agent_skill.description,
+                "tools": [tool.name for tool in agent_skill.tools],
+                "first": len(f"{agent_skill.name}{agent_skill.description}") // CHARACTERS,
+                "whole": sum(len(each.text) for each in skills.needed(agent_skill.name))
+                // CHARACTERS,
             }
-            for one in seen
+            for agent_skill in seen
         ],
         picture=drawn(
             name,
@@ -119,20 +126,20 @@ def _skills(visit: Visit) -> SkillSnapshot:
 
 def _edges(skills: SkillSnapshot, start: str) -> list[GraphEdge]:
     """What a skill requires and suggests, and so on."""
-    found: list[GraphEdge] = []
+    graph_edges: list[GraphEdge] = []
     waiting, seen = [start], {start}
     while waiting:
         skill = skills.get(waiting.pop())
         if skill is None:
             continue
         named: Sequence[tuple[str, str]] = (
-            *((one, "requires") for one in skill.requires),
-            *((one, "suggests") for one in skill.suggests),
+            *((target, "requires") for target in skill.requires),
+            *((target, "suggests") for target in skill.suggests),
         )
-        found += [GraphEdge(skill.name, one, kind) for one, kind in named]
-        waiting += [one for one, _ in named if one not in seen]
-        seen |= {one for one, _ in named}
-    return found
+        graph_edges += [GraphEdge(skill.name, target, kind) for target, kind in named]
+        waiting += [target for target, _ in named if target not in seen]
+        seen |= {target for target, _ in named}
+    return graph_edges
 
 
 ROUTES = (

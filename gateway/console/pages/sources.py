@@ -51,14 +51,16 @@ async def shown(visit: Visit) -> Response:
         return visit.refused(answer)
     versions = await visit.desk.run("listVersions", {"source": name})
     secrets_of = [
-        one for one in await visit.desk.items("listSecrets", limit=500) if one["source"] == name
+        secret
+        for secret in await visit.desk.items("listSecrets", limit=500)
+        if secret["source"] == name
     ]
     return visit.page(
         "source.html",
         source=answer.value,
         versions=versions.value["items"] if versions.ok else (),
         secrets=secrets_of,
-        wanted=_wanted(visit, name, {one["scheme"] for one in secrets_of}),
+        wanted=_wanted(visit, name, {secret["scheme"] for secret in secrets_of}),
         tools=await visit.desk.items("listTools", source=name, limit=10),
         acts=buttons(visit, ACTS, {"source": name}),
         imported=visit.query.get("imported", ""),
@@ -86,14 +88,21 @@ def _wanted(visit: Visit, source: str, stored: Set[str]) -> list[WantedCredentia
     counts: Counter[str] = Counter()
     for tool in visit.parts.catalogs.of(visit.desk.tenant).tools:
         if tool.source == source:
-            asked = {one.scheme: one.kind for each in tool.binding.security for one in each}
+            asked = {
+                credential.scheme: credential.kind
+                for each in tool.binding.security
+                for credential in each
+            }
             kinds |= asked
             counts.update(asked.keys())
     return [
         WantedCredential(
-            one, kinds[one], count, "settings" if one in own else "stored" if one in stored else ""
+            scheme,
+            kinds[scheme],
+            count,
+            "settings" if scheme in own else "stored" if scheme in stored else "",
         )
-        for one, count in counts.most_common(SCHEMES)
+        for scheme, count in counts.most_common(SCHEMES)
     ]
 
 

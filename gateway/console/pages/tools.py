@@ -55,8 +55,8 @@ async def listed(visit: Visit) -> Response:
         "rows": answer.value["hits" if query else "items"],
         "note": answer.value.get("note") if query else None,
         "next": answer.value.get("next", ""),
-        "best": max((one["score"] for one in answer.value["hits"]), default=1) if query else 1,
-        "sources": [one["name"] for one in await visit.desk.items("listSources", limit=500)],
+        "best": max((hit["score"] for hit in answer.value["hits"]), default=1) if query else 1,
+        "sources": [source["name"] for source in await visit.desk.items("listSources", limit=500)],
         "states": STATES,
         "protocols": PROTOCOLS,
         "tiers": visit.parts.settings().policy.tiers,
@@ -147,8 +147,10 @@ def _told(trial: Trial) -> dict[str, Any]:
         return {**told, "state": "refused", "text": trial.fault.message}
     if result is None:
         return told
-    texts = [one.text for one in result.content if isinstance(one, TextContent)]
-    others = [type(one).__name__ for one in result.content if not isinstance(one, TextContent)]
+    texts = [content.text for content in result.content if isinstance(content, TextContent)]
+    others = [
+        type(content).__name__ for content in result.content if not isinstance(content, TextContent)
+    ]
     waits = bool(result.meta) and META_APPROVAL in (result.meta or {})
     raw = result.structured_content
     if isinstance(raw, Raw):
@@ -192,7 +194,8 @@ def _marked(text: str, query: str) -> Markup:
     words = {word.lower() for word in WORD.findall(query)}
     pieces = re.split(r"(\w+)", visible(text))
     return Markup("").join(
-        Markup("<mark>{}</mark>").format(one) if _has(one, words) else escape(one) for one in pieces
+        Markup("<mark>{}</mark>").format(piece) if _has(piece, words) else escape(piece)
+        for piece in pieces
     )
 
 

@@ -101,8 +101,11 @@ def located(text: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         yield replace(
             chunk,
             **_span(offsets, chunk),
-            mentions=tuple(_mention(offsets, one) for one in chunk.mentions),
-            definitions=tuple(replace(one, **_span(offsets, one)) for one in chunk.definitions),
+            mentions=tuple(_mention(offsets, definition) for definition in chunk.mentions),
+            definitions=tuple(
+                replace(definition, **_span(offsets, definition))
+                for definition in chunk.definitions
+            ),
         )
 
 
@@ -121,9 +124,9 @@ def _mention(offsets: Offsets, one: Mention) -> Mention:
 
 def gaps(chunks: Sequence[Chunk], size: int) -> list[tuple[int, int]]:
     """Byte ranges of a document of `size` bytes that are in none of its chunks."""
-    found, at = [], 0
+    ranges, at = [], 0
     for chunk in chunks:
         if chunk.start > at:
-            found.append((at, chunk.start))
+            ranges.append((at, chunk.start))
         at = max(at, chunk.end)
-    return [*found, (at, size)] if at < size else found
+    return [*ranges, (at, size)] if at < size else ranges

@@ -22,24 +22,24 @@ _MENTIONS = 400  # of one chunk
 def code(text: str, chunking: Chunking, *, language: str) -> Iterator[Chunk]:
     """The chunks of a text in a language of `GRAMMARS`."""
     offsets = Offsets(text)
-    found = outline(offsets.data, language)
-    chunks = _Cutter(text, offsets, found, chunking).chunks()
-    yield from _with_mentions(chunks, _in_characters(found.mentions, offsets))
+    outline_ = outline(offsets.data, language)
+    chunks = _Cutter(text, offsets, outline_, chunking).chunks()
+    yield from _with_mentions(chunks, _in_characters(outline_.mentions, offsets))
 
 
 def _in_characters(mentions: Sequence[Mention], offsets: Offsets) -> list[Mention]:
-    found = [
-        replace(one, start=offsets.character(one.start), end=offsets.character(one.end))
-        for one in mentions
+    converted = [
+        replace(mention, start=offsets.character(mention.start), end=offsets.character(mention.end))
+        for mention in mentions
     ]
-    return sorted(found, key=lambda one: one.start)
+    return sorted(converted, key=lambda one: one.start)
 
 
 def _with_mentions(chunks: Sequence[Chunk], mentions: Sequence[Mention]) -> Iterator[Chunk]:
-    starts = [one.start for one in mentions]
+    starts = [mention.start for mention in mentions]
     for chunk in chunks:
         inside = mentions[bisect_left(starts, chunk.start) : bisect_left(starts, chunk.end)]
-        whole = [one for one in inside if one.end <= chunk.end][:_MENTIONS]
+        whole = [mention for mention in inside if mention.end <= chunk.end][:_MENTIONS]
         yield replace(chunk, mentions=tuple(whole))
 
 
@@ -69,13 +69,13 @@ class _Cutter:
     ) -> None:
         """Chunks of the definitions in a scope, and of what is between them."""
         at = inside[0]
-        for one in scope.inner:
-            start, end = self._range(one)
+        for inner_scope in scope.inner:
+            start, end = self._range(inner_scope)
             if start < at or end > inside[1]:
                 continue
             start = max(self._line_of(start), at)
             self._loose((at, start), above, parent)
-            self._definition(one, (start, end), above, parent)
+            self._definition(inner_scope, (start, end), above, parent)
             at = end
         self._loose((at, inside[1]), above, parent)
 
@@ -83,8 +83,8 @@ class _Cutter:
         return self._place(one.start), self._place(one.end)
 
     def _line_of(self, at: int) -> int:
-        found = self._line(at)
-        return at if found < 0 else found
+        line = self._line(at)
+        return at if line < 0 else line
 
     def _definition(
         self, one: Scope, inside: Range, above: tuple[Scope, ...], parent: int | None
@@ -146,15 +146,15 @@ class _Cutter:
         if start == end:
             return
         named = defines or part_of
-        subjects = dict.fromkeys(name for one in listed for name in _names(one.symbol))
+        subjects = dict.fromkeys(name for scope in listed for name in _names(scope.symbol))
         chunk = Chunk(
             start,
             end,
             kind=defines.kind if defines and defines.symbol else "code",
-            header="\n".join("    " * at + one.signature for at, one in enumerate(above)),
+            header="\n".join("    " * at + scope.signature for at, scope in enumerate(above)),
             symbol=named.symbol if named else "",
             subjects=tuple(subjects)[:_SUBJECTS],
-            definitions=tuple(self._symbol(one) for one in listed),
+            definitions=tuple(self._symbol(scope) for scope in listed),
             parent=parent,
         )
         self._chunks.append(chunk)
@@ -177,7 +177,7 @@ def _names(symbol: str) -> tuple[str, str]:
 
 
 def _at_depth(beginnings: Sequence[tuple[int, int]], depth: int) -> Cuts:
-    places = [at for at, found in beginnings if found <= depth]
+    places = [at for at, beginning in beginnings if beginning <= depth]
 
     def cuts(_text: str, start: int, end: int) -> Iterator[int]:
         return iter(places[bisect_right(places, start) : bisect_left(places, end)])

@@ -57,10 +57,10 @@ def cut(
     """The chunks of a text. `path` is a name, of which the stem is a subject of the first chunk, as
     is `title`; `chunker` takes the place of that of the media type."""
     chosen = chunker or CHUNKERS.get(media_type, CHUNKERS["text/plain"])
-    found = chosen(text, chunking)
+    chunks_ = chosen(text, chunking)
     if chunker or media_type not in CODE:  # which has the mentions of its syntax tree
-        found = (_described(text, one, path) for one in found)
-    chunks = list(located(text, found))
+        chunks_ = (_described(text, chunk, path) for chunk in chunks_)
+    chunks = list(located(text, chunks_))
     if chunks:
         about = [title, _stem(path), *chunks[0].subjects]
         chunks[0] = replace(chunks[0], subjects=tuple(dict.fromkeys(filter(None, about))))
@@ -70,7 +70,7 @@ def cut(
 def _described(text: str, chunk: Chunk, path: str) -> Chunk:
     """The chunk with its mentions; a link mentions its target by the stem of the file."""
     named = mentions(text, chunk.start, chunk.end)
-    return replace(chunk, mentions=tuple(_resolved(one, path) for one in named))
+    return replace(chunk, mentions=tuple(_resolved(mention, path) for mention in named))
 
 
 def _resolved(one: Mention, path: str) -> Mention:

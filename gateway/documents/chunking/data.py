@@ -146,10 +146,10 @@ def yaml_parts(text: str) -> Iterator[DataPart]:
     """Keys and list items of YAML in block style; documents are the outermost parts."""
     indents: list[float] = []
     for match in _YAML.finditer(text):
-        found = [(len(match[1]) + 0.5, ITEM)] if match[2] else []  # may stand below its key
+        headers = [(len(match[1]) + 0.5, ITEM)] if match[2] else []  # may stand below its key
         if match[3]:
-            found.append((len(match[1]) + len(match[2]), match[3].strip("\"' ")[:_NAME]))
-        for indent, name in found:
+            headers.append((len(match[1]) + len(match[2]), match[3].strip("\"' ")[:_NAME]))
+        for indent, name in headers:
             while indents and indents[-1] >= indent:
                 indents.pop()
             yield DataPart(match.start(), len(indents), name)

@@ -77,31 +77,35 @@ def normal(name: str) -> str:
 
 def mentions(text: str, start: int, end: int) -> Iterator[Mention]:
     """What is mentioned between two offsets, in order; offsets are characters."""
-    found = [*_links(text, start, end), *_patterns(text, start, end)]
-    found.sort(key=lambda one: (one.start, -one.end))
-    clear = list(_apart(found, start))
+    mentions = [*_links(text, start, end), *_patterns(text, start, end)]
+    mentions.sort(key=lambda one: (one.start, -one.end))
+    clear = list(_apart(mentions, start))
     names = list(_outside(_names(text, start, end), clear))
-    spans = {(one.start, one.end) for one in (*clear, *names)}
-    titles = (one for one in _quoted(text, start, end) if (one.start, one.end) not in spans)
+    spans = {(mention.start, mention.end) for mention in (*clear, *names)}
+    titles = (
+        mention
+        for mention in _quoted(text, start, end)
+        if (mention.start, mention.end) not in spans
+    )
     whole = sorted((*clear, *names, *titles), key=lambda one: (one.start, -one.end))
-    yield from [one for one in whole if len(one.name) <= NAME][:MENTIONS]
+    yield from [mention for mention in whole if len(mention.name) <= NAME][:MENTIONS]
 
 
 def _apart(found: Iterable[Mention], at: int) -> Iterator[Mention]:
     """Those that begin after the end of the one before."""
-    for one in found:
-        if one.start >= at:
-            yield one
-            at = one.end
+    for mention in found:
+        if mention.start >= at:
+            yield mention
+            at = mention.end
 
 
 def _outside(names: Iterable[Mention], taken: Sequence[Mention]) -> Iterator[Mention]:
     """Names that overlap nothing that is taken."""
-    ends = [one.end for one in taken]
-    for one in names:
-        after = bisect_right(ends, one.start)
-        if after == len(taken) or taken[after].start >= one.end:
-            yield one
+    ends = [mention.end for mention in taken]
+    for name in names:
+        after = bisect_right(ends, name.start)
+        if after == len(taken) or taken[after].start >= name.end:
+            yield name
 
 
 def _links(text: str, start: int, end: int) -> Iterator[Mention]:
@@ -147,7 +151,7 @@ def _parts(text: str, held: list[re.Match[str]]) -> Iterator[Mention]:
     yield from whole
     loose = [at for at, word in enumerate(held) if word[0] in _LOOSE]
     for before, after in pairwise([-1, *loose, len(held)]) if loose else ():
-        yield from (one for one in _name(text, held[before + 1 : after]) if one not in whole)
+        yield from (part for part in _name(text, held[before + 1 : after]) if part not in whole)
 
 
 def _continues(text: str, held: list[re.Match[str]], word: re.Match[str]) -> bool:
@@ -188,7 +192,9 @@ def _spelled(words: list[str], letters: list[str]) -> str:
     """The shortest end of `words` that begins with the first letter and has all as initials, in
     order; particles may be left out."""
     for begin in range(len(words) - 1, -1, -1):
-        initials = [one.lower() for word in words[begin:] for one in _INITIALS.findall(word)]
+        initials = [
+            initial.lower() for word in words[begin:] for initial in _INITIALS.findall(word)
+        ]
         if initials[:1] == letters[:1] and _within(letters, initials):
             return " ".join(words[begin:]).strip("\"'*_")
     return ""

@@ -75,27 +75,27 @@ class _Visit:
 
 def outline(data: bytes, language: str) -> Outline:
     """The outline of a text in a language of `GRAMMARS`; empty if its package is missing."""
-    found = Outline(Scope("", "", 0, len(data)))
+    outline = Outline(Scope("", "", 0, len(data)))
     reader = parser(language)
     if reader is None:
-        return found
+        return outline
     tree = reader.parse(data)
     grammar = GRAMMARS[language]
-    stack = [_Visit(tree.root_node, found.root, 0, 0, tree.root_node)]
+    stack = [_Visit(tree.root_node, outline.root, 0, 0, tree.root_node)]
     while stack:
         visit = stack.pop()
         node, scope = visit.node, visit.scope
         at = node.start_byte
-        found.beginnings[at] = min(visit.depth, found.beginnings.get(at, visit.depth))
+        outline.beginnings[at] = min(visit.depth, outline.beginnings.get(at, visit.depth))
         if kind := _kind(node, scope, grammar):
             scope = _scope(visit, kind, language)
             visit.scope.inner.append(scope)
             bases = [*_bases(node, grammar)]
-            scope.bases = tuple(dict.fromkeys(one.name for one in bases))[:_BASES]
-            found.mentions.extend(bases)
-        found.mentions.extend(_references(node, grammar))
+            scope.bases = tuple(dict.fromkeys(base.name for base in bases))[:_BASES]
+            outline.mentions.extend(bases)
+        outline.mentions.extend(_references(node, grammar))
         stack.extend(reversed([*_below(visit, scope, grammar)]))
-    return found
+    return outline
 
 
 def _below(visit: _Visit, scope: Scope, grammar: Grammar) -> Iterator[_Visit]:
@@ -203,9 +203,9 @@ def _name(node: Node) -> str:
     if (left := node.child_by_field_name("left")) is not None:
         return _PREFIX.sub("", _plain(_text(left))).replace(".prototype.", ".")
     for name in ("name", "property", "pattern", "type"):
-        found = node.child_by_field_name(name)
-        if found is not None and not (name == "type" and node.child_by_field_name("declarator")):
-            return _plain(_text(found))
+        child = node.child_by_field_name(name)
+        if child is not None and not (name == "type" and node.child_by_field_name("declarator")):
+            return _plain(_text(child))
     for _ in range(_DECLARATORS):
         inner = node.child_by_field_name("declarator")
         if inner is None:
@@ -234,8 +234,8 @@ def _member(node: Node) -> str:
 def _plain(name: str) -> str:
     """A name without type arguments and what refers to it, in dotted form."""
     reference = _REFERENCE.match(name)
-    found = _DOTTED.search(name, reference.end() if reference else 0)
-    return found[0].replace("::", ".") if found else name.lstrip("#~&*")[:SYMBOL]
+    match = _DOTTED.search(name, reference.end() if reference else 0)
+    return match[0].replace("::", ".") if match else name.lstrip("#~&*")[:SYMBOL]
 
 
 def _text(node: Node | None) -> str:
@@ -247,12 +247,12 @@ def _visibility(signature: str, name: str, language: str) -> str:
         return "public" if name[:1].isupper() else "private"
     if language == "python":
         return "private" if name.startswith("_") and not name.endswith("__") else "public"
-    found = _VISIBILITY.search(signature.partition(name)[0] if name else signature)
-    if found is None:
+    match = _VISIBILITY.search(signature.partition(name)[0] if name else signature)
+    if match is None:
         return "private" if language == "rust" else ""
-    if found[1] == "static":
+    if match[1] == "static":
         return "private" if language in ("c", "cpp") else ""
-    return _AS_KNOWN.get(found[1], found[1])
+    return _AS_KNOWN.get(match[1], match[1])
 
 
 def _references(node: Node, grammar: Grammar) -> Iterator[Mention]:

@@ -45,10 +45,10 @@ Headings: TypeAlias = Callable[[str], Iterator[Heading]]
 
 def prose(text: str, chunking: Chunking, headings: Headings) -> Iterator[Chunk]:
     """The chunks of a text. `Chunk.parent` is the one with the heading above."""
-    found = headings(text) if chunking.split_on_headings else iter(())
+    sections = headings(text) if chunking.split_on_headings else iter(())
     homes: dict[tuple[str, ...], int] = {}
     count = 0
-    for group in _groups(text, list(_sections(text, found)), chunking):
+    for group in _groups(text, list(_sections(text, sections)), chunking):
         for chunk in _chunks(text, group, chunking, homes):
             for section in group:
                 homes.setdefault(section.path, count)
@@ -63,10 +63,10 @@ def _sections(text: str, headings: Iterable[Heading]) -> Iterator[_Section]:
     for heading in headings:
         if heading.start > start:
             yield _Section(start, body, heading.start, level, path)
-        above = [one for one in above if one.level < heading.level]
+        above = [section for section in above if section.level < heading.level]
         above.append(heading)
         start, body, level = heading.start, heading.end, heading.level
-        path = tuple(one.title for one in above)
+        path = tuple(section.title for section in above)
     yield _Section(start, body, len(text), level, path)
 
 
@@ -97,12 +97,14 @@ def _lower(section: _Section, first: _Section, chunking: Chunking) -> bool:
 def _chunks(
     text: str, group: Sequence[_Section], chunking: Chunking, homes: Mapping[tuple[str, ...], int]
 ) -> Iterator[Chunk]:
-    path = _common([one.path for one in group])
+    path = _common([section.path for section in group])
     ranges = _ranges(text, group, chunking)
     parent = next(
         (homes[path[:n]] for n in range(len(path) - 1, -1, -1) if path[:n] in homes), None
     )
-    subjects = tuple(dict.fromkeys(one.path[-1] for one in group if one.path and one.path[-1]))
+    subjects = tuple(
+        dict.fromkeys(section.path[-1] for section in group if section.path and section.path[-1])
+    )
     for start, end in ranges:
         yield Chunk(
             start,
@@ -117,14 +119,14 @@ def _chunks(
 def _ranges(text: str, group: Sequence[_Section], chunking: Chunking) -> list[Range]:
     start, end = group[0].start, group[-1].end
     cut = pieces(text, start, end, limit=chunking.size)
-    ranges = [one for one in (trimmed(text, *part) for part in cut) if one[0] < one[1]]
-    return [trimmed(text, *one) for one in overlapping(text, ranges, chunking.overlap)]
+    ranges = [span for span in (trimmed(text, *part) for part in cut) if span[0] < span[1]]
+    return [trimmed(text, *span) for span in overlapping(text, ranges, chunking.overlap)]
 
 
 def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """The headings above all; of a heading without text, those of the section that follows it."""
     shared = [names[0] for names in zip(*paths, strict=False) if len(set(names)) == 1]
-    nested = all(one == paths[-1][: len(one)] for one in paths)
+    nested = all(path == paths[-1][: len(path)] for path in paths)
     return paths[-1] if nested else tuple(shared)
 
 
@@ -161,11 +163,11 @@ def _title(rest: str) -> str:
 
 
 def _after_front_matter(text: str) -> Iterator[tuple[int, int, str]]:
-    found = list(lines(text))
-    if found and found[0][2] == "---":
-        close = next((at for at, one in enumerate(found[1:200], 1) if one[2] == "---"), 0)
-        found = found[close + 1 :] if close else found
-    return iter(found)
+    all_lines = list(lines(text))
+    if all_lines and all_lines[0][2] == "---":
+        close = next((at for at, line in enumerate(all_lines[1:200], 1) if line[2] == "---"), 0)
+        all_lines = all_lines[close + 1 :] if close else all_lines
+    return iter(all_lines)
 
 
 def _is_text(line: str) -> bool:
@@ -176,20 +178,20 @@ def rst_headings(text: str) -> Iterator[Heading]:
     """Headings of reStructuredText: underlined, perhaps overlined. Levels are in the order in which
     the adornments appear."""
     seen: list[str] = []
-    found = list(lines(text))
-    for at, (_, end, line) in enumerate(found):
-        title = found[at - 1][2] if at else ""
+    all_lines = list(lines(text))
+    for at, (_, end, line) in enumerate(all_lines):
+        title = all_lines[at - 1][2] if at else ""
         if not (_RST_RULE.match(line) and title.strip() and len(line.rstrip()) >= _width(title)):
             continue
         if _RST_RULE.match(title):
             continue
-        over = at >= 2 and found[at - 2][2].rstrip() == line.rstrip()
+        over = at >= 2 and all_lines[at - 2][2].rstrip() == line.rstrip()
         if title[0].isspace() and not over:
             continue
         adornment = line[0] * (2 if over else 1)
         if adornment not in seen:
             seen.append(adornment)
-        above = found[at - 2][0] if over else found[at - 1][0]
+        above = all_lines[at - 2][0] if over else all_lines[at - 1][0]
         yield Heading(above, end, seen.index(adornment) + 1, plain(title))
 
 

@@ -45,12 +45,12 @@ def _found(data: bytes, limits: ReadingLimits) -> Iterator[Found]:
     names: set[str] = set()
     budget = _Budget(len(data), limits)
     try:
-        for found, file in _members(data, limits):
-            name = safe_name(found, limits)
+        for member_name, file in _members(data, limits):
+            name = safe_name(member_name, limits)
             key = unicodedata.normalize("NFC", name).casefold()
             if not name or key in names:
                 reason = "there is another file of this name" if name else "its name is not safe"
-                yield LeftOut(found[:100].encode("utf-8", "replace").decode(), reason)
+                yield LeftOut(member_name[:100].encode("utf-8", "replace").decode(), reason)
                 continue
             names.add(key)
             yield SourceFile.of(name, budget.read(file))

@@ -134,20 +134,20 @@ def _chosen(refs: Mapping[Ref, ObjectID | None], ref: str) -> ObjectID:
     """The object of a branch or tag, or of the default branch."""
     names = (f"refs/heads/{ref}", f"refs/tags/{ref}") if ref else ("HEAD",)
     for name in names:
-        if (found := refs.get(Ref(name.encode()))) is not None:
-            return found
+        if (object_id := refs.get(Ref(name.encode()))) is not None:
+            return object_id
     if not ref:
         raise ReadingRefused("the repository is empty")
     raise ReadingRefused(f"the repository has no branch or tag {ref[:100]!r}")
 
 
 def _commit(repository: Repo, id_: ObjectID) -> Commit:
-    found = repository[id_]
-    while isinstance(found, Tag):  # an annotated one
-        found = repository[found.object[1]]
-    if not isinstance(found, Commit):
+    target = repository[id_]
+    while isinstance(target, Tag):  # an annotated one
+        target = repository[target.object[1]]
+    if not isinstance(target, Commit):
         raise ReadingRefused("the tag does not lead to a commit")
-    return found
+    return target
 
 
 def _files(repository: Repo, commit: Commit, wanted: WantedFiles) -> Iterator[Found]:
@@ -165,11 +165,11 @@ def _files(repository: Repo, commit: Commit, wanted: WantedFiles) -> Iterator[Fo
             what = "a link" if stat.S_ISLNK(entry.mode) else "a submodule"
             yield LeftOut(path, f"it is {what}")
             continue
-        found = _blob(store, path, entry.sha, wanted)
-        left -= len(found.data or b"") if isinstance(found, SourceFile) else 0
+        file = _blob(store, path, entry.sha, wanted)
+        left -= len(file.data or b"") if isinstance(file, SourceFile) else 0
         if left < 0:
             raise ReadingRefused(f"the files are larger than {wanted.limits.source_bytes:,} bytes")
-        yield found
+        yield file
 
 
 def _blob(store: PackBasedObjectStore, path: str, sha: ObjectID, wanted: WantedFiles) -> Found:
@@ -198,8 +198,8 @@ class _GuardedConnection(HTTPSConnection):
 
     def _connected(self) -> socket.socket:
         """Connect to an address of the host. All have to be public."""
-        found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        addresses = [str(one[4][0]) for one in found]
+        addresses_found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        addresses = [str(entry[4][0]) for entry in addresses_found]
         for address in addresses:
             if not self.private_networks and not is_public(address):
                 raise PrivateAddress(self.host, address)

@@ -65,7 +65,7 @@ def media_type(path: str, data: bytes) -> str:
     """The media type of a file; `BINARY`: it has no text that is read. What a name promises counts
     only where the bytes do not say otherwise."""
     named = EXTENSIONS.get(posixpath.splitext(path)[1][1:].lower(), "")
-    magic = next((found for mark, found in _MAGIC.items() if data.startswith(mark)), "")
+    magic = next((type_name for mark, type_name in _MAGIC.items() if data.startswith(mark)), "")
     if magic:
         return _packed(data) if magic == ZIP else magic
     if (b"\0" in data[:_LOOKED_AT] and not data.startswith(_WIDE)) or named in PARSED:
@@ -82,8 +82,8 @@ def _packed(data: bytes) -> str:
             names = set(archive.namelist())
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         return BINARY
-    return next((found for name, found in _OFFICE.items() if name in names), ZIP)
+    return next((type_name for name, type_name in _OFFICE.items() if name in names), ZIP)
 
 
 def _guessed(text: str) -> str:
-    return next((found for found, pattern in _GUESSES if pattern.match(text)), TEXT)
+    return next((type_name for type_name, pattern in _GUESSES if pattern.match(text)), TEXT)

@@ -211,8 +211,8 @@ def html_text(html: str, encoding: str = "utf-8") -> DocumentText:
         node.decompose()
     title = tree.css_first("title")
     root = tree.body or tree.root
-    found = "" if root is None else "".join(_html(root))
-    text = re.sub(r"[ \t]*\n(?:[ \t]*\n)+", "\n\n", found).strip() + "\n"
+    raw_text = "" if root is None else "".join(_html(root))
+    text = re.sub(r"[ \t]*\n(?:[ \t]*\n)+", "\n\n", raw_text).strip() + "\n"
     name = "" if title is None else " ".join(title.text().split())[:256]
     return DocumentText(_storable(text), MARKDOWN, _storable(name), encoding)
 

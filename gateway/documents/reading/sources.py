@@ -71,8 +71,8 @@ class SourceFile(Struct, frozen=True, tag=True):
     @classmethod
     def of(cls, path: str, data: bytes, known: Mapping[str, str] = NOTHING) -> "SourceFile":
         """A file with the hash of its bytes as content id."""
-        found = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        return cls(path, found, None if known.get(path) == found else data)
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        return cls(path, digest, None if known.get(path) == digest else data)
 
 
 class LeftOut(Struct, frozen=True, tag=True):
@@ -106,11 +106,11 @@ def matches(patterns: Sequence[str], path: str) -> bool:
     compiled = _compiled(tuple(patterns))
     above = path.split("/")
     candidates = ["/".join(above[:n]) + "/" for n in range(1, len(above))]
-    return any(_decided(compiled, one) for one in (*candidates, path))
+    return any(_decided(compiled, candidate) for candidate in (*candidates, path))
 
 
 def _decided(patterns: Sequence[tuple[bool, Any]], path: str) -> bool:
-    return next((wanted for wanted, one in reversed(patterns) if one.match(path)), False)
+    return next((wanted for wanted, pattern in reversed(patterns) if pattern.match(path)), False)
 
 
 @lru_cache(maxsize=64)
@@ -119,7 +119,9 @@ def _compiled(patterns: tuple[str, ...]) -> tuple[tuple[bool, Any], ...]:
     callers choose them. Raises ReadingRefused."""
     if len(patterns) > _PATTERNS:
         raise ReadingRefused(f"expected at most {_PATTERNS} patterns")
-    return tuple((not one.startswith("!"), _pattern(one.removeprefix("!"))) for one in patterns)
+    return tuple(
+        (not pattern.startswith("!"), _pattern(pattern.removeprefix("!"))) for pattern in patterns
+    )
 
 
 def _pattern(pattern: str) -> Any:
@@ -143,14 +145,14 @@ def directory(root: Path, wanted: WantedFiles) -> Iterator[Found]:
     followed."""
     left = wanted.limits.source_bytes
     for path, file in listed(root, wanted):
-        found = read_file(path, file.path, wanted)
-        if isinstance(found, SourceFile) and found.data is not None:
-            left -= len(found.data)
+        content = read_file(path, file.path, wanted)
+        if isinstance(content, SourceFile) and content.data is not None:
+            left -= len(content.data)
             if left < 0:
                 raise ReadingRefused(
                     f"the files are larger than {wanted.limits.source_bytes:,} bytes"
                 )
-        yield found
+        yield content
 
 
 def listed(root: Path, wanted: WantedFiles) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -173,9 +175,11 @@ def _walked(root: Path, rules: _Rules) -> Iterator[tuple[str, os.DirEntry[str]]]
     stack: list[tuple[str, _Rules]] = [("", rules)]
     while stack:
         above, rules = stack.pop()
-        with os.scandir(root / above) as found:
-            entries = sorted(found, key=lambda one: one.name)
-        if any(one.name == ".gitignore" and one.is_file(follow_symlinks=False) for one in entries):
+        with os.scandir(root / above) as entries_:
+            entries = sorted(entries_, key=lambda one: one.name)
+        if any(
+            entry.name == ".gitignore" and entry.is_file(follow_symlinks=False) for entry in entries
+        ):
             ignore = IgnoreFilter.from_path(root / above / ".gitignore")
             rules = (*rules, (above, ignore))
         below = []
@@ -195,8 +199,8 @@ def _ignored(rules: _Rules, path: str) -> bool:
     """Whether a path is ignored; rules of directories further down come first."""
     for above, ignore in reversed(rules):
         inner = path[len(above) + 1 :] if above else path
-        if (found := ignore.is_ignored(inner)) is not None:
-            return found
+        if (verdict := ignore.is_ignored(inner)) is not None:
+            return verdict
     return False
 
 
@@ -221,9 +225,9 @@ def read_file(path: str, file_path: str, wanted: WantedFiles) -> Found:
 
 def limited(found: Iterable[Found], wanted: WantedFiles) -> Iterator[Found]:
     """The files of an archive that are wanted."""
-    for one in found:
-        if isinstance(one, LeftOut):
-            yield one
-        elif wanted.selects(one.path):
-            known = wanted.known.get(one.path) == one.id
-            yield SourceFile(one.path, one.id, None) if known else one
+    for file in found:
+        if isinstance(file, LeftOut):
+            yield file
+        elif wanted.selects(file.path):
+            known = wanted.known.get(file.path) == file.id
+            yield SourceFile(file.path, file.id, None) if known else file

@@ -166,20 +166,20 @@ class ModuleRun(WasmRun):
     def chunk(self, data: bytes, path: str, max_chunk_size: int) -> bytes:
         sample = _sample(data).encode()
         with self._limited(len(data)):
-            found = self._call("tg_analyze", sample, limit=CONFIG_BYTES) or b"null"
+            encoded = self._call("tg_analyze", sample, limit=CONFIG_BYTES) or b"null"
             try:
-                msgspec.json.decode(found)
+                msgspec.json.decode(encoded)
             except _UNREADABLE as error:
                 raise ChunkerRefused(
                     f"returned a configuration that is no JSON: {error}"
                 ) from error
-            config = msgspec.json.encode(_Config(max_chunk_size, path, Raw(found)))
+            config = msgspec.json.encode(_Config(max_chunk_size, path, Raw(encoded)))
             return self._call("tg_chunk", data, config, limit=OUTPUT_BYTES)
 
     def _call(self, name: str, *given: bytes, limit: int) -> bytes:
-        places = [one for data in given for one in (self._put(data), len(data))]
-        found = self._functions[name](self._store, *places) & (2**64 - 1)
-        start, length = found >> 32, found & 0xFFFF_FFFF
+        places = [place for data in given for place in (self._put(data), len(data))]
+        packed = self._functions[name](self._store, *places) & (2**64 - 1)
+        start, length = packed >> 32, packed & 0xFFFF_FFFF
         if length > limit:
             raise ChunkerRefused(f"returned {length} bytes from {name}, expected at most {limit}")
         return bytes(self._memory.read(self._store, *self._place(start, length)))
@@ -216,39 +216,41 @@ class ComponentRun(WasmRun):
             raise ChunkerRefused(
                 f"returned {len(chunks)} spans, expected at most {self._limits.chunks}"
             )
-        found = msgspec.json.encode(component_spans([vars(one) for one in chunks], data))
-        if len(found) > OUTPUT_BYTES:
-            raise ChunkerRefused(f"returned {len(found)} bytes, expected at most {OUTPUT_BYTES}")
-        return found
+        encoded = msgspec.json.encode(component_spans([vars(chunk) for chunk in chunks], data))
+        if len(encoded) > OUTPUT_BYTES:
+            raise ChunkerRefused(f"returned {len(encoded)} bytes, expected at most {OUTPUT_BYTES}")
+        return encoded
 
     def _call(self, name: str, *given: object) -> Any:
         interface = self._instance.get_export_index(self._store, _INTERFACE)
         place: Any = self._instance.get_export_index(self._store, name, interface)
         function: Any = self._instance.get_func(self._store, place)
-        found = function(self._store, *given)
-        if isinstance(found, str):
-            raise ChunkerRefused(f"cannot read it: {found[:200]}")
-        return found
+        answer = function(self._store, *given)
+        if isinstance(answer, str):
+            raise ChunkerRefused(f"cannot read it: {answer[:200]}")
+        return answer
 
 
 def component_spans(chunks: Sequence[Mapping[str, Any]], data: bytes) -> list[ChunkSpan]:
     """The spans of the chunks that a component returned for a file. Raises ChunkerRefused."""
     places: dict[str, int] = {}
     spans: list[ChunkSpan] = []
-    for index, one in enumerate(chunks):
-        identity, parent, content = one["id"], one["parent-id"], one["content"]
+    for index, chunk in enumerate(chunks):
+        identity, parent, content = chunk["id"], chunk["parent-id"], chunk["content"]
         if identity in places or (parent is not None and parent not in places):
             raise ChunkerRefused(f"gave span {index} an id of another, or a parent not before it")
-        if content is not None and content.encode() != data[one["start"] : one["end"]]:
+        if content is not None and content.encode() != data[chunk["start"] : chunk["end"]]:
             raise ChunkerRefused(f"gave span {index} a content that is not its part of the file")
         if identity:
             places[identity] = index
-        named = dict(one["metadata"])
+        named = dict(chunk["metadata"])
         metadata = SpanMetadata(named.get("symbol", ""), named.get("header", ""))
         place = None if parent is None else places[parent]
-        spans.append(ChunkSpan(one["start"], one["end"], one["kind"], place, metadata))
-    for index, one in enumerate(chunks):
-        if any(child not in places or spans[places[child]].p != index for child in one["children"]):
+        spans.append(ChunkSpan(chunk["start"], chunk["end"], chunk["kind"], place, metadata))
+    for index, chunk in enumerate(chunks):
+        if any(
+            child not in places or spans[places[child]].p != index for child in chunk["children"]
+        ):
             raise ChunkerRefused(f"gave span {index} a child that does not name it as parent")
     return spans
 
@@ -333,10 +335,10 @@ def _wit(type_: object) -> str:
     """A type as in WIT; of those that no chunker has, the name of the class."""
     match type_:
         case component.FuncType():
-            parameters = ", ".join(f"{name}: {_wit(one)}" for name, one in type_.params)
+            parameters = ", ".join(f"{name}: {_wit(type_name)}" for name, type_name in type_.params)
             return f"func({parameters}) -> {_wit(type_.result)}"
         case component.RecordType():
-            fields = ", ".join(f"{name}: {_wit(one)}" for name, one in type_.fields)
+            fields = ", ".join(f"{name}: {_wit(type_name)}" for name, type_name in type_.fields)
             return f"record {{ {fields} }}"
         case component.ListType():
             return f"list<{_wit(type_.element)}>"
@@ -353,7 +355,7 @@ def _checked_module(found: wasmtime.Module) -> wasmtime.Module:
     if found.imports:
         first = found.imports[0]
         raise ChunkerRefused(f"imports {first.module}.{first.name}, expected no imports")
-    exports = {one.name: one.type for one in found.exports}
+    exports = {export.name: export.type for export in found.exports}
     if not isinstance(exports.get("memory"), wasmtime.MemoryType):
         raise ChunkerRefused("exports no `memory`")
     for name, (parameters, results) in _FUNCTIONS.items():
@@ -375,8 +377,8 @@ def wasm_chunker(
         data = text.encode()
         if not data.strip(_BLANK):
             return
-        found = wasm_run(module, data, limits).chunk(data, path, chunking.size)
-        yield from chunks_of(text, spans_of(found, limits), chunking.size)
+        output = wasm_run(module, data, limits).chunk(data, path, chunking.size)
+        yield from chunks_of(text, spans_of(output, limits), chunking.size)
 
     return chunker
 
@@ -384,14 +386,14 @@ def wasm_chunker(
 def spans_of(output: bytes, limits: WasmLimits) -> list[ChunkSpan]:
     """The spans that a module returned. Raises ChunkerRefused."""
     try:
-        found: list[ChunkSpan] | ChunkingFailure = _decoder.decode(output)
+        decoded: list[ChunkSpan] | ChunkingFailure = _decoder.decode(output)
     except _UNREADABLE as error:
         raise ChunkerRefused(f"returned no array of spans: {str(error)[:200]}") from error
-    if isinstance(found, ChunkingFailure):
-        raise ChunkerRefused(f"cannot read it: {found.error[:200]}")
-    if len(found) > limits.chunks:
-        raise ChunkerRefused(f"returned {len(found)} spans, expected at most {limits.chunks}")
-    return found
+    if isinstance(decoded, ChunkingFailure):
+        raise ChunkerRefused(f"cannot read it: {decoded.error[:200]}")
+    if len(decoded) > limits.chunks:
+        raise ChunkerRefused(f"returned {len(decoded)} spans, expected at most {limits.chunks}")
+    return decoded
 
 
 def chunks_of(text: str, spans: Sequence[ChunkSpan], limit: int) -> Iterator[Chunk]:
@@ -401,24 +403,24 @@ def chunks_of(text: str, spans: Sequence[ChunkSpan], limit: int) -> Iterator[Chu
     data = offsets.data
     numbers: dict[int, int] = {}  # of chunks, by the indexes of their spans
     at = 0
-    for index, one in enumerate(spans):
-        _check_place(data, at, one, index)
-        at = one.e
-        if one.k == GAP:
+    for index, span in enumerate(spans):
+        _check_place(data, at, span, index)
+        at = span.e
+        if span.k == GAP:
             continue
-        if one.p is not None and one.p not in numbers:
+        if span.p is not None and span.p not in numbers:
             raise ChunkerRefused(f"gave span {index} a parent that is no chunk before it")
         numbers[index] = len(numbers)
-        start, end = offsets.character(one.s), offsets.character(one.e)
+        start, end = offsets.character(span.s), offsets.character(span.e)
         _check_size(text, start, end, index=index, limit=limit)
         yield Chunk(
             start,
             end,
-            kind=one.k,
-            header=one.m.header,
-            symbol=one.m.symbol,
-            subjects=(one.m.symbol,) if one.m.symbol else (),
-            parent=None if one.p is None else numbers[one.p],
+            kind=span.k,
+            header=span.m.header,
+            symbol=span.m.symbol,
+            subjects=(span.m.symbol,) if span.m.symbol else (),
+            parent=None if span.p is None else numbers[span.p],
         )
     if data[at:].strip(_BLANK):
         raise ChunkerRefused(f"left out the bytes from {at} on, which are not declared as a gap")
@@ -459,7 +461,7 @@ def tried(
     if compile_s > COMPILE_S:
         return ChunkerReport(compile_s * 1000, error=f"takes {compile_s:.1f} s to compile")
     reports = tuple(_tried(module, path, text, chunking, limits=limits) for path, text in samples)
-    errors = (f"{one.error} (sample {one.path})" for one in reports if one.error)
+    errors = (f"{report.error} (sample {report.path})" for report in reports if report.error)
     return ChunkerReport(round(compile_s * 1000, 1), reports, next(errors, ""))
 
 
@@ -471,13 +473,13 @@ def _tried(
     began = time.perf_counter()
     try:
         run = wasm_run(module, data, limits)
-        found = run.chunk(data, path, chunking.size)
+        output = run.chunk(data, path, chunking.size)
         fuel = run.fuel
-        cut = list(chunks_of(text, spans_of(found, limits), chunking.size))
-        if run.chunk(data, path, chunking.size) != found:
+        cut = list(chunks_of(text, spans_of(output, limits), chunking.size))
+        if run.chunk(data, path, chunking.size) != output:
             raise ChunkerRefused("returned other chunks in a second run of the same file")
     except ChunkerRefused as error:
         return SampleReport(path, len(data), error=str(error))
     ms = round((time.perf_counter() - began) * 1000, 1)
-    covered = sum(len(text[one.start : one.end].encode()) for one in cut)
+    covered = sum(len(text[chunk.start : chunk.end].encode()) for chunk in cut)
     return SampleReport(path, len(data), len(cut), len(data) - covered, fuel, ms)

@@ -59,12 +59,12 @@ class UrlFile(Struct, frozen=True):
 async def url_file(url: str, fetching: Fetching, wanted: WantedFiles) -> UrlFile:
     """The file at a URL; its name is the host and the path. Raises ReadingRefused."""
     parts = check_file_url(url)
-    found = await _fetched(url, fetching, wanted.limits.container_bytes, wanted.seen)
-    seen = ": ".join(filter(None, found.validator))
-    if found.unchanged:
+    response = await _fetched(url, fetching, wanted.limits.container_bytes, wanted.seen)
+    seen = ": ".join(filter(None, response.validator))
+    if response.unchanged:
         return UrlFile(None, seen)
     name = safe_name(f"{parts.hostname}/{unquote(parts.path)}", wanted.limits)
-    file = SourceFile.of(name or str(parts.hostname), found.data, wanted.known)
+    file = SourceFile.of(name or str(parts.hostname), response.data, wanted.known)
     return UrlFile(file, seen)
 
 
@@ -112,14 +112,14 @@ async def bucket_files(
     for _ in range(wanted.limits.listings):
         page = await _fetched(signer.listing(after), fetching, _LISTING_BYTES)
         listed = await to_thread.run_sync(_listed, page.data, wanted)
-        for one in listed.found:
-            if isinstance(one, LeftOut):
-                yield one
+        for entry in listed.found:
+            if isinstance(entry, LeftOut):
+                yield entry
                 continue
             count += 1
             if count > wanted.limits.files:
                 raise ReadingRefused(f"the bucket has more than {wanted.limits.files:,} files")
-            file = await _object(one, signer, fetching=fetching, wanted=wanted)
+            file = await _object(entry, signer, fetching=fetching, wanted=wanted)
             left -= len(file.data or b"") if isinstance(file, SourceFile) else 0
             if left < 0:
                 limit = wanted.limits.source_bytes
@@ -150,10 +150,10 @@ async def _object(
     if wanted.known.get(one.path) == one.id:
         return SourceFile(one.path, one.id, None)
     try:
-        found = await _fetched(signer.object(one.key), fetching, wanted.limits.container_bytes)
+        response = await _fetched(signer.object(one.key), fetching, wanted.limits.container_bytes)
     except ReadingRefused as error:
         return LeftOut(one.path, str(error), unread=True)
-    return SourceFile(one.path, one.id, found.data)
+    return SourceFile(one.path, one.id, response.data)
 
 
 class _Signer:
@@ -201,14 +201,14 @@ def _listed(data: bytes, wanted: WantedFiles) -> _Listing:
         root = etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
     except (etree.LxmlError, ValueError) as error:
         raise ReadingRefused("the listing of the bucket is not one of S3") from error
-    found: list[_Object | LeftOut] = []
-    for one in root.iterfind("{*}Contents"):
-        key = unquote_plus(one.findtext("{*}Key") or "")
+    entries: list[_Object | LeftOut] = []
+    for content in root.iterfind("{*}Contents"):
+        key = unquote_plus(content.findtext("{*}Key") or "")
         path = safe_name(key, wanted.limits)
         if not path:
-            found.append(LeftOut(key[:100], "its name is not safe"))
+            entries.append(LeftOut(key[:100], "its name is not safe"))
         elif not key.endswith("/") and wanted.selects(path):
-            tag = (one.findtext("{*}ETag") or "").strip('"')
-            found.append(_Object(key, f"s3:{tag}", path))
+            tag = (content.findtext("{*}ETag") or "").strip('"')
+            entries.append(_Object(key, f"s3:{tag}", path))
     more = (root.findtext("{*}IsTruncated") or "").lower() == "true"
-    return _Listing(found, (root.findtext("{*}NextContinuationToken") or "") if more else "")
+    return _Listing(entries, (root.findtext("{*}NextContinuationToken") or "") if more else "")

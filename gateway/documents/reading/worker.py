@@ -109,15 +109,15 @@ Answer = (
 def read_document(task: FileReading) -> ReadDocument:
     """The text and the chunks of a file. Raises ReadingRefused."""
     if task.plain or task.chunker:
-        found = DocumentText(decoded(task.data)[0], "text/plain")
+        document = DocumentText(decoded(task.data)[0], "text/plain")
     else:
-        found = document_text(task.path, task.data, task.limits)
-    text, note = found.text, ""
+        document = document_text(task.path, task.data, task.limits)
+    text, note = document.text, ""
     if not task.plain and not task.chunker and is_generated(task.path, text):
         text, note = text[:_HEAD], "it is generated or minified: known by its name"
-    media_type = "text/plain" if note else found.media_type
+    media_type = "text/plain" if note else document.media_type
     chunker = _wasm_chunker(task) if task.chunker else None
-    given: dict[str, Any] = {"path": task.path, "title": found.title, "chunking": task.chunking}
+    given: dict[str, Any] = {"path": task.path, "title": document.title, "chunking": task.chunking}
     try:
         chunks = cut(text, media_type=media_type, chunker=chunker, **given)
     except ChunkerRefused as error:
@@ -126,9 +126,9 @@ def read_document(task: FileReading) -> ReadDocument:
     return ReadDocument(
         text,
         media_type,
-        _paged(text, chunks, found.pages),
-        title=found.title,
-        encoding=found.encoding,
+        _paged(text, chunks, document.pages),
+        title=document.title,
+        encoding=document.encoding,
         note=note,
     )
 
@@ -151,7 +151,7 @@ def _paged(text: str, chunks: tuple[Chunk, ...], pages: Sequence[int]) -> tuple[
         return chunks
     offsets = Offsets(text)
     starts = [offsets.byte(page) for page in pages]
-    return tuple(replace(one, page=bisect_right(starts, one.start)) for one in chunks)
+    return tuple(replace(chunk, page=bisect_right(starts, chunk.start)) for chunk in chunks)
 
 
 def answers(request: Request) -> Iterator[Answer]:

@@ -87,25 +87,25 @@ class GrantedTools:
 def given(skill: Skill, catalog: Catalog) -> GrantedTools:
     """Resolve the grants of `skill`; `catalog` is the caller's."""
     loaded = catalog.skills.needed(skill.name)
-    found = GrantedTools(skill, loaded, {}, {}, [])
+    grants = GrantedTools(skill, loaded, {}, {}, [])
     absent: dict[str, None] = {}
-    for one in loaded:
-        for link in one.tools:
+    for loaded_skill in loaded:
+        for link in loaded_skill.tools:
             tool = catalog.by_id(link.id)
             if tool is None and link.id not in catalog.denied:
                 absent[link.name] = None
             elif tool is None:
                 continue  # tools that the caller may not call stay hidden
             elif allows(link.access, tool.annotations):
-                found.tools[tool.id] = tool
+                grants.tools[tool.id] = tool
             else:
-                found.withheld[tool.name] = link.access
-        known = {link.name for link in one.tools}
-        absent |= dict.fromkeys(name for name in one.named if name not in known)
-    for tool in found.tools.values():  # another skill may grant it with a higher level
-        found.withheld.pop(tool.name, None)
-    found.missing.extend(absent)
-    return found
+                grants.withheld[tool.name] = link.access
+        known = {link.name for link in loaded_skill.tools}
+        absent |= dict.fromkeys(name for name in loaded_skill.named if name not in known)
+    for tool in grants.tools.values():  # another skill may grant it with a higher level
+        grants.withheld.pop(tool.name, None)
+    grants.missing.extend(absent)
+    return grants
 
 
 def fitting(

@@ -59,10 +59,10 @@ class SkillFiles:
         """Handle skills/get."""
         catalog = self._catalog(context, request)
         uri = read(request.params, ResourceParams).uri
-        found = self._found(context, catalog, uri)
-        if found is None or found[0].uri != uri:
+        found_file = self._found(context, catalog, uri)
+        if found_file is None or found_file[0].uri != uri:
             raise InvalidParams("There is no such skill", {"uri": uri})
-        return {"skill": entry_of(found[0]), **self._hold(context)}
+        return {"skill": entry_of(found_file[0]), **self._hold(context)}
 
     async def directory(self, context: Context, request: Request) -> Json:
         """Handle resources/directory/read."""
@@ -70,21 +70,21 @@ class SkillFiles:
         uri = read(request.params, ResourceParams).uri
         place = parse_uri(uri)
         skill = self.agents.skills(context, catalog).get(place[0]) if place else None
-        found = children_of(skill, place[1]) if skill is not None and place is not None else None
-        if found is None:
+        children = children_of(skill, place[1]) if skill is not None and place is not None else None
+        if children is None:
             raise InvalidParams("There is no such directory", {"uri": uri})
         stamp = {"resultType": "complete", "_meta": STAMP} if context.revision.result_type else {}
-        return {"resources": found, **stamp}
+        return {"resources": children, **stamp}
 
     async def read(self, context: Context, uri: str) -> Members | None:
         """The result of resources/read for a skill's file; None: `uri` is not of a known skill."""
         if parse_uri(uri) is None:
             return None
         catalog = self._lists.visible(context)
-        found = self._found(context, catalog, uri) if catalog.skills.listed else None
-        if found is None:
+        found_file = self._found(context, catalog, uri) if catalog.skills.listed else None
+        if found_file is None:
             return None
-        skill, file = found
+        skill, file = found_file
         content = await content_of(self._read_file, context.principal.tenant, skill, file)
         contents = [{"uri": uri, "mimeType": file.media_type, **_body(content)}]
         return View(context.revision, str, WRITTEN).read({"contents": Raw(encode(contents))})

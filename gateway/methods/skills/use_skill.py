@@ -60,10 +60,10 @@ class ListSkills:
         if not query:
             return answer(_tree(skills, room))
         try:
-            found, note = await self._found(query, skills, context)
+            skills_found, note = await self._found(query, skills, context)
         except Unreachable as fault:
             return unsearched(fault)
-        return answer(_hits(found, note, room))
+        return answer(_hits(skills_found, note, room))
 
     async def _found(
         self, query: str, skills: Mapping[str, Skill], context: Context
@@ -73,12 +73,12 @@ class ListSkills:
             return [], None
         filters = Filters(context.principal.tenant, ids=list(by_id))
         try:
-            found = await self._find(
+            result = await self._find(
                 SearchQuery(query, self._limit, "hybrid", filters, SKILL, details=False)
             )
         except UNSEARCHABLE:
             return by_words(skills.values(), query, self._limit), BY_WORDS
-        return [by_id[hit.id] for hit in found.hits if hit.id in by_id], found.note
+        return [by_id[hit.id] for hit in result.hits if hit.id in by_id], result.note
 
 
 def _tree(skills: Mapping[str, Skill], room: int) -> Json:
@@ -115,10 +115,10 @@ def _hits(found: Sequence[Skill], note: str | None, room: int) -> Json:
 
 def _entries(skills: Collection[Skill], room: int) -> tuple[list[Json], bool]:
     """Names and descriptions, and whether descriptions were shortened."""
-    whole = [{"name": one.name, "description": one.description} for one in skills]
+    whole = [{"name": skill.name, "description": skill.description} for skill in skills]
     if sum(map(length, whole)) <= room:
         return whole, False
-    lines = [line_of(one) for one in skills]
+    lines = [line_of(skill) for skill in skills]
     return lines, lines != whole
 
 
@@ -181,10 +181,10 @@ class UseSkill:
         if path is not None:
             text = await self._file(skill, path, context)
             return _read({"name": skill.name, "file": path}, text, after, self._limits)
-        found = given(skill, catalog)
+        grants = given(skill, catalog)
         head: Json = {"name": skill.name, "version": skill.version}
         if after:
-            return _read(head, instructions_of(found), after, self._limits)
+            return _read(head, instructions_of(grants), after, self._limits)
         unlisted: Sequence[str] = ()
         if context.session is not None:
             left_out = await self._use(context.session, skill, catalog, chosen)
@@ -194,14 +194,16 @@ class UseSkill:
         else:
             head["skill"] = await self._handles.seal(context, catalog, skill)
             head["good_for_s"] = self._limits.handle_s
-        about = await to_thread.run_sync(self._about, found, catalog, chosen, unlisted)
-        return _read({**head, **about}, instructions_of(found), 0, self._limits)
+        about = await to_thread.run_sync(self._about, grants, catalog, chosen, unlisted)
+        return _read({**head, **about}, instructions_of(grants), 0, self._limits)
 
     def _skill(self, name: str, context: Context, catalog: Catalog) -> Skill:
         skills = self._agents.skills(context, catalog)
         if name in skills:
             return skills[name]
-        known = [one.name for one in by_words(skills.values(), name.replace("-", " "), NAMES)]
+        known = [
+            candidate.name for candidate in by_words(skills.values(), name.replace("-", " "), NAMES)
+        ]
         there = f"; there is {', '.join((known or list(skills))[:NAMES])}" if skills else ""
         raise InvalidParams(f"name: there is no skill {name[:100]!r}{there}")
 
@@ -230,7 +232,7 @@ class UseSkill:
         """`unlisted`: skills whose tools are not in the client's list."""
         skill, told = found.skill, dict[str, Any]()
         if len(found.loaded) > 1:
-            told["loaded"] = [one.name for one in found.loaded]
+            told["loaded"] = [loaded_skill.name for loaded_skill in found.loaded]
         told |= self._tools(found, catalog, chosen, unlisted)
         if found.withheld:
             names = [f"{name} ({level})" for name, level in found.withheld.items()]
@@ -241,8 +243,8 @@ class UseSkill:
             told["files"] = [file.path for file in skill.files][:NAMES]
             told["directory"] = uri_of(skill, "").rstrip("/")
         near = [*catalog.skills.children(skill.name), *map(catalog.skills.get, skill.suggests)]
-        if near := [one for one in near if one is not None]:
-            told["see_also"] = [line_of(one) for one in near[:NAMES]]
+        if near := [skill_near for skill_near in near if skill_near is not None]:
+            told["see_also"] = [line_of(skill_near) for skill_near in near[:NAMES]]
         return told
 
     def _tools(
@@ -262,7 +264,7 @@ class UseSkill:
         if fitted.folded:
             more.append(f"{fitted.folded} without input schema: {DESCRIBES} tells it.")
         if fitted.left_out:
-            rest = [one.tool.name for one in entries[len(fitted.entries) :]][:NAMES]
+            rest = [entry.tool.name for entry in entries[len(fitted.entries) :]][:NAMES]
             more.append(f"{fitted.left_out} left out: {', '.join(rest)}.")
         if unlisted:
             skills = ", ".join(unlisted[:NAMES])
@@ -273,7 +275,7 @@ class UseSkill:
     async def _file(self, skill: Skill, path: str, context: Context) -> str:
         file = file_at(skill, path)
         if file is None:
-            known = ", ".join(one.path for one in skill.all_files[:NAMES])
+            known = ", ".join(file.path for file in skill.all_files[:NAMES])
             raise InvalidParams(f"file: {skill.name} has no {path[:100]!r}; there is {known}")
         content = await content_of(self._read_file, context.principal.tenant, skill, file)
         try:
@@ -298,7 +300,7 @@ def instructions_of(found: GrantedTools) -> str:
     """Instructions of the skill, after those of the skills it requires."""
     if len(found.loaded) == 1:
         return found.skill.instructions.strip()
-    parts = [f"# Skill {one.name}\n\n{one.instructions.strip()}" for one in found.loaded]
+    parts = [f"# Skill {skill.name}\n\n{skill.instructions.strip()}" for skill in found.loaded]
     return "\n\n".join(parts)
 
 

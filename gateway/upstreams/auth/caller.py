@@ -108,7 +108,7 @@ def _audiences(claims: Mapping[str, Any]) -> frozenset[str]:
     """The audiences in `aud` (RFC 7519, section 4.1.3): one, or a list."""
     audience = claims.get("aud")
     several = audience if isinstance(audience, list | tuple) else [audience]
-    return frozenset(one for one in several if isinstance(one, str))
+    return frozenset(audience for audience in several if isinstance(audience, str))
 
 
 def _ends(principal: Principal) -> float | None:

@@ -60,7 +60,7 @@ async def check_used(
     """Check that a tool uses this secret. `configured`: the sources of the settings. Any `scheme`
     is accepted for a source whose tools name none: it is not imported yet, or needs a header.
     Raises NotAskedFor."""
-    known = {*configured, *(one.name for one in await store.sources(host_id))}
+    known = {*configured, *(source.name for source in await store.sources(host_id))}
     if source not in known:
         text = f"There is no source {source!r} in the settings or the registry."
         raise UnusedSecret(f"{text} {did_you_mean(source, sorted(known))}".rstrip())
@@ -71,7 +71,7 @@ async def check_used(
         for alternative in tool.binding.security
         for credential in alternative
     }
-    if wanted and not any(entry_for({scheme: ANY}, one) for one in wanted.values()):
+    if wanted and not any(entry_for({scheme: ANY}, entries) for entries in wanted.values()):
         more = f" and {len(wanted) - SCHEMES_SHOWN} more" if len(wanted) > SCHEMES_SHOWN else ""
         schemes = ", ".join([*wanted][:SCHEMES_SHOWN])
         text = f"No tool of {source} uses {scheme!r}, only {schemes}"
@@ -88,10 +88,12 @@ def satisfiable(
     """The alternative to satisfy, empty when a call may go without credentials; None if none can be
     satisfied."""
     for alternative in security:
-        if alternative and all(entry_for(credentials, one) for one in alternative):
+        if alternative and all(entry_for(credentials, credential) for credential in alternative):
             return alternative
     for alternative in security:
-        if alternative and all(is_satisfied(credentials, headers, one) for one in alternative):
+        if alternative and all(
+            is_satisfied(credentials, headers, credential) for credential in alternative
+        ):
             return alternative
     return () if () in security else None
 
@@ -101,8 +103,10 @@ def satisfied_by_token(
 ) -> Alternative | None:
     """The alternative that the caller's token satisfies, with the configured headers."""
     for alternative in security:
-        rest = [one for one in alternative if not takes_bearer(one)]
-        if len(rest) < len(alternative) and all(is_satisfied({}, headers, one) for one in rest):
+        rest = [credential for credential in alternative if not takes_bearer(credential)]
+        if len(rest) < len(alternative) and all(
+            is_satisfied({}, headers, credential) for credential in rest
+        ):
             return alternative
     return None
 
@@ -123,7 +127,7 @@ def entry_for(credentials: Entries, credential: Credential) -> SchemeSettings | 
     entry = credentials.get(credential.scheme)
     if entry is None and credentials:
         folded = _folded(credential.scheme)
-        named = (one for name, one in credentials.items() if _folded(name) == folded)
+        named = (entry for name, entry in credentials.items() if _folded(name) == folded)
         entry = next(named, None)
     return entry if entry is not None and _fits(entry, credential) else None
 
@@ -139,7 +143,9 @@ def takes_bearer(credential: Credential) -> bool:
 def missing_credentials(source: str, security: tuple[Alternative, ...]) -> str:
     """Error text: the missing credentials and how to configure them; no address and no secret."""
     stated = [alternative for alternative in security if alternative]
-    wanted = ", or ".join(" and ".join(map(_named, one)) for one in stated[:ALTERNATIVES_SHOWN])
+    wanted = ", or ".join(
+        " and ".join(map(_named, alternative)) for alternative in stated[:ALTERNATIVES_SHOWN]
+    )
     return (
         f"{source} was not called: it requires the credentials {wanted}, and none are configured. "
         f"{settings_hint(source, stated)}"
@@ -151,7 +157,10 @@ def settings_hint(source: str, stated: list[Alternative]) -> str:
     setting = f"sources.{source}"
     alternative = settable(stated)
     if alternative:
-        keys = (f"{setting}.credentials.{one.scheme} ({_keys(one)})" for one in alternative)
+        keys = (
+            f"{setting}.credentials.{credential.scheme} ({_keys(credential)})"
+            for credential in alternative
+        )
         return f"Set {' and '.join(dict.fromkeys(keys))}, or {setting}.headers."
     return (
         "It requires a client certificate, which the gateway lacks: name a proxy that sends one "
@@ -169,7 +178,9 @@ def _keys(credential: Credential) -> str:
 
 def settable(stated: Iterable[Alternative]) -> Alternative | None:
     """The first alternative that settings can satisfy."""
-    return next((each for each in stated if all(one.kind in _KEYS for one in each)), None)
+    return next(
+        (each for each in stated if all(credential.kind in _KEYS for credential in each)), None
+    )
 
 
 def _named(credential: Credential) -> str:
@@ -280,7 +291,12 @@ def _by_caller(
         if pool.require_credentials and security and () not in security:
             raise UpstreamFailed(missing_credentials(pool.source, security))
         alternative = ()
-    scopes = tuple(scope for one in alternative if takes_bearer(one) for scope in one.scopes)
+    scopes = tuple(
+        scope
+        for credential in alternative
+        if takes_bearer(credential)
+        for scope in credential.scopes
+    )
     return replace(request, caller=on_behalf(pool, context), scopes=scopes)
 
 

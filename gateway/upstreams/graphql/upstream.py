@@ -126,11 +126,17 @@ def _rendered(
         if name in known or name.startswith("on "):
             yield name, _node(name, sub, known.get(name))
             continue
-        inside = [(key, one) for key, one in known.items() if name in one.inner and _is_type(key)]
-        for key, one in inside:  # a field of some types of a union or interface
+        inside = [
+            (key, schema_field)
+            for key, schema_field in known.items()
+            if name in schema_field.inner and _is_type(key)
+        ]
+        for key, schema_field in inside:  # a field of some types of a union or interface
             yield (
                 f"{key} {name}",
-                SelectionNode(one.head, {name: _node(name, sub, one.inner[name])}),
+                SelectionNode(
+                    schema_field.head, {name: _node(name, sub, schema_field.inner[name])}
+                ),
             )
         if not inside:
             yield name, _node(name, sub, None)
@@ -221,13 +227,13 @@ def build(binding: GraphQLBinding, arguments: Mapping[str, Any], target: str = "
 
 def _is_control_argument(binding: GraphQLBinding) -> bool:
     """Whether the argument is the gateway's: the field has none of that name itself."""
-    return all(one.argument != FIELDS for one in binding.variables)
+    return all(variable.argument != FIELDS for variable in binding.variables)
 
 
 def document(binding: GraphQLBinding, selection: str) -> str:
     """One operation with one root field, all of its arguments variables."""
-    declared = ", ".join(f"${one.name}: {one.type}" for one in binding.variables)
-    passed = ", ".join(f"{one.name}: ${one.name}" for one in binding.variables)
+    declared = ", ".join(f"${variable.name}: {variable.type}" for variable in binding.variables)
+    passed = ", ".join(f"{variable.name}: ${variable.name}" for variable in binding.variables)
     head = f"{binding.operation} {binding.field}{f'({declared})' if declared else ''}"
     field = f"{binding.field}{f'({passed})' if passed else ''}"
     return f"{head} {{ {field}{f' {selection}' if selection else ''} }}"
@@ -237,9 +243,9 @@ def _variables(binding: GraphQLBinding, arguments: Mapping[str, Any]) -> dict[st
     """The variables of the operation, without absent arguments: the service has its own defaults
     for them."""
     variables = {
-        one.name: arguments[one.argument] if one.fixed is UNSET else one.fixed
-        for one in binding.variables
-        if one.fixed is not UNSET or one.argument in arguments
+        variable.name: arguments[variable.argument] if variable.fixed is UNSET else variable.fixed
+        for variable in binding.variables
+        if variable.fixed is not UNSET or variable.argument in arguments
     }
     size = binding.pagination.limit if binding.pagination else None
     if size and binding.page_size and not variables.keys() & {"first", "last"}:
@@ -299,7 +305,7 @@ def _errors(envelope: _Envelope) -> list[dict[str, Any]]:
         return [{"message": "The service reported an error that cannot be read"}]
     if not isinstance(reported, list):
         return [_error(reported)] if reported else []
-    return [_error(one) for one in reported[:ERRORS_SHOWN]]
+    return [_error(reported_error) for reported_error in reported[:ERRORS_SHOWN]]
 
 
 def _error(reported: Any) -> dict[str, Any]:
@@ -308,7 +314,7 @@ def _error(reported: Any) -> dict[str, Any]:
     message = members.get("message")
     error: dict[str, Any] = {"message": _plain(message) if isinstance(message, str) else "Failed"}
     if isinstance(path := members.get("path"), list):
-        error["path"] = [one for one in path if isinstance(one, str | int)][:50]
+        error["path"] = [segment for segment in path if isinstance(segment, str | int)][:50]
     extensions = members.get("extensions")
     code = extensions.get("code") if isinstance(extensions, dict) else None
     code = code or members.get("type")  # GitHub puts NOT_FOUND there
@@ -327,7 +333,7 @@ def _plain(message: str) -> str:
 
 
 def _shown(error: Mapping[str, Any]) -> str:
-    path = ".".join(str(one) for one in error.get("path", ()))
+    path = ".".join(str(segment) for segment in error.get("path", ()))
     position = "; ".join(filter(None, (f"at {path}" if path else "", error.get("code", ""))))
     return f"{error['message']} ({position})" if position else str(error["message"])
 

@@ -134,12 +134,12 @@ class Client:
                         body=request.stream or request.body,
                         repeatable=repeatable,
                     )
-                    found: bytes | Download
+                    data: bytes | Download
                     if response.body is not None and len(response.body) <= inline_bytes:
-                        found = response.body
+                        data = response.body
                     else:
                         try:
-                            found = await reader(response, limit_bytes)
+                            data = await reader(response, limit_bytes)
                         finally:
                             response.close()
                 except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError):
@@ -147,7 +147,7 @@ class Client:
                         raise
                 else:
                     if retries == 0 or response.status not in RETRIED:
-                        body, kept = (b"", found) if isinstance(found, Download) else (found, None)
+                        body, kept = (b"", data) if isinstance(data, Download) else (data, None)
                         return HttpResponse(
                             response.status, response.reason, response.headers, body, kept
                         )

@@ -219,7 +219,7 @@ class SourcePool:
 
     def confines(self, entry: SchemeSettings) -> bool:
         """Whether the token_url of `entry` has to be public: it comes from the registry."""
-        return any(entry is one for one in self._confined)
+        return any(entry is confined for confined in self._confined)
 
     def untrusted(self, secret: str) -> str:
         return (
@@ -381,7 +381,7 @@ def as_headers(stored: Entries) -> dict[str, str]:
 
 def _besides(stored: Entries, adjusted: SourceSettings) -> tuple[SchemeSettings, ...]:
     """The stored entries that no settings replace."""
-    return tuple(one for scheme, one in stored.items() if scheme not in adjusted.credentials)
+    return tuple(entry for scheme, entry in stored.items() if scheme not in adjusted.credentials)
 
 
 def _target(source: Source) -> tuple[str | None, bool]:

@@ -157,9 +157,9 @@ def _named(disposition: str) -> str:
     message = Message()
     message["Content-Disposition"] = disposition
     parameters: list[tuple[str, Any]] = [*message.get_params([], "Content-Disposition")]
-    found = [value for name, value in parameters if name.lower() == "filename"]
-    extended = [value for value in found if isinstance(value, tuple)]
-    return collapse_rfc2231_value(next(iter(extended + found), "")).strip()
+    names = [value for name, value in parameters if name.lower() == "filename"]
+    extended = [value for value in names if isinstance(value, tuple)]
+    return collapse_rfc2231_value(next(iter(extended + names), "")).strip()
 
 
 def _one_line(header: str) -> str:

@@ -232,8 +232,8 @@ def charset_of(headers: Mapping[str, str]) -> str:
 
 
 def _charset(content_type: str) -> str:
-    found = _CHARSET.search(content_type)
-    return "" if found is None else found[1].lower()
+    match = _CHARSET.search(content_type)
+    return "" if match is None else match[1].lower()
 
 
 @lru_cache(CONTENT_TYPES)

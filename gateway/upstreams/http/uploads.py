@@ -121,8 +121,8 @@ class Uploads:
             data, said = await to_thread.run_sync(_first, (members or {})["contents"])
         except (KeyError, ValueError, msgspec.DecodeError, binascii.Error) as error:
             raise UpstreamFailed(f"{file.argument}: there is no such resource") from error
-        found = replace(file, media_type=file.media_type or known_type(said))
-        return _Held(*_head(piece, found), data)
+        with_type = replace(file, media_type=file.media_type or known_type(said))
+        return _Held(*_head(piece, with_type), data)
 
 
 class _Held(Struct, frozen=True):

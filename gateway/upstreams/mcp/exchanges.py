@@ -272,16 +272,16 @@ class Exchanges:
         self._server_requests[id_] = task = asyncio.create_task(
             self._answer(id_, method, params, handler)
         )
-        for one in waiting:
-            one.idle_timeout.pause()
+        for waiting_exchange in waiting:
+            waiting_exchange.idle_timeout.pause()
         if exchange is not None:
             exchange.server_requests.add(task)
 
         def ended(task: asyncio.Task[None]) -> None:
             del self._server_requests[id_]
-            for one in waiting:
-                one.idle_timeout.resume()
-                one.server_requests.discard(task)
+            for exchange in waiting:
+                exchange.idle_timeout.resume()
+                exchange.server_requests.discard(task)
 
         task.add_done_callback(ended)
 
@@ -291,7 +291,7 @@ class Exchanges:
         Outside all streams the call is unknown: the one with the fewest is charged, so that all
         together get no more than each for itself.
         """
-        calls = [one for one in self.running.values() if one.handler is not None]
+        calls = [call for call in self.running.values() if call.handler is not None]
         charged = exchange or min(calls, key=lambda one: one.request_count, default=None)
         if charged is None:
             self._idle_request_count += 1

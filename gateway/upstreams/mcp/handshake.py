@@ -163,8 +163,8 @@ def era_for(supported: Mapping[str, bool], eras: Eras, handshake_client: bool) -
     `supported` maps "handshake" and "stateless" to whether the server speaks it. None: neither
     fits.
     """
-    own, other = ("handshake", "stateless") if handshake_client else ("stateless", "handshake")
-    for era in (own, other):
+    own, second = ("handshake", "stateless") if handshake_client else ("stateless", "handshake")
+    for era in (own, second):
         if supported[era] and eras in ("both", era):
             return era
     return None

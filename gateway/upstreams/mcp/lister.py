@@ -125,28 +125,28 @@ class Lister:
     ) -> list[tuple[str, Raw]]:
         member = LISTS[method][0]
         left = reading.items_limit
-        found: list[tuple[str, Raw]] = []
+        entries: list[tuple[str, Raw]] = []
         cursor: str | None = None
         seen: set[str] = set()
         for _ in range(self._limits.mcp_list_pages):
             params = {} if cursor is None else {"cursor": cursor}
             members = await link.request(method, params, None, server.timeout)
             listed = _listed(members.get(member), method, reading)
-            found += _entries(listed[:left], method, reading)
+            entries += _entries(listed[:left], method, reading)
             cursor = _cursor(members)
             reading.charge(len(cursor or ""))
             left -= len(listed)
             if left < 0:
                 reading.problem(f"{method} has over {reading.items_limit} entries: cut off")
-                return found
+                return entries
             if cursor is None:
-                return found
+                return entries
             if cursor in seen:
                 reading.problem(f"{method} gave a cursor twice: its pages go in a circle")
-                return found
+                return entries
             seen.add(cursor)
         reading.problem(f"{method} has over {self._limits.mcp_list_pages} pages: cut off")
-        return found
+        return entries
 
 
 def source_of(spec: ImportSpec) -> Source:

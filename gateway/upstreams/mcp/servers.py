@@ -72,7 +72,7 @@ class Servers:
 
     def failures(self) -> dict[str, str]:
         """Failure reasons of the servers that do not answer, by source."""
-        watchers = ((one.source.name, one.watcher.failure) for one in self._following)
+        watchers = ((server.source.name, server.watcher.failure) for server in self._following)
         return {name: failure for name, failure in watchers if failure is not None}
 
     async def run(self) -> None:

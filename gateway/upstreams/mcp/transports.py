@@ -222,14 +222,14 @@ class StdioTransport:
         try:
             limit_s = min(DISCOVER_S, self.timeout.idle_s)
             timeout = Timeout(limit_s, limit_s)
-            found = await stateless_facts(
+            facts = await stateless_facts(
                 self._source.name, link.request(DISCOVER, {}, None, timeout), silent=False
             )
         finally:
             await link.close()
         if trial.why == NOT_STARTED:  # the other era would fail likewise
             raise UpstreamFailed(f"{self._source.name} {NOT_STARTED}")
-        return found
+        return facts
 
 
 class Transports:

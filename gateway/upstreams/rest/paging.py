@@ -49,10 +49,14 @@ def following(
         return None
     try:
         page = _AnsweredPage(binding, arguments, headers, Raw(body))
-        found = _FOUND[paging.kind](paging, page)
+        following_arguments = _FOUND[paging.kind](paging, page)
     except (msgspec.DecodeError, ValueError, RecursionError):  # not as described
         return None
-    return None if found is None or found == arguments else found
+    return (
+        None
+        if following_arguments is None or following_arguments == arguments
+        else following_arguments
+    )
 
 
 def _cursor(paging: Pagination, page: _AnsweredPage) -> Json | None:
@@ -127,9 +131,9 @@ _FOUND = {"cursor": _cursor, "last": _last, "page": _page, "offset": _offset, "l
 def _query_values(url: str, binding: OpenAPIBinding, fed: set[str]) -> dict[str, list[str]]:
     """The values in the query of `url` for the arguments `fed`."""
     names = {
-        one.name: one.argument
-        for one in binding.parameters
-        if one.location == "query" and one.argument in fed
+        parameter.name: parameter.argument
+        for parameter in binding.parameters
+        if parameter.location == "query" and parameter.argument in fed
     }
     values: dict[str, list[str]] = {}
     query = urlsplit(url).query
@@ -187,8 +191,8 @@ def _link_header(headers: Mapping[str, str]) -> str:
 def _next_link(header: str) -> str | None:
     """The target of `rel="next"` (RFC 8288, section 3)."""
     for target, parameters in _links(header[:_LINK_LIMIT]):
-        for one in parameters:
-            name, _, value = one.partition("=")
+        for parameter in parameters:
+            name, _, value = parameter.partition("=")
             if name.strip().lower() == "rel" and "next" in value.strip(' "').lower().split():
                 return target
     return None

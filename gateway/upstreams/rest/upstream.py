@@ -129,17 +129,17 @@ class RequestTemplate:
     def prepared(self, source: Source, client: Client) -> PreparedCalls:
         """What is prepared for calls of `source`. It is prepared anew when the source, its
         settings or secrets, or a fetched token have changed, or a token has expired."""
-        found = self._prepared
+        prepared = self._prepared
         if (
-            found is not None
-            and found.source is source
-            and not found.pool.retired
-            and found.tokens == found.pool.tokens.version
-            and found.ends > time.monotonic()
+            prepared is not None
+            and prepared.source is source
+            and not prepared.pool.retired
+            and prepared.tokens == prepared.pool.tokens.version
+            and prepared.ends > time.monotonic()
         ):
-            return found
-        found = self._prepared = self._made(source, client.connections.of(source))
-        return found
+            return prepared
+        prepared = self._prepared = self._made(source, client.connections.of(source))
+        return prepared
 
     def _made(self, source: Source, pool: SourcePool) -> PreparedCalls:
         """Without headers if arguments, callers or requests may change them."""
@@ -222,11 +222,16 @@ def _check_members(binding: OpenAPIBinding, parameter: Parameter, value: Mapping
     elif not parameter.explode or parameter.style == "deepObject" or parameter.media_type:
         return
     hidden = {
-        one.name
-        for one in binding.parameters
-        if one.location == place and not isinstance(one.fixed, UnsetType)
+        parameter.name
+        for parameter in binding.parameters
+        if parameter.location == place and not isinstance(parameter.fixed, UnsetType)
     }
-    hidden |= {one.name for each in binding.security for one in each if one.location == place}
+    hidden |= {
+        credential.name
+        for each in binding.security
+        for credential in each
+        if credential.location == place
+    }
     if clash := sorted(value.keys() & hidden):
         raise InvalidParams(f"{parameter.argument}: {clash[0][:80]} cannot be given")
 
@@ -343,8 +348,8 @@ class OpenAPIUpstream:
         result = read(response, context.request_id)
         if binding.pagination is None or result.is_error:
             return result
-        found = following(binding, arguments, response.headers, response.body)
-        return result if found is None else with_next(result, found)
+        following_page = following(binding, arguments, response.headers, response.body)
+        return result if following_page is None else with_next(result, following_page)
 
     async def _follow(
         self,

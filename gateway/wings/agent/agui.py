@@ -122,7 +122,7 @@ class AgUi:
         principal = context.principal
         if context.identity.verified and APPROVE not in context.identity.scopes:
             raise ProblemDetails(403, "forbidden", f"This needs the scope {APPROVE}.")
-        if any(one.edits for one in asked.resume):
+        if any(entry.edits for entry in asked.resume):
             raise ProblemDetails(400, "bad-request", EDITED)
         conversations, tenant = self._runner.conversations, principal.tenant
         thread = await conversations.get(tenant, principal.id, conversation)
@@ -136,12 +136,14 @@ class AgUi:
         """Interrupts that are answered too late. Raises ProblemDetails if an open one is left
         out."""
         approvals = Approvals(self._runner.pool, run.tenant)
-        found = [one for id_ in run.approvals if (one := await approvals.get(id_)) is not None]
-        waiting = [one for one in found if one.state == "waiting"]
+        approvals_of_run = [
+            approval for id_ in run.approvals if (approval := await approvals.get(id_)) is not None
+        ]
+        waiting = [approval for approval in approvals_of_run if approval.state == "waiting"]
         now = datetime.now(UTC)
-        late = {one.id for one in waiting if one.expires <= now}
-        answered = {one.interrupt_id for one in asked.resume}
-        left = [one.id for one in waiting if one.id not in late | answered]
+        late = {entry.id for entry in waiting if entry.expires <= now}
+        answered = {approval.interrupt_id for approval in asked.resume}
+        left = [approval.id for approval in waiting if approval.id not in late | answered]
         if left and run.state == "waiting":
             text = f"Expected an answer to each open interrupt; resume lacks {', '.join(left)}."
             raise ProblemDetails(400, "bad-request", text)
@@ -153,9 +155,9 @@ class AgUi:
         Raises ProblemDetails."""
         answered = {one.interrupt_id for one in asked.resume}
         after = await interrupt_number(self._runner.stream, run, answered)
-        for one in asked.resume:
-            if one.interrupt_id in run.approvals:
-                await self._runner.decide(context.principal, one.interrupt_id, one.approved)
+        for entry in asked.resume:
+            if entry.interrupt_id in run.approvals:
+                await self._runner.decide(context.principal, entry.interrupt_id, entry.approved)
         return after
 
     async def _events(
@@ -185,9 +187,9 @@ class AgUi:
     async def _woken(self, run: Run) -> Run:
         """The run, once somebody has taken it up after a decision."""
         for _ in range(int(60 / self._api.settings.poll_s)):
-            found = await self._runner.runs.get(run.tenant, run.owner, run.id) or run
-            if found.state != "waiting":
-                return found
+            current = await self._runner.runs.get(run.tenant, run.owner, run.id) or run
+            if current.state != "waiting":
+                return current
             await self._runner.take_up()
             await anyio.sleep(self._api.settings.poll_s)
         return run
@@ -244,9 +246,14 @@ class Encoder:
         if not turns:
             interrupts = []
         if interrupts:
-            state = {"state": turns[-1][0].state, "interrupts": [one["id"] for one in interrupts]}
+            state = {
+                "state": turns[-1][0].state,
+                "interrupts": [interrupt["id"] for interrupt in interrupts],
+            }
             yield {"type": "STATE_SNAPSHOT", "snapshot": state}
-            messages = [one for run, turn in turns for one in _messages(run, turn, self._shows)]
+            messages = [
+                message for run, turn in turns for message in _messages(run, turn, self._shows)
+            ]
             yield {"type": "MESSAGES_SNAPSHOT", "messages": messages}
         outcome = {"type": "interrupt", "interrupts": interrupts}
         yield from self._finished(outcome if interrupts else {"type": "success"}, {})
@@ -299,8 +306,8 @@ class Encoder:
 def _messages(run: Run, turn: AgentTurn, shows_reasoning: bool) -> Iterator[Json]:
     """A turn in AG-UI's messages."""
     yield {"id": run.id, "role": "user", "content": run.content}
-    for number, one in enumerate(turn.rounds, 1):
-        reply, id_ = one.reply, f"{run.id}-{number}"
+    for number, round_ in enumerate(turn.rounds, 1):
+        reply, id_ = round_.reply, f"{run.id}-{number}"
         if shows_reasoning and reply.reasoning:
             yield {"id": f"{id_}-reasoning", "role": "reasoning", "content": reply.reasoning}
         calls = [
@@ -311,7 +318,7 @@ def _messages(run: Run, turn: AgentTurn, shows_reasoning: bool) -> Iterator[Json
         told = {"toolCalls": calls} if calls else {}
         yield {"id": id_, "role": "assistant", "content": reply.text, **told}
         for call in reply.calls:
-            if (result := one.results.get(call.id)) is not None:
+            if (result := round_.results.get(call.id)) is not None:
                 yield {
                     "id": f"result-{call.id}", "role": "tool",
                     "toolCallId": call.id, "content": result.text,

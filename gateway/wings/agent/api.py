@@ -100,10 +100,10 @@ class StreamApi:
             raise ProblemDetails(422, "refused", text_of(result))
 
     async def run(self, context: Context, run_id: str) -> Run:
-        found = await self._runner.get(context, run_id)
-        if found is None:
+        run = await self._runner.get(context, run_id)
+        if run is None:
             raise not_found("run", run_id)
-        return found
+        return run
 
     async def _begun(self, request: Request, name: str, names: Mapping[str, str]) -> Response:
         context = await self.context(request)
@@ -142,11 +142,11 @@ class StreamApi:
     async def _resumed(self, run: Run) -> Run:
         """The run once it waits no longer. Raises ProblemDetails for one that is gone."""
         while True:
-            found = await self._runner.runs.get(run.tenant, run.owner, run.id)
-            if found is None:
+            current = await self._runner.runs.get(run.tenant, run.owner, run.id)
+            if current is None:
                 raise not_found("run", run.id)
-            if found.state != "waiting":
-                return found
+            if current.state != "waiting":
+                return current
             await anyio.sleep(self.settings.poll_s)
 
     def _stream(self, context: Context, run: Run, after: int, *, leaving: bool = False) -> Response:
@@ -199,7 +199,7 @@ class StreamApi:
 def content_text(content: Any) -> str:
     """The text of a message: a string, or parts."""
     if isinstance(content, list):
-        return "".join(str(one.get("text") or "") for one in content if isinstance(one, dict))
+        return "".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
     return content if isinstance(content, str) else ""
 
 

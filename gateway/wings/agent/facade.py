@@ -133,9 +133,9 @@ class Facade:
         if conversation is not None:
             return {**common, "conversation": str(conversation)}
         history = [
-            {"role": "assistant" if one.role == "assistant" else "user", "text": one.text}
-            for one in before
-            if one.text
+            {"role": "assistant" if message.role == "assistant" else "user", "text": message.text}
+            for message in before
+            if message.text
         ]
         return {**common, "history": history}
 

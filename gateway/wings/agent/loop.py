@@ -160,10 +160,10 @@ class Loop:
         async with asyncio.TaskGroup() as tasks:
             searching = tasks.create_task(self._found())
             reading = [tasks.create_task(self._read(name)) for name in self.settings.reads]
-        found, read = searching.result(), [text for task in reading if (text := task.result())]
-        lines = "\n".join(f"{one.name}: {one.description}" for one in found)
-        told = [marked("search_tools", f"Tools that may help:\n{lines}")] if found else []
-        names = tuple(one.name for one in found)
+        tools, read = searching.result(), [text for task in reading if (text := task.result())]
+        lines = "\n".join(f"{tool.name}: {tool.description}" for tool in tools)
+        told = [marked("search_tools", f"Tools that may help:\n{lines}")] if tools else []
+        names = tuple(tool.name for tool in tools)
         tainted = bool(read) or self.tools.describes_outside(self.context, names)
         return FoundContext("\n".join([*told, *read]), names, tainted)
 
@@ -272,16 +272,16 @@ class Loop:
         )
 
     def _definitions(self) -> list[ToolDefinition]:
-        found = self.turn.context.tools if self.turn.context else ()
+        context_tools = self.turn.context.tools if self.turn.context else ()
         before = [name for turn in self.turns for name in turn.names]
-        return self.tools.definitions(self.context, [*found, *before])
+        return self.tools.definitions(self.context, [*context_tools, *before])
 
     _exchanges: list[ModelExchange] = field(init=False, default_factory=list)
 
     async def _keep_transcript(self) -> None:
         exchanges, self._exchanges = self._exchanges, []
-        for one in exchanges:
-            await self.runs.keep(self.run, one)
+        for exchange in exchanges:
+            await self.runs.keep(self.run, exchange)
 
     # -- its calls --
 
@@ -289,16 +289,20 @@ class Loop:
         """Make the calls of the last answer that have no result; how the run ends or waits, if it
         does."""
         open_ = self.turn.rounds[-1].open
-        planned = [one for call in open_ if (one := await self._planned(call)) is not None]
+        planned = [
+            planned_call
+            for call in open_
+            if (planned_call := await self._planned(call)) is not None
+        ]
         if planned and self.meter.calls_used:
-            for one in planned:
-                await self._refuse(one.call, NO_CALLS)
+            for planned_call in planned:
+                await self._refuse(planned_call.call, NO_CALLS)
             return None
-        if all(one.reads_only for one in planned):
+        if all(planned_call.reads_only for planned_call in planned):
             await self._at_once(planned)
         else:
-            for one in planned:
-                await self._made(one)
+            for planned_call in planned:
+                await self._made(planned_call)
         waiting = self.turn.rounds[-1].held.values()
         if not waiting:
             return None
@@ -307,7 +311,7 @@ class Loop:
                 "StatusUpdate", status=WAITS, phase="tools",
                 tool_call_id=held.call_id, approval=held.approval, expires=held.expires,
             )  # fmt: skip
-        return Ending(state="waiting", approvals=[one.approval for one in waiting])
+        return Ending(state="waiting", approvals=[held.approval for held in waiting])
 
     async def _at_once(self, planned: Sequence[PlannedCall]) -> None:
         limit = asyncio.Semaphore(self.settings.parallel)
@@ -316,14 +320,14 @@ class Loop:
             async with limit:
                 return one, await self._outcome(one)
 
-        for one in planned:
-            self._show_start(one)
+        for planned_call in planned:
+            self._show_start(planned_call)
         async with asyncio.TaskGroup() as tasks:
-            started = [tasks.create_task(made(one)) for one in planned]
+            started = [tasks.create_task(made(planned_call)) for planned_call in planned]
         outcomes = [task.result() for task in started]
         await self._store(*(self._hinted(outcome) for _, outcome in outcomes))
-        for one, _ in outcomes:
-            self._show_result(one.call)
+        for planned_call, _ in outcomes:
+            self._show_result(planned_call.call)
 
     async def _planned(self, call: ModelCall) -> PlannedCall | None:
         """A call to be made; None: its result is known without making it."""
@@ -344,10 +348,14 @@ class Loop:
 
     async def _decided(self, planned: PlannedCall, held: Held) -> PlannedCall | None:
         """A call that waited for an approval, if it was approved."""
-        found = await self.approvals.get(held.approval)
-        if found is not None and found.state != "denied" and found.expires > datetime.now(UTC):
+        approval = await self.approvals.get(held.approval)
+        if (
+            approval is not None
+            and approval.state != "denied"
+            and approval.expires > datetime.now(UTC)
+        ):
             return planned
-        denied = found is not None and found.state == "denied"
+        denied = approval is not None and approval.state == "denied"
         text = "a person refused this call" if denied else "nobody approved this call in time"
         await self._refuse(planned.call, f"{text}. It was not made.")
         return None
@@ -370,7 +378,7 @@ class Loop:
     def _calling(self, place: str, rounds: int) -> Context:
         """The context of the call at a place of the run, behind `rounds` rounds of its turn."""
         headers = replace(self.context.headers, idempotency_key=self._key(place))
-        tainted = any(one.tainted(len(one.rounds)) for one in self.turns[:-1])
+        tainted = any(turn.tainted(len(turn.rounds)) for turn in self.turns[:-1])
         tainted = tainted or self.turn.tainted(rounds)
         return replace(self.context, headers=headers, note=None, run=RunMark(tainted))
 

@@ -193,7 +193,7 @@ class ConversationOperations:
     @property
     def operations(self) -> tuple[Operation, ...]:
         read, write = "agent:read", "agent:write"
-        one, run = "/conversations/{conversation}", "/runs/{run}"
+        conversation, run = "/conversations/{conversation}", "/runs/{run}"
         offered = (
             Operation(
                 "agent_ask", "POST", "/ask",
@@ -211,16 +211,18 @@ class ConversationOperations:
                 query=ConversationQuery,
             ),
             Operation(
-                "agent_get_conversation", "GET", one, "Show a conversation with its messages.",
-                read, self.get, Transcript, query=TurnQuery, types=IDS,
+                "agent_get_conversation", "GET", conversation,
+                "Show a conversation with its messages.", read, self.get, Transcript,
+                query=TurnQuery, types=IDS,
             ),
             Operation(
-                "agent_delete_conversation", "DELETE", one,
+                "agent_delete_conversation", "DELETE", conversation,
                 "Erase a conversation with its messages.", write, self.delete, None, 204, types=IDS,
             ),
             Operation(
-                "agent_send", "POST", f"{one}/messages", "Send a message, and get the answer.",
-                write, self.send, RunView, body=NewMessage, types=IDS, problems=(409,), waits=True,
+                "agent_send", "POST", f"{conversation}/messages",
+                "Send a message, and get the answer.", write, self.send, RunView,
+                body=NewMessage, types=IDS, problems=(409,), waits=True,
             ),
             Operation(
                 "agent_list_runs", "GET", "/runs", "List your runs, the newest first.", read,
@@ -273,10 +275,10 @@ class ConversationOperations:
 
     async def all(self, asked: OperationInput) -> ConversationPage:
         query: ConversationQuery = asked.query
-        found = await self._runner.conversations.all(
+        conversations = await self._runner.conversations.all(
             asked.tenant, asked.principal.id, query.before, query.limit
         )
-        return ConversationPage(tuple(map(_view, found)))
+        return ConversationPage(tuple(map(_view, conversations)))
 
     async def get(self, asked: OperationInput) -> Transcript:
         conversation = await self._conversation(asked, asked.names["conversation"])
@@ -306,10 +308,10 @@ class ConversationOperations:
 
     async def runs(self, asked: OperationInput) -> RunPage:
         query: RunFilter = asked.query
-        found = await self._runner.runs.all(
+        runs = await self._runner.runs.all(
             asked.tenant, asked.principal.id, query.state or None, query.limit
         )
-        return RunPage(tuple(run_view(one) for one in found))
+        return RunPage(tuple(run_view(run) for run in runs))
 
     async def run(self, asked: OperationInput) -> RunView:
         return await self._shown(await self._run(asked))
@@ -323,9 +325,11 @@ class ConversationOperations:
     async def transcript(self, asked: OperationInput) -> TranscriptView:
         run = await self._run(asked)
         query: ExchangeQuery = asked.query
-        found = await self._runner.runs.transcript(run, query.after, query.limit)
-        last = found[-1][0] if len(found) == query.limit else 0
-        return TranscriptView(tuple(Raw(msgspec.json.encode(one)) for _, one in found), last)
+        exchanges = await self._runner.runs.transcript(run, query.after, query.limit)
+        last = exchanges[-1][0] if len(exchanges) == query.limit else 0
+        return TranscriptView(
+            tuple(Raw(msgspec.json.encode(exchange)) for _, exchange in exchanges), last
+        )
 
     async def decide(self, asked: OperationInput) -> None:
         id_ = asked.names["approval"]
@@ -334,23 +338,25 @@ class ConversationOperations:
             raise conflict("No run waits for this approval, or no longer.")
 
     async def tools(self, asked: OperationInput) -> OfferedTools:
-        found: list[FoundTool] = []
+        tools: list[FoundTool] = []
         if asked.query.query:
             try:
-                found = [*await self._runner.tools.found(_context(asked), asked.query.query)]
+                tools = [*await self._runner.tools.found(_context(asked), asked.query.query)]
             except SearchFailed as error:
                 raise invalid(str(error)) from error
         offered = self._runner.tools.definitions(_context(asked), OWN)
-        own = [OfferedTool(one.name, one.description) for one in offered]
-        return OfferedTools((*own, *(OfferedTool(one.name, one.description) for one in found)))
+        own = [OfferedTool(found_tool.name, found_tool.description) for found_tool in offered]
+        return OfferedTools(
+            (*own, *(OfferedTool(found_tool.name, found_tool.description) for found_tool in tools))
+        )
 
     async def health(self, _asked: OperationInput) -> HealthView:
         try:
             model = self._runner.model(self._settings.strategy)
         except ModelFailed as error:
             name = self._settings.strategy
-            found = tuple(self._strategies)
-            return HealthView(name, "unconfigured", found, self._runner.count, str(error))
+            names = tuple(self._strategies)
+            return HealthView(name, "unconfigured", names, self._runner.count, str(error))
         strategies, runs = tuple(self._strategies), self._runner.count
         view = HealthView(model.strategy, "ok", strategies, runs)
         last = self._runner.last_request(model.strategy)
@@ -370,17 +376,17 @@ class ConversationOperations:
         return made
 
     async def _conversation(self, asked: OperationInput, id_: str) -> Conversation:
-        found = await self._runner.conversations.get(asked.tenant, asked.principal.id, id_)
-        if found is None:
+        conversation = await self._runner.conversations.get(asked.tenant, asked.principal.id, id_)
+        if conversation is None:
             raise not_found("conversation", id_)
-        return found
+        return conversation
 
     async def _run(self, asked: OperationInput) -> Run:
         id_ = asked.names["run"]
-        found = await self._runner.runs.get(asked.tenant, asked.principal.id, id_)
-        if found is None:
+        run = await self._runner.runs.get(asked.tenant, asked.principal.id, id_)
+        if run is None:
             raise not_found("run", id_)
-        return found
+        return run
 
     async def _sent(
         self,
@@ -390,8 +396,8 @@ class ConversationOperations:
         history: Sequence[FormerMessage] = (),
     ) -> RunView:
         self._check(message.content)
-        for one in history:
-            self._check(one.text)
+        for earlier_message in history:
+            self._check(earlier_message.text)
         name = self._known(message.strategy, conversation.strategy or self._settings.strategy)
         context = _context(asked)
         new = NewRun(
@@ -476,20 +482,20 @@ def run_view(run: Run, turn: AgentTurn | None = None) -> RunView:
 
 
 def _calls(turn: AgentTurn) -> list[CallView]:
-    found = []
-    for one in turn.rounds:
-        for call in one.reply.calls:
+    views = []
+    for round_ in turn.rounds:
+        for call in round_.reply.calls:
             view = CallView(call.id, call.name, call.arguments)
-            if (result := one.results.get(call.id)) is not None:
+            if (result := round_.results.get(call.id)) is not None:
                 view = with_(view, result=result.text, is_error=result.is_error)
-            found.append(view)
-    return found
+            views.append(view)
+    return views
 
 
 def _messages(run: Run, turn: AgentTurn, shows_reasoning: bool) -> list[MessageView]:
     views = [MessageView("user", run.content)]
-    for one in turn.rounds:
-        calls = _calls(AgentTurn(run.content, rounds=[one]))
-        reasoning = one.reply.reasoning if shows_reasoning else ""
-        views.append(MessageView("assistant", one.reply.text, tuple(calls), reasoning))
+    for round_ in turn.rounds:
+        calls = _calls(AgentTurn(run.content, rounds=[round_]))
+        reasoning = round_.reply.reasoning if shows_reasoning else ""
+        views.append(MessageView("assistant", round_.reply.text, tuple(calls), reasoning))
     return views

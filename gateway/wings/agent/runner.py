@@ -264,7 +264,7 @@ class Runner:
         if run.turn == 1 and run.attempt == 1:  # nothing is stored yet
             return [folded(run.content, (), msgspec.convert(run.history, list[ChatMessage]))]
         turns = await self.conversations.turns(run.tenant, run.conversation, TURNS)
-        return [turn for one, turn in turns if one.turn <= run.turn]
+        return [turn for earlier_run, turn in turns if earlier_run.turn <= run.turn]
 
     async def _let_go(self, run: Run, ending: Ending, writer: EventWriter | None = None) -> None:
         """Store how a run ends or waits, then tell it."""
@@ -308,8 +308,8 @@ class Runner:
                 await self._renew(list(self._held.values()))
 
     async def _renew(self, held: Sequence[HeldRun]) -> None:
-        ours = await self.runs.renew([one.run for one in held]) if held else {}
-        for one in held:
-            one.cancelled = one.cancelled or ours.get(one.run.id, False)
-            if one.cancelled or one.run.id not in ours:
-                one.scope.cancel()
+        ours = await self.runs.renew([held_run.run for held_run in held]) if held else {}
+        for held_run in held:
+            held_run.cancelled = held_run.cancelled or ours.get(held_run.run.id, False)
+            if held_run.cancelled or held_run.run.id not in ours:
+                held_run.scope.cancel()

@@ -95,11 +95,11 @@ class Round:
             *(
                 ChatMessage(
                     "tool",
-                    self.results[one.id].text if one.id in self.results else NOT_MADE,
-                    call_id=one.id,
-                    is_error=one.id not in self.results or self.results[one.id].is_error,
+                    self.results[call.id].text if call.id in self.results else NOT_MADE,
+                    call_id=call.id,
+                    is_error=call.id not in self.results or self.results[call.id].is_error,
                 )
-                for one in self.reply.calls
+                for call in self.reply.calls
             ),
         ]
 
@@ -149,19 +149,19 @@ class AgentTurn:
     @property
     def messages(self) -> list[ChatMessage]:
         context = self.context
-        found = [ChatMessage("user", context.text)] if context and context.text else []
-        said = [message for one in self.rounds for message in one.messages()]
-        return [*self.history, *found, ChatMessage("user", self.content), *said]
+        context_messages = [ChatMessage("user", context.text)] if context and context.text else []
+        said = [message for round_ in self.rounds for message in round_.messages()]
+        return [*self.history, *context_messages, ChatMessage("user", self.content), *said]
 
     @property
     def digests(self) -> list[str]:
         """Digests of the results, in the order in which they came."""
-        return [r.digest for one in self.rounds for r in one.results.values() if r.digest]
+        return [r.digest for round_ in self.rounds for r in round_.results.values() if r.digest]
 
     @property
     def names(self) -> list[str]:
         """Names of the tools that were called."""
-        return [call.name for one in self.rounds for call in one.reply.calls]
+        return [call.name for round_ in self.rounds for call in round_.reply.calls]
 
     @property
     def answer(self) -> str:

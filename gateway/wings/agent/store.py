@@ -395,12 +395,12 @@ class Runs(_Tables):
     async def waits_for(self, host_id: str, approval: str) -> bool:
         """Whether a run of the tenant waits for an approval."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 "SELECT FROM agent_run_t WHERE host_id = %s AND state = 'waiting'"
                 " AND approvals @> ARRAY[%s::uuid] LIMIT 1",
                 [host_id, approval],
             )
-            return await found.fetchone() is not None
+            return await rows.fetchone() is not None
 
     async def turn(self, run: Run) -> AgentTurn:
         """The fold of the steps of a run."""
@@ -413,8 +413,8 @@ class Runs(_Tables):
         are due when one of their approvals was decided within `since_s` seconds and none waits
         any longer, and when the last one has expired."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_LOOK_AT_DUE, [since_s, limit])
-            return [(host, run) async for host, run, _ in found]
+            rows = await connection.execute(_LOOK_AT_DUE, [since_s, limit])
+            return [(host, run) async for host, run, _ in rows]
 
     async def claim(self, host_id: str, id_: str) -> Run | None:
         """Take up a run that is due; None: it is not, or another process was faster."""
@@ -433,7 +433,7 @@ class Runs(_Tables):
         """Renew the leases of runs: by the ids of those that are still ours, whether they are to be
         cancelled."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 "UPDATE agent_run_t r SET lease_until = clock_timestamp() + %s * interval '1 s'"
                 " FROM unnest(%s::uuid[], %s::uuid[], %s::integer[])"
                 " AS held (host_id, run_id, attempt)"
@@ -442,12 +442,12 @@ class Runs(_Tables):
                 " RETURNING r.run_id::text, r.cancel",
                 [
                     self._lease_s,
-                    [one.tenant for one in runs],
-                    [one.id for one in runs],
-                    [one.attempt for one in runs],
+                    [run.tenant for run in runs],
+                    [run.id for run in runs],
+                    [run.attempt for run in runs],
                 ],
             )
-            return {id_: cancel async for id_, cancel in found}
+            return {id_: cancel async for id_, cancel in rows}
 
     async def add(
         self,
@@ -526,8 +526,8 @@ class Runs(_Tables):
                 [run.tenant, run.id, after, limit],
             )
             return [
-                (number, msgspec.json.decode(bytes(one), type=ModelExchange))
-                async for number, one in rows
+                (number, msgspec.json.decode(bytes(exchange), type=ModelExchange))
+                async for number, exchange in rows
             ]
 
     async def release(self, run: Run) -> None:
@@ -561,20 +561,20 @@ class Runs(_Tables):
         """Delete tenant by tenant, some rows at a time."""
         values = {"days": days, "limit": PRUNED}
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(tenants, values)
-            hosts = [host async for (host,) in found]
+            rows = await connection.execute(tenants, values)
+            hosts = [host async for (host,) in rows]
         for host in hosts:
             while await self._changed(statement, {**values, "host": host}) == PRUNED:
                 pass
 
     async def _active(self, host_id: str, conversation: str) -> str:
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 "SELECT run_id::text FROM agent_run_t"  # noqa: S608 - constants
                 f" WHERE host_id = %s AND conversation_id = %s AND {_OPEN}",
                 [host_id, conversation],
             )
-            row = await found.fetchone()
+            row = await rows.fetchone()
         return "" if row is None else str(row[0])
 
 

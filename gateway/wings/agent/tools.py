@@ -83,11 +83,11 @@ class Toolbox:
         structured = result.structured_content
         body = bytes(structured) if structured is not UNSET else text_of(result).encode()
         try:
-            found = msgspec.json.decode(body, type=_Found).tools
+            tools = msgspec.json.decode(body, type=_Found).tools
         except msgspec.DecodeError as error:
             raise SearchFailed("the search gave no list of tools") from error
         catalog = self._view(context)
-        return [one for one in found if not _is_agent(catalog.find(one.name))]
+        return [tool for tool in tools if not _is_agent(catalog.find(tool.name))]
 
     async def told(self, context: Context, name: str, given: Mapping[str, Any]) -> str:
         """What a tool that settings name says to those of the arguments `given` that it has,
@@ -114,7 +114,7 @@ class Toolbox:
         """The gateway's own tools for finding others, then those of `names` that the caller sees
         and that fit the budget. The order is stable, so that caches of providers hold."""
         catalog = self._view(context)
-        offered = [_definition(catalog.own[one], one) for one in OWN if one in catalog.own]
+        offered = [_definition(catalog.own[name], name) for name in OWN if name in catalog.own]
         left = self._settings.tool_tokens - sum(map(_size, offered))
         for name in dict.fromkeys(names):
             tool = catalog.find(name)
@@ -237,7 +237,10 @@ def marked(source: str, text: str) -> str:
     """Text from outside, delimited and labelled: data, whatever it says. The delimiters have a
     number that is a digest of the text, so that no text can hold its own, and a run that is
     replayed has the same."""
-    name = "".join(one if one.isalnum() or one in "_-." else "_" for one in source[:128])
+    name = "".join(
+        character if character.isalnum() or character in "_-." else "_"
+        for character in source[:128]
+    )
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     boundary = f"data-{digest[:16]}"
     return f'<{boundary} source="{name}" trusted="no">\n{_ENDS.sub(_ESCAPED, text)}\n</{boundary}>'
@@ -250,11 +253,11 @@ _ESCAPED = r"<\\/\1"
 def _said(result: ToolResult) -> str:
     """The member `text` of a result that has one, or all of it; "": nothing was found."""
     if result.structured_content is not UNSET:
-        found = msgspec.json.decode(bytes(result.structured_content))
-        if isinstance(found, dict) and isinstance(found.get("text"), str):
-            return str(found["text"])
-        if isinstance(found, dict) and all(
-            value == [] or name == "note" for name, value in found.items()
+        content = msgspec.json.decode(bytes(result.structured_content))
+        if isinstance(content, dict) and isinstance(content.get("text"), str):
+            return str(content["text"])
+        if isinstance(content, dict) and all(
+            value == [] or name == "note" for name, value in content.items()
         ):
             return ""
     return text_of(result)
@@ -263,8 +266,8 @@ def _said(result: ToolResult) -> str:
 def text_of(result: ToolResult) -> str:
     """The content of a result as text."""
     parts = [
-        one.text if isinstance(one, TextContent) else f"[{_kind(one)}, not shown]"
-        for one in result.content
+        part.text if isinstance(part, TextContent) else f"[{_kind(part)}, not shown]"
+        for part in result.content
     ]
     if not parts and result.structured_content is not UNSET:
         return bytes(result.structured_content).decode("utf-8", "replace")

@@ -18,7 +18,7 @@ STUB_CHARACTERS = 200  # shorter results are not replaced
 
 def size(message: ChatMessage) -> int:
     """Estimated tokens of a message."""
-    calls = sum(tokens(one.name + one.arguments) + 8 for one in message.calls)
+    calls = sum(tokens(call.name + call.arguments) + 8 for call in message.calls)
     kept = 0 if message.kept is None else tokens(bytes(message.kept.data))
     return tokens(message.text) + calls + kept + 4
 
@@ -50,7 +50,7 @@ def window(
 def _stubbed(parts: Sequence[list[ChatMessage]]) -> list[list[ChatMessage]]:
     """Replace all but the newest long results of tools. Errors stay."""
     left = KEPT_RESULTS
-    found: list[list[ChatMessage]] = []
+    stubbed: list[list[ChatMessage]] = []
     for part in reversed(parts):
         kept = []
         for message in reversed(part):
@@ -59,5 +59,5 @@ def _stubbed(parts: Sequence[list[ChatMessage]]) -> list[list[ChatMessage]]:
                 text = f"[cleared, {len(message.text):,} characters; call again if needed]"
                 message = replace(message, text=text)
             kept.append(message)
-        found.append(kept[::-1])
-    return found[::-1]
+        stubbed.append(kept[::-1])
+    return stubbed[::-1]

@@ -124,5 +124,9 @@ def schemas() -> Mapping[str, Mapping[str, Any]]:
 
 def _inlined(kind: Any) -> dict[str, Any]:
     schema, components = msgspec.json.schema_components([kind])
-    found = components[kind.__name__]
-    return dict(found) if len(components) == 1 else {**found, "$defs": components, **schema[0]}
+    schema_of_kind = components[kind.__name__]
+    return (
+        dict(schema_of_kind)
+        if len(components) == 1
+        else {**schema_of_kind, "$defs": components, **schema[0]}
+    )

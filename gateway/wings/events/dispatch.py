@@ -136,8 +136,8 @@ class Dispatch:
         await self._fed.wait()
         with anyio.move_on_after(self.settings.drain_s):
             await self._until_idle()
-        for one in list(self._running.values()):
-            one.stop("drained")
+        for running in list(self._running.values()):
+            running.stop("drained")
         await self._until_idle()
 
     async def _until_idle(self) -> None:
@@ -172,9 +172,9 @@ class Dispatch:
             del self._due[host_id]
             if len(taken) == room:
                 self._due[host_id] = None  # behind the others
-            for one in taken:
-                running = Running(one)
-                self._running[one.key] = running
+            for delivery in taken:
+                running = Running(delivery)
+                self._running[delivery.key] = running
                 work.start_soon(self._perform, running)
         return any(self._room(host_id) for host_id in self._due)
 
@@ -261,11 +261,11 @@ class Dispatch:
 
     async def _store(self, ends: Sequence[End]) -> Sequence[bool]:
         counted = await self._journal.end(ends)
-        stored = [(one.invocation_id, one.fence) in counted for one in ends]
+        stored = [(end.invocation_id, end.fence) in counted for end in ends]
         over = [
-            (one.host_id, one.invocation_id)
-            for one, counts in zip(ends, stored, strict=True)
-            if counts and one.retry_s is None
+            (end.host_id, end.invocation_id)
+            for end, counts in zip(ends, stored, strict=True)
+            if counts and end.retry_s is None
         ]
         for end, counts in zip(ends, stored, strict=True):
             if counts and end.retry_s is None and end.error and end.reason != "cancelled":
@@ -294,12 +294,12 @@ class Dispatch:
             except FAILED:
                 log.warning("journal_away", exc_info=True)
                 continue
-            for (_, id_, fence), one in running.items():
+            for (_, id_, fence), running_call in running.items():
                 cancelling = kept.get((id_, fence))
                 if cancelling is None:
-                    one.stop("lost")
+                    running_call.stop("lost")
                 elif cancelling:
-                    one.stop("cancelled")
+                    running_call.stop("cancelled")
 
     async def _keep_up(self) -> None:
         """Sweep the journal, move what has ended, and delete what is old."""

@@ -121,7 +121,9 @@ class Execution:
             return failed(delivery, text)
         if not result.is_error:
             return delivery.end(result=kept)
-        text = next((one.text for one in result.content if isinstance(one, TextContent)), "")
+        text = next(
+            (content.text for content in result.content if isinstance(content, TextContent)), ""
+        )
         message = text.split("\n", 1)[0][:300] or "The tool failed"
         if self._is_worth_another(delivery, caller, told):
             return self._again(delivery, message, wait_s=asked_wait_s(told), result=kept)
@@ -145,8 +147,8 @@ class Execution:
         tool = self._tool(delivery, caller)
         name = delivery.skill_name if tool is None else tool.name
         approvals = Approvals(self._parts.pool, delivery.host_id)
-        found = await awaited(result, approvals, caller.principal.id, name)
-        return None if found is None else found.id
+        approval = await awaited(result, approvals, caller.principal.id, name)
+        return None if approval is None else approval.id
 
     def _tool(self, delivery: Delivery, caller: StoredCaller) -> Tool | None:
         catalog = self._parts.catalogs.of(delivery.host_id, caller.toolset)
@@ -178,7 +180,7 @@ def failed(
     result: bytes | None = None,
 ) -> End:
     facts = {"message": message, "code": code, "status": status}
-    error = encode({name: one for name, one in facts.items() if one is not None})
+    error = encode({name: value for name, value in facts.items() if value is not None})
     return delivery.end(result=result, error=error, reason=reason)
 
 

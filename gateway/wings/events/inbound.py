@@ -105,7 +105,7 @@ def _compiled(place: str, text: str) -> Expression:
 
 def made_hooks(settings: EventsSettings) -> Mapping[str, Hook]:
     """Raises ToolgateError for entries that cannot be used."""
-    return {name: Hook.of(name, one) for name, one in settings.inbound.items()}
+    return {name: Hook.of(name, hook_settings) for name, hook_settings in settings.inbound.items()}
 
 
 class Inbound:

@@ -134,7 +134,7 @@ class Delivery(Struct, frozen=True):
         retry_s: float | None = None,
     ) -> End:
         """The report on it; `result` and `error` are JSON."""
-        told, why = (None if one is None else Raw(one) for one in (result, error))
+        told, why = (None if document is None else Raw(document) for document in (result, error))
         return End(*self.key, told, why, reason, retry_s)
 
 
@@ -423,20 +423,20 @@ class Journal:
     async def accept(self, drafts: Sequence[Draft]) -> list[Accepted | Conflict]:
         """Store invocations in one transaction. What was accepted before is found again, if it is
         the same request."""
-        made = [_identified(one) for one in drafts]
+        made = [_identified(draft) for draft in drafts]
         try:
             async with autocommitted(self._pool) as connection:
                 stored = await _stored(connection, made)
         except UniqueViolation:  # one that has ended has the ids of one of them
             stored = await self._stored_but_known(made)
         accepted = [
-            Accepted(one.invocation_id, one.correlation_id, created=True)
-            if one.invocation_id in stored
-            else await self._earlier(one)
-            for one in made
+            Accepted(draft.invocation_id, draft.correlation_id, created=True)
+            if draft.invocation_id in stored
+            else await self._earlier(draft)
+            for draft in made
         ]
         await self._unblock(
-            (one.host_id, one.principal_id, one.topic, one.order_key) for one in made
+            (draft.host_id, draft.principal_id, draft.topic, draft.order_key) for draft in made
         )
         return accepted
 
@@ -450,7 +450,7 @@ class Journal:
 
     async def _stored_unknown(self, drafts: Sequence[Draft]) -> set[str]:
         async with borrowed(self._pool) as connection:
-            unknown = [one for one in drafts if await _known(connection, one) is None]
+            unknown = [draft for draft in drafts if await _known(connection, draft) is None]
             return await _stored(connection, unknown)
 
     async def _earlier(self, draft: Draft) -> Accepted | Conflict:
@@ -549,8 +549,8 @@ class Journal:
     async def tenants(self) -> list[str]:
         """Tenants with PENDING invocations of tools."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_TENANTS)
-            return [host async for (host,) in found]
+            rows = await connection.execute(_TENANTS)
+            return [host async for (host,) in rows]
 
     async def claim(
         self,
@@ -581,8 +581,8 @@ class Journal:
     async def end(self, ends: Sequence[End]) -> set[tuple[str, int]]:
         """Store reports in one transaction: ids and fences of those that count."""
         async with autocommitted(self._pool) as connection:
-            found = await connection.execute(_END, [_rows(ends), len(ends)])
-            rows = await found.fetchall()
+            ended = await connection.execute(_END, [_rows(ends), len(ends)])
+            rows = await ended.fetchall()
         await self._unblock(key for _, _, *key in rows)
         return {(id_, fence) for id_, fence, *_ in rows}
 
@@ -593,13 +593,13 @@ class Journal:
         Those that are missing are no longer the worker's."""
         rows = _fenced(deliveries)
         async with autocommitted(self._pool) as connection:
-            found = await connection.execute(
+            result = await connection.execute(
                 "UPDATE invocation_t i SET lease_ts = now() + make_interval(secs => %s)"  # noqa: S608 - constants
                 f" {_OF_FENCED}"
                 " RETURNING i.invocation_id::text, i.fence, i.cancelling",
                 [lease_s, _rows(rows), len(rows)],
             )
-            return {(id_, fence): cancelling async for id_, fence, cancelling in found}
+            return {(id_, fence): cancelling async for id_, fence, cancelling in result}
 
     async def release(
         self,
@@ -621,15 +621,15 @@ class Journal:
             )
         if done.rowcount == len(rows):
             return done.rowcount
-        ends = [End(**one, error=Raw(CANCELLED), reason="cancelled") for one in rows]
+        ends = [End(**row, error=Raw(CANCELLED), reason="cancelled") for row in rows]
         return done.rowcount + len(await self.end(ends))
 
     async def cancel(self, host_id: str, ids: Sequence[str]) -> tuple[int, int]:
         """Cancel: (ended at once, asked to end)."""
         values = {"host": host_id, "ids": list(ids), "error": CANCELLED}
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_CANCEL, values)
-            rows = await found.fetchall()
+            cancelled = await connection.execute(_CANCEL, values)
+            rows = await cancelled.fetchall()
         await self._unblock(rows)
         ended = sum(host is not None for host, *_ in rows)
         return ended, len(rows) - ended
@@ -652,21 +652,21 @@ class Journal:
             "limit": limit,
         }
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_REDRIVE, values)
-            return [id_ async for (id_,) in found]
+            rows = await connection.execute(_REDRIVE, values)
+            return [id_ async for (id_,) in rows]
 
     async def ended_among(self, ids: Iterable[tuple[str, str]]) -> set[str]:
         """Those of these invocations, of (tenant, id), that have ended."""
         rows = [{"host_id": host, "invocation_id": id_} for host, id_ in ids]
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            result = await connection.execute(
                 "SELECT i.invocation_id::text FROM json_to_recordset(%s::json) AS"
                 " r(host_id uuid, invocation_id uuid), invocation_v i"
                 " WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id"
                 " AND i.finished_ts IS NOT NULL",
                 [_rows(rows)],
             )
-            return {id_ async for (id_,) in found}
+            return {id_ async for (id_,) in result}
 
     async def open_usage(self, host_id: str, limit: int) -> dict[str, Usage]:
         """Open invocations of a tenant by principal, counted up to `limit`, and the bytes that
@@ -705,12 +705,12 @@ class Journal:
         """Blank arguments, results and errors of a caller; state and times stay. Open invocations
         are cancelled first, and of those that still run no result is stored."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 "SELECT invocation_id::text FROM invocation_t WHERE host_id = %s"
                 " AND principal_id = %s AND status IN ('PENDING', 'DISPATCHED')",
                 [host_id, principal_id],
             )
-            open_ = [id_ async for (id_,) in found]
+            open_ = [id_ async for (id_,) in rows]
         await self.cancel(host_id, open_)
         blanked = 0
         async with borrowed(self._pool) as connection:
@@ -741,14 +741,14 @@ def _identified(draft: Draft) -> Draft:
 
 
 async def _stored(connection: AsyncConnection, drafts: Sequence[Draft]) -> set[str]:
-    found = await connection.execute(_ACCEPT, [_rows(map(_draft_row, drafts))])
-    return {id_ async for (id_,) in found}
+    rows = await connection.execute(_ACCEPT, [_rows(map(_draft_row, drafts))])
+    return {id_ async for (id_,) in rows}
 
 
 async def _known(connection: AsyncConnection, draft: Draft) -> Any:
     """Id, correlation id and hash of the invocation that has the ids of the draft."""
-    found = await connection.execute(_KNOWN, _same(draft))
-    return await found.fetchone()
+    rows = await connection.execute(_KNOWN, _same(draft))
+    return await rows.fetchone()
 
 
 def _same(draft: Draft) -> Mapping[str, Any]:

@@ -83,8 +83,8 @@ class Waits:
     def ended(self, ids: Sequence[tuple[str, str]]) -> None:
         """Wake those who wait for these invocations, of (tenant, id)."""
         for key in ids:
-            for one in self._waiting.get(key, ()):
-                one.set()
+            for waiter in self._waiting.get(key, ()):
+                waiter.set()
 
     async def until_ended(
         self, host_id: str, invocation_id: str, timeout_s: float
@@ -114,8 +114,8 @@ class Waits:
                 continue
             keys = list(self._waiting)
             try:
-                found = await self._journal.ended_among(keys)
+                ended = await self._journal.ended_among(keys)
             except FAILED:
                 log.warning("journal_away", exc_info=True)
                 continue
-            self.ended([key for key in keys if key[1] in found])
+            self.ended([key for key in keys if key[1] in ended])

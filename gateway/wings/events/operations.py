@@ -238,7 +238,9 @@ class EventOperations:
         }
         result = await self._call(background(principal), "events_invoke", wanted)
         if result.is_error or not isinstance(result.structured_content, Raw):
-            text = next((one.text for one in result.content if isinstance(one, TextContent)), "")
+            text = next(
+                (content.text for content in result.content if isinstance(content, TextContent)), ""
+            )
             raise invalid(text or "The invocation was not accepted.")
         return decode_json(bytes(result.structured_content))
 
@@ -276,7 +278,7 @@ class EventOperations:
         if query.after is not None and before is None:
             raise unknown()
         rows = await self._journal.page(asked.tenant, wanted, before=before, limit=limit + 1)
-        shown = tuple(view_of(one, 0) for one in rows[:limit])
+        shown = tuple(view_of(row, 0) for row in rows[:limit])
         return ListPage(shown, cursor(str(rows[limit - 1].seq)) if len(rows) > limit else "")
 
     async def get(self, asked: OperationInput) -> InvocationView:
@@ -322,9 +324,11 @@ class EventOperations:
         except anyio.get_cancelled_exc_class():  # the worker went away
             await self._given_back(asked.tenant, taken)
             raise
-        callers = [read_caller(one.principal).principal.id for one in taken]
+        callers = [read_caller(delivery.principal).principal.id for delivery in taken]
         return DeliveryList(
-            tuple(delivery_view(one, id_) for one, id_ in zip(taken, callers, strict=True))
+            tuple(
+                delivery_view(delivery, id_) for delivery, id_ in zip(taken, callers, strict=True)
+            )
         )
 
     async def _taken(self, tenant: str, body: Claims) -> Sequence[Delivery]:
@@ -333,12 +337,12 @@ class EventOperations:
             body.worker,
             limit=body.limit,
             lease_s=body.lease_s or self.settings.lease_s,
-            skills=[one for one in body.skills if one],
+            skills=[skill for skill in body.skills if skill],
         )
 
     async def _given_back(self, tenant: str, taken: Sequence[Delivery]) -> None:
         with anyio.CancelScope(shield=True):
-            if taken and await self._journal.release(one.key for one in taken):
+            if taken and await self._journal.release(delivery.key for delivery in taken):
                 self._say(WORK + tenant)
 
     async def topic(self, asked: OperationInput) -> TopicPage:
@@ -346,12 +350,12 @@ class EventOperations:
         if name not in self.settings.topics:
             raise not_found("topic", name)
         after, limit = query.after or "", self._pages.limit(query)
-        found, after = await self._outbox.read(asked.tenant, name, after, limit)
+        invocations, after = await self._outbox.read(asked.tenant, name, after, limit)
         with anyio.move_on_after(min(query.wait_s, self.settings.wait_s)):
-            while not found:
+            while not invocations:
                 await anyio.sleep(LOOK_S)
-                found, after = await self._outbox.read(asked.tenant, name, after, limit)
-        return TopicPage(tuple(map(completion, found)), after)
+                invocations, after = await self._outbox.read(asked.tenant, name, after, limit)
+        return TopicPage(tuple(map(completion, invocations)), after)
 
     async def ack(self, asked: OperationInput) -> Settled:
         result = encode(asked.body.result)
@@ -414,8 +418,10 @@ class EventOperations:
             )
         ids = None
         if body.ids:
-            found = [await self._looked_up(asked.tenant, one) for one in body.ids]
-            ids = [one.invocation_id for one in found if one is not None]
+            invocations = [
+                await self._looked_up(asked.tenant, invocation) for invocation in body.ids
+            ]
+            ids = [invocation.invocation_id for invocation in invocations if invocation is not None]
         redriven = await self._journal.redrive(
             asked.tenant, ids, skill=body.skill_name, reason=body.reason, limit=body.limit
         )

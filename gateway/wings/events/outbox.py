@@ -162,13 +162,13 @@ class CompletionOutbox:
             await cursor.execute(_READ, {**values, "bytes": self.settings.result_bytes})
             rows = await cursor.fetchall()
         places = [row.pop("place") for row in rows]
-        found = [Invocation(**row) for row in rows if row["status"] is not None]
-        return [row for row in found if row.ended], places[-1] if places else after
+        ended = [Invocation(**row) for row in rows if row["status"] is not None]
+        return [row for row in ended if row.ended], places[-1] if places else after
 
     async def _send_some(self, group: anyio.abc.TaskGroup) -> None:
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_TENANTS)
-            tenants = [host async for (host,) in found]
+            rows = await connection.execute(_TENANTS)
+            tenants = [host async for (host,) in rows]
         for host in tenants:
             if (room := BATCH - self._sending[host]) > 0:
                 for entry in await self._claimed(host, room):

@@ -104,10 +104,10 @@ class RedisEngine:
             await self._make_group(host_id)
         await self._left_behind(hosts)
         streams = {self._stream(host_id): ">" for host_id in hosts}
-        found = await self._redis.xreadgroup(
+        entries_by_stream = await self._redis.xreadgroup(
             GROUP, self._consumer, streams, count=room, block=BLOCK_MS // 4
         )
-        for stream, entries in found or ():
+        for stream, entries in entries_by_stream or ():
             await self._taken(stream.decode(), [id_ for id_, _ in entries])
 
     async def _make_group(self, host_id: str) -> None:
@@ -125,7 +125,7 @@ class RedisEngine:
                 self._stream(host_id), GROUP, self._consumer, IDLE_MS, justid=True, count=COUNT
             )
             ids: Any = claimed if claimed and isinstance(claimed[0], bytes) else claimed[1:2]
-            flat = [one for one in _flat(ids) if isinstance(one, bytes) and b"-" in one]
+            flat = [part for part in _flat(ids) if isinstance(part, bytes) and b"-" in part]
             if flat:
                 await self._taken(self._stream(host_id), flat)
 
@@ -139,8 +139,8 @@ class RedisEngine:
 
 
 def _flat(found: Any) -> Iterable[Any]:
-    for one in found or ():
-        if isinstance(one, list | tuple):
-            yield from _flat(one)
+    for item in found or ():
+        if isinstance(item, list | tuple):
+            yield from _flat(item)
         else:
-            yield one
+            yield item

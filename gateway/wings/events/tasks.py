@@ -177,10 +177,10 @@ class Tasks:
         if row is None or not context.revision.tasks:
             return await handle(context, request)
         while not row.ended:
-            found = await self._waits.until_ended(row.host_id, row.invocation_id, KEEP_ALIVE_S)
-            if found is None:
+            ended = await self._waits.until_ended(row.host_id, row.invocation_id, KEEP_ALIVE_S)
+            if ended is None:
                 raise InvalidParams(UNKNOWN)
-            row = found
+            row = ended
             if context.peer is not None and not row.ended:
                 await context.peer.keep_alive()
         told = self._result_of(row, context)
@@ -203,8 +203,8 @@ class Tasks:
         self._waits.look()
         if not context.revision.tasks:
             return _done(context)
-        found = await self._waits.until_ended(row.host_id, row.invocation_id, 5.0)
-        return await self._described(found or row, context)
+        ended = await self._waits.until_ended(row.host_id, row.invocation_id, 5.0)
+        return await self._described(ended or row, context)
 
     async def update(self, context: Context, request: Request, handle: Handler) -> Any:
         """No task of the gateway asks its client for anything."""

@@ -136,8 +136,8 @@ class Upkeep:
         """End leases and deadlines that are over, tenant by tenant; what was changed, of tenants
         where something was."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_TO_SWEEP)
-            tenants = [host async for (host,) in found]
+            rows = await connection.execute(_TO_SWEEP)
+            tenants = [host async for (host,) in rows]
         return {host: swept for host in tenants if (swept := await self._swept(host))}
 
     async def _swept(self, host_id: str) -> Swept:
@@ -149,10 +149,10 @@ class Upkeep:
             "expired": EXPIRED,
         }
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_SWEEP, values)
-            [(waiting, failed)] = await found.fetchall()
-            found = await connection.execute(_EXPIRE, values)
-            [(expired,)] = await found.fetchall()
+            rows = await connection.execute(_SWEEP, values)
+            [(waiting, failed)] = await rows.fetchall()
+            rows = await connection.execute(_EXPIRE, values)
+            [(expired,)] = await rows.fetchall()
             unsent = await connection.execute(_UNSENT, values)
         async with borrowed(self._pool) as connection:
             await connection.execute(_UNBLOCK_ALL, values)
@@ -162,8 +162,8 @@ class Upkeep:
         """Move invocations that ended `after_s` ago to those that have ended; how many."""
         values, moved = {"limit": BATCH, "after": after_s}, 0
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_TENANTS_TO_MOVE, values)
-            tenants = [host async for (host,) in found]
+            rows = await connection.execute(_TENANTS_TO_MOVE, values)
+            tenants = [host async for (host,) in rows]
         for host in tenants:
             async with borrowed(self._pool) as connection:
                 moved += (await connection.execute(_MOVE, {**values, "host": host})).rowcount
@@ -197,15 +197,15 @@ class Upkeep:
     async def prune(self, keep_s: float) -> int:
         """Delete what ended more than `keep_s` ago and is in no month that is dropped, tenant by
         tenant, at most BATCH rows of each; how many."""
-        return sum([await self._pruned(*one, keep_s) for one in _AGED])
+        return sum([await self._pruned(*aged, keep_s) for aged in _AGED])
 
     async def _pruned(self, table: str, key: str, column: str, keep_s: float) -> int:
         named = {"table": table, "key": key, "column": column}
-        parts = {name: sql.Identifier(one) for name, one in named.items()}
+        parts = {name: sql.Identifier(identifier) for name, identifier in named.items()}
         values, deleted = {"keep": keep_s, "limit": BATCH}, 0
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_TENANTS_TO_PRUNE.format(**parts), values)
-            tenants = [host async for (host,) in found]
+            rows = await connection.execute(_TENANTS_TO_PRUNE.format(**parts), values)
+            tenants = [host async for (host,) in rows]
         for host in tenants:
             async with borrowed(self._pool) as connection:
                 done = await connection.execute(_PRUNE.format(**parts), {**values, "host": host})

@@ -245,8 +245,13 @@ def view_of(row: Invocation, most_bytes: int, attempts: list[Attempt] | None = N
         **{name: _raw(getattr(row, name)) for name in ("arguments", "result", "error")},
         "result_bytes": size,
         "attempts": tuple(
-            AttemptView(one.attempt, stamp(one.ended), one.worker or "", _raw(one.error) or UNSET)
-            for one in attempts or ()
+            AttemptView(
+                attempt.attempt,
+                stamp(attempt.ended),
+                attempt.worker or "",
+                _raw(attempt.error) or UNSET,
+            )
+            for attempt in attempts or ()
         ),
     }
     if size is not None and size > most_bytes:

@@ -137,8 +137,8 @@ class WebhookReceivers:
 
     async def listed(self, asked: OperationInput) -> ListPage[WebhookView]:
         host, gone = asked.tenant, await self._gone(asked.tenant)
-        configured = {name: one.url for name, one in self._of_settings(host).items()}
-        stored = {one.name: one.url for one in await self._rows(host)}
+        configured = {name: row.url for name, row in self._of_settings(host).items()}
+        stored = {row.name: row.url for row in await self._rows(host)}
         views = [
             WebhookView(name, url, name not in configured, (name, url) in gone)
             for name, url in sorted({**stored, **configured}.items())
@@ -233,12 +233,12 @@ class WebhookReceivers:
     async def _put_row(self, host_id: str, name: str, url: str) -> bool:
         """Whether it is new: that is so for one of several at once."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 "INSERT INTO webhook_t (host_id, name, url) VALUES (%s, %s, %s)"
                 " ON CONFLICT (host_id, name) DO UPDATE SET url = excluded.url RETURNING xmax = 0",
                 [host_id, name, url],
             )
-            [(is_new,)] = await found.fetchall()
+            [(is_new,)] = await rows.fetchall()
             return bool(is_new)
 
     async def _delete_row(self, host_id: str, name: str) -> None:
@@ -264,10 +264,10 @@ class WebhookReceivers:
 
     async def _gone(self, host_id: str) -> set[tuple[str, str]]:
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 "SELECT name, url FROM webhook_gone_t WHERE host_id = %s", [host_id]
             )
-            return {(name, url) async for name, url in found}
+            return {(name, url) async for name, url in rows}
 
     async def _execute(self, statement: LiteralString, values: list[str]) -> None:
         async with borrowed(self._pool) as connection:

@@ -87,9 +87,9 @@ class Answerer:
         why = "the passages do not answer the question, or the answer quotes none of them"
         try:
             with anyio.fail_after(self._settings.deadline_s):
-                async with aclosing(self._parts(asked)) as found:
-                    async for one in found:
-                        parts += (one,)
+                async with aclosing(self._parts(asked)) as texts:
+                    async for text in texts:
+                        parts += (text,)
         except TimeoutError:
             why = f"the model took more than {self._settings.deadline_s:g} s"
         except (ModelFailed, BudgetExhausted) as error:
@@ -103,16 +103,16 @@ class Answerer:
         """The answer as it comes; the deadline is that of each part. Raises ModelFailed and
         BudgetExhausted."""
         limit_s = self._settings.deadline_s
-        async with aclosing(self._parts(asked)) as found:
+        async with aclosing(self._parts(asked)) as texts:
             while True:
                 try:
                     with anyio.fail_after(limit_s):
-                        one = await anext(found)
+                        first = await anext(texts)
                 except StopAsyncIteration:
                     return
                 except TimeoutError as error:
                     raise ModelFailed(f"the model took more than {limit_s:g} s", "late") from error
-                yield one
+                yield first
 
     async def say(self, asked: AnswerRequest) -> str:
         """What the model says without passages. Raises ModelFailed and BudgetExhausted."""
@@ -140,27 +140,29 @@ class Answerer:
                         *lines, rest = (rest + event.text).split("\n")
                         rest = rest[:LINE]
                         for line in lines:
-                            for one in _cited(line, asked.found.evidence):
-                                yield one
+                            for text in _cited(line, asked.found.evidence):
+                                yield text
                     elif isinstance(event, FinalResponse):
                         is_cut = event.reply.finish == "length"
         if not is_cut:
-            for one in _cited(rest, asked.found.evidence):
-                yield one
+            for text in _cited(rest, asked.found.evidence):
+                yield text
         else:
             raise ModelFailed("the answer was cut: it is longer than it may be", "cut")
 
 
 def _whole(parts: Sequence[CitedText], why: str) -> AnswerView:
-    citations = tuple(dict.fromkeys(one for part in parts for one in part.citations))
-    return AnswerView(" ".join(one.text for one in parts), citations, why)
+    citations = tuple(dict.fromkeys(citation for part in parts for citation in part.citations))
+    return AnswerView(" ".join(part.text for part in parts), citations, why)
 
 
 def _messages(asked: AnswerRequest) -> list[ChatMessage]:
     passages = "\n".join(
-        encode({"passage": number, "from": one.path, "heading": one.header, "text": one.text})
-        .decode()
-        for number, one in enumerate(asked.found.evidence, 1)
+        encode({
+            "passage": number, "from": passage.path,
+            "heading": passage.header, "text": passage.text,
+        }).decode()
+        for number, passage in enumerate(asked.found.evidence, 1)
     )  # fmt: skip
     wish = f"\nHow the reader wants the answer: {asked.wish}" if asked.wish else ""
     question = encode({"question": asked.question}).decode()
@@ -188,16 +190,18 @@ def _cited(line: str, evidence: Sequence[Evidence]) -> Iterator[CitedText]:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return
     quotes = said.quotes[:QUOTES]
-    found = dict.fromkeys(one for quote in quotes for one in _citation(quote, evidence))
+    passages = dict.fromkeys(passage for quote in quotes for passage in _citation(quote, evidence))
     text = _plain(said.text)
-    if found and text:
-        marks = "".join(f"[{one}]" for one in dict.fromkeys(one.reference for one in found))
-        yield CitedText(f"{text} {marks}", tuple(found))
+    if passages and text:
+        marks = "".join(
+            f"[{passage}]" for passage in dict.fromkeys(passage.reference for passage in passages)
+        )
+        yield CitedText(f"{text} {marks}", tuple(passages))
 
 
 def _plain(text: str) -> str:
     """The text on one line, without characters that are not seen, images, and marks of its own."""
-    seen = "".join(one if one.isprintable() else " " for one in text)
+    seen = "".join(character if character.isprintable() else " " for character in text)
     unmarked = _MARKS.sub(" ", _MARKS.sub("", seen))  # the first may leave new marks
     return " ".join(_IMAGE.sub("", unmarked).split())
 
@@ -206,9 +210,11 @@ def _citation(quote: _Quote, evidence: Sequence[Evidence]) -> Iterator[CitationV
     """The place of a quote: in the passage that the model named, else in another one."""
     order = sorted(range(len(evidence)), key=lambda place: place != quote.passage - 1)
     for place in order:
-        one = evidence[place]
-        if (found := find_quote(quote.quote, one.text)) is not None:
-            words = one.text[slice(*found)]
-            lines = lines_of(one.text, found, one.lines[0])
-            yield CitationView(one.reference, one.collection, one.path, one.version, lines, words)
+        passage = evidence[place]
+        if (span := find_quote(quote.quote, passage.text)) is not None:
+            words = passage.text[slice(*span)]
+            lines = lines_of(passage.text, span, passage.lines[0])
+            yield CitationView(
+                passage.reference, passage.collection, passage.path, passage.version, lines, words
+            )
             return

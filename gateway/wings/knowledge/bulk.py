@@ -59,9 +59,9 @@ class _Reading:
     """An actor that reads files, in a process with the limits of the gateway."""
 
     def __init__(self, settings: bytes) -> None:
-        found = msgspec.msgpack.decode(settings, type=KnowledgeSettings)
-        self._chunking = Chunking(found.chunking.size, found.chunking.overlap)
-        self._workers = ReadingWorkers(1, reading_limits(found))
+        decoded = msgspec.msgpack.decode(settings, type=KnowledgeSettings)
+        self._chunking = Chunking(decoded.chunking.size, decoded.chunking.overlap)
+        self._workers = ReadingWorkers(1, reading_limits(decoded))
         self._portal = start_blocking_portal("asyncio")
         self._call = self._portal.__enter__().call
 
@@ -85,10 +85,10 @@ class _Embedding:
     """An actor that has a model of the settings."""
 
     def __init__(self, settings: EmbeddingSettings) -> None:
-        found = make_embedder(settings)
-        if found is None:
+        embedder = make_embedder(settings)
+        if embedder is None:
             raise ValueError("embeddings are disabled")
-        self._embedder = found
+        self._embedder = embedder
 
     def model(self) -> str:
         return self._embedder.model
@@ -109,24 +109,24 @@ class RayEmbedder:
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         del query  # chunks alone are embedded here
         parts = numpy.array_split(numpy.arange(len(texts)), len(self._actors))
-        found = await asyncio.gather(
+        vectors = await asyncio.gather(
             *(
                 actor.embed.remote([texts[at] for at in part])
                 for actor, part in zip(self._actors, parts, strict=True)
                 if len(part)
             )
         )
-        return numpy.concatenate(found)
+        return numpy.concatenate(vectors)
 
     async def check(self) -> None:
         """Raises EmbeddingFailed if an actor has no model, or another one: another release has
         another bundled model."""
         try:
-            found = await asyncio.gather(*(actor.model.remote() for actor in self._actors))
+            models = await asyncio.gather(*(actor.model.remote() for actor in self._actors))
         except ray.exceptions.RayError as error:
             reason = f"the cluster cannot load the model: {type(error).__name__}"
             raise EmbeddingFailed(reason, retryable=False) from error
-        if others := sorted(set(found) - {self.model}):
+        if others := sorted(set(models) - {self.model}):
             raise EmbeddingFailed(
                 f"the cluster embeds with {', '.join(others)}, expected {self.model}: install the"
                 " release of this machine on all others",
@@ -253,29 +253,29 @@ async def ingested(
 
 def _windows(files: Iterable[SourceFile]) -> Iterator[list[SourceFile]]:
     """Files that are on the cluster together."""
-    found = iter(files)
-    while window := list(islice(found, 1)):
+    remaining = iter(files)
+    while window := list(islice(remaining, 1)):
         held = len(window[0].data or b"")
-        for one in islice(found, WINDOW - 1):
-            window.append(one)
-            held += len(one.data or b"")
+        for file in islice(remaining, WINDOW - 1):
+            window.append(file)
+            held += len(file.data or b"")
             if held >= WINDOW_BYTES:
                 break
         yield window
 
 
 def _rows(files: Sequence[SourceFile], settings: bytes, actors: int) -> Iterator[dict[str, Any]]:
-    items = [{"path": one.path, "id": one.id, "data": one.data or b""} for one in files]
+    items = [{"path": file.path, "id": file.id, "data": file.data or b""} for file in files]
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
-    found = ray.data.from_items(items, override_num_blocks=-(-len(items) // FILES)).map_batches(
+    rows = ray.data.from_items(items, override_num_blocks=-(-len(items) // FILES)).map_batches(
         _Reading,
         fn_constructor_args=(settings,),
         batch_size=FILES,
         compute=ray.data.ActorPoolStrategy(size=actors),
         num_cpus=1,
     )
-    return iter(found.iter_rows())
+    return iter(rows.iter_rows())
 
 
 async def embed_queued(
@@ -294,7 +294,7 @@ async def embed_queued(
         return 0
     embedder = RayEmbedder(own, local, actors)
     # While one is at the database, the cluster embeds for the other.
-    crew = one, other = [Worker(pool, embedder, settings, kinds) for _ in range(2)]
+    crew = first, second = [Worker(pool, embedder, settings, kinds) for _ in range(2)]
 
     async def work(worker: Worker) -> None:
         while await worker.step():
@@ -302,7 +302,7 @@ async def embed_queued(
 
     try:
         await embedder.check()
-        await both(partial(work, one), partial(work, other))
+        await both(partial(work, first), partial(work, second))
     finally:
         await embedder.close()
         await local.close()

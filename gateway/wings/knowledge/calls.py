@@ -48,9 +48,9 @@ def checked(result: ToolResult) -> ToolResult:
 
 
 def structured(result: ToolResult) -> bytes:
-    found = result.structured_content
-    return b"{}" if found is UNSET else bytes(found)
+    structure = result.structured_content
+    return b"{}" if structure is UNSET else bytes(structure)
 
 
 def text_of(result: ToolResult) -> str:
-    return "\n".join(one.text for one in result.content if isinstance(one, TextContent))
+    return "\n".join(content.text for content in result.content if isinstance(content, TextContent))

@@ -53,15 +53,15 @@ class ChunkerOperations:
         return knowledge_reader(asked, self._settings.agent_claim)
 
     async def list(self, asked: OperationInput) -> ChunkerList:
-        found = await self._chunkers.list(self._reader(asked), asked.names["collection"])
-        return ChunkerList(tuple(found))
+        chunkers = await self._chunkers.list(self._reader(asked), asked.names["collection"])
+        return ChunkerList(tuple(chunkers))
 
     async def put(self, asked: OperationInput) -> StoredChunker:
         body: PutChunker = asked.body
         reader, collection = self._reader(asked), asked.names["collection"]
         await self._chunkers.check(reader, collection)
         module = self._module(body)
-        samples = [(one.path, one.text) for one in body.samples]
+        samples = [(sample.path, sample.text) for sample in body.samples]
         chunking = self._settings.chunking
         try:
             matches(body.paths, "")  # so that a pattern that is none is refused
@@ -80,8 +80,8 @@ class ChunkerOperations:
 
     def _module(self, body: PutChunker) -> bytes:
         """Raises ProblemDetails."""
-        for number, one in enumerate(body.samples):
-            if "\0" in one.text or _SURROGATES.search(one.text + one.path):
+        for number, sample in enumerate(body.samples):
+            if "\0" in sample.text or _SURROGATES.search(sample.text + sample.path):
                 raise invalid(f"samples[{number}]: expected text without NUL and lone surrogates")
         most = self._settings.chunkers.module_bytes
         try:
@@ -101,13 +101,13 @@ class ChunkerOperations:
 
 
 def wasm_limits(settings: KnowledgeSettings) -> WasmLimits:
-    found = settings.chunkers
+    chunkers = settings.chunkers
     return WasmLimits(
-        fuel=found.fuel,
-        fuel_per_byte=found.fuel_per_byte,
-        memory_bytes=found.memory_bytes,
-        memory_per_byte=found.memory_per_byte,
-        time_s=found.time_s,
-        time_per_mb_s=found.time_per_mb_s,
-        chunks=found.chunks,
+        fuel=chunkers.fuel,
+        fuel_per_byte=chunkers.fuel_per_byte,
+        memory_bytes=chunkers.memory_bytes,
+        memory_per_byte=chunkers.memory_per_byte,
+        time_s=chunkers.time_s,
+        time_per_mb_s=chunkers.time_per_mb_s,
+        chunks=chunkers.chunks,
     )

@@ -45,10 +45,10 @@ class StoredChunker(Struct, frozen=True):
 
 def chosen(rules: Sequence[Mapping[str, Any]], path: str) -> str:
     """The hash of the first chunker, by name, for a path; empty: there is none."""
-    found = (
-        one["sha256"] for one in rules if not one["paths"] or matches(tuple(one["paths"]), path)
+    hashes = (
+        rule["sha256"] for rule in rules if not rule["paths"] or matches(tuple(rule["paths"]), path)
     )
-    return next(found, "")
+    return next(hashes, "")
 
 
 class ChunkerStore:
@@ -68,12 +68,12 @@ class ChunkerStore:
                     "SELECT module FROM knowledge_chunker_t WHERE (host_id, sha256) = (%s, %s)",
                     [tenant, bytes.fromhex(sha256)],
                 )
-                found = await rows.fetchone()
-            if found is None:
+                row = await rows.fetchone()
+            if row is None:
                 return None
             while len(self._kept) >= KEPT:
                 self._kept.pop(next(iter(self._kept)), None)
-            self._kept[key] = bytes(found[0])
+            self._kept[key] = bytes(row[0])
         return self._kept[key]
 
     async def list(self, reader: KnowledgeReader, collection: str) -> list[StoredChunker]:
@@ -120,8 +120,8 @@ class ChunkerStore:
                     " (knowledge.chunkers.count).",
                 )
             await connection.execute(_UNUSED, values)
-        found = await self.list(reader, collection)
-        return next(one for one in found if one.name == rule.name)
+        stored = await self.list(reader, collection)
+        return next(chunker for chunker in stored if chunker.name == rule.name)
 
     async def delete(self, reader: KnowledgeReader, collection: str, name: str) -> None:
         """Raises ProblemDetails."""

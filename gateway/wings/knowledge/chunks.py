@@ -55,29 +55,29 @@ def rows(document_id: str, content: bytes, chunks: Sequence[Chunk]) -> list[dict
     others change. Raises ProblemDetails with a JSON Pointer to what is not valid."""
     seen: Counter[str] = Counter()
     namespace = uuid.UUID(document_id)
-    found = []
-    for ordinal, one in enumerate(chunks):
-        text = _text(content, one, ordinal)
-        name = "\0".join((one.kind, one.header, one.symbol, *one.subjects, text))
+    rows = []
+    for ordinal, chunk in enumerate(chunks):
+        text = _text(content, chunk, ordinal)
+        name = "\0".join((chunk.kind, chunk.header, chunk.symbol, *chunk.subjects, text))
         seen[name] += 1
         row = {
             "id": str(uuid.uuid5(namespace, f"{name}\0{seen[name]}")),
             "ordinal": ordinal,
-            "kind": one.kind,
-            "start_byte": one.start,
-            "end_byte": one.end,
-            "start_line": one.start_line,
-            "end_line": one.end_line,
-            "page": one.page,
-            "header": one.header,
-            "symbol": one.symbol,
+            "kind": chunk.kind,
+            "start_byte": chunk.start,
+            "end_byte": chunk.end,
+            "start_line": chunk.start_line,
+            "end_line": chunk.end_line,
+            "page": chunk.page,
+            "header": chunk.header,
+            "symbol": chunk.symbol,
         }
-        validator = _BY_KIND.get(one.kind, _ANY)
+        validator = _BY_KIND.get(chunk.kind, _ANY)
         if not validator.is_valid(row):
             error = next(validator.iter_errors(row))
             raise invalid(f"/chunks/{ordinal}/{error.instance_path[0]}: {error.message[:200]}.")
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _text(content: bytes, one: Chunk, ordinal: int) -> str:
@@ -93,30 +93,30 @@ def _text(content: bytes, one: Chunk, ordinal: int) -> str:
 
 def symbols_of(chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
     """The definitions in chunks as rows."""
-    found: list[dict[str, Any]] = []
-    for one in (defined for chunk in chunks for defined in chunk.definitions):
-        symbol = dotted(one.symbol)
+    symbols: list[dict[str, Any]] = []
+    for definition in (defined for chunk in chunks for defined in chunk.definitions):
+        symbol = dotted(definition.symbol)
         scope, _, name = symbol.rpartition(".")
         if not 0 < len(symbol.encode()) <= NORM_BYTES:
             continue
-        bases = dict.fromkeys(dotted(base).rpartition(".")[2] for base in one.bases)
-        found.append(
+        bases = dict.fromkeys(dotted(base).rpartition(".")[2] for base in definition.bases)
+        symbols.append(
             {
-                "ordinal": len(found),
+                "ordinal": len(symbols),
                 "symbol": symbol,
                 "name": name,
                 "scope": scope,
-                "kind": one.kind,
-                "visibility": one.visibility,
-                "signature": one.signature,
-                "start_byte": one.start,
-                "end_byte": one.end,
-                "start_line": one.start_line,
-                "end_line": one.end_line,
+                "kind": definition.kind,
+                "visibility": definition.visibility,
+                "signature": definition.signature,
+                "start_byte": definition.start,
+                "end_byte": definition.end,
+                "start_line": definition.start_line,
+                "end_line": definition.end_line,
                 "bases": [base for base in bases if 0 < len(base.encode()) <= NORM_BYTES],
             }
         )
-    return found
+    return symbols
 
 
 def dotted(name: str) -> str:
@@ -126,18 +126,21 @@ def dotted(name: str) -> str:
 
 def mentions_of(rows: Sequence[Mapping[str, Any]], chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
     """The mentions of chunks as rows. What a chunk is about is named by the whole of it."""
-    found = []
+    mentions = []
     for row, chunk in zip(rows, chunks, strict=True):
         named = [
             (name, "symbol" if chunk.symbol else "name", "subject", chunk.start, chunk.end)
             for subject in chunk.subjects
             for name in dict.fromkeys((subject, _QUALIFIER.sub("", subject)))
         ]
-        named += [(one.name, one.type, one.role, one.start, one.end) for one in chunk.mentions]
+        named += [
+            (mention.name, mention.type, mention.role, mention.start, mention.end)
+            for mention in chunk.mentions
+        ]
         for name, type_, role, start, end in named:
             norm = normal(name)
             if 0 < len(norm.encode()) <= NORM_BYTES:
-                found.append(
+                mentions.append(
                     {
                         "id": row["id"],
                         "norm": norm,
@@ -149,4 +152,4 @@ def mentions_of(rows: Sequence[Mapping[str, Any]], chunks: Sequence[Chunk]) -> l
                         "method": "parser" if role in BY_PARSER else "rule",
                     }
                 )
-    return found
+    return mentions

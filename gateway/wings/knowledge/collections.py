@@ -70,12 +70,12 @@ class CollectionStore:
 
     async def get(self, reader: KnowledgeReader, name: str, access: Access = "read") -> Collection:
         """Raises ProblemDetails: what may not be read is not there."""
-        found = await self.find(reader, [name])
-        if not found:
+        collections = await self.find(reader, [name])
+        if not collections:
             raise not_found("collection", name)
         if access != "read" and not await self.find(reader, [name], access):
             raise no_write(name)
-        return found[0]
+        return collections[0]
 
     async def put(self, reader: KnowledgeReader, new: NewCollection) -> Collection:
         """Create a collection of the caller, or change one that it administers; without `grants`
@@ -138,8 +138,8 @@ class CollectionStore:
 
     async def delete(self, reader: KnowledgeReader, name: str) -> Collection:
         """The empty collection, now gone. Raises ProblemDetails."""
-        found = await self.get(reader, name, "admin")
-        values = {**reader.values("admin"), "collection": found.id}
+        collection = await self.get(reader, name, "admin")
+        values = {**reader.values("admin"), "collection": collection.id}
         try:
             async with borrowed(self._pool) as connection:
                 await connection.execute(
@@ -150,7 +150,7 @@ class CollectionStore:
         except psycopg.errors.ForeignKeyViolation as error:
             text = f"Documents were added meanwhile to the collection {name[:100]!r}."
             raise conflict(text) from error
-        return found
+        return collection
 
 
 def _settings_of(new: NewCollection) -> dict[str, Any]:
@@ -164,8 +164,8 @@ def _settings_of(new: NewCollection) -> dict[str, Any]:
 
 
 def _collection(row: Sequence[Any]) -> Collection:
-    found = Collection(*row)
-    return found if found.is_admin else replace(found, grants={})
+    collection = Collection(*row)
+    return collection if collection.is_admin else replace(collection, grants={})
 
 
 _IS_ADMIN = """(collection.owner = %(owner)s OR EXISTS (SELECT FROM knowledge_grant_t AS granted

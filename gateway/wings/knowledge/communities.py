@@ -79,7 +79,7 @@ class Communities:
         found = await self._compute(
             reader, lambda: communities(tuple(map(tuple, rows)), tuple(map(tuple, merges)))
         )
-        ids = [id_ for one in found[:limit] for id_ in one.chunks[:PASSAGES]]
+        ids = [id_ for community in found[:limit] for id_ in community.chunks[:PASSAGES]]
         async with transaction(self._pool, Transaction) as opened:
             told = await opened.rows(LOOKUPS, shown(""), {**values, "ids": ids}) if ids else []
         passages = {row[0]: ScoredChunk(*row) for row in told}
@@ -100,9 +100,13 @@ def central(community: Community, passages: Mapping[str, ScoredChunk]) -> Sequen
     """The sentences nearest to all that the passages say, by the cosine of tf-idf, with their
     places. What several say counts once."""
     texts = [passages[id_] for id_ in community.chunks[:PASSAGES] if id_ in passages]
-    said = {one.text.lower(): one for text in texts for one in reversed(list(_sentences(text)))}
+    said = {
+        sentence.text.lower(): sentence
+        for text in texts
+        for sentence in reversed(list(_sentences(text)))
+    }
     words = {key: frozenset(_WORD.findall(key)) for key in said}
-    spread = Counter(word for one in words.values() for word in one)
+    spread = Counter(word for words_of_text in words.values() for word in words_of_text)
     rare = {word: math.log(1 + len(said) / count) for word, count in spread.items()}
 
     def nearness(key: str) -> float:
@@ -134,20 +138,24 @@ def communities(
     places: defaultdict[str, dict[str, str]] = defaultdict(dict)
     names: defaultdict[str, set[str]] = defaultdict(set)
     for norm, _, chunk in sorted(rows):
-        one = root.get(norm, norm)
-        places[one].setdefault(chunk, norm)
-        names[chunk].add(one)
-    ties = _ties([sorted(one) for one in names.values()])
+        norm_ = root.get(norm, norm)
+        places[norm_].setdefault(chunk, norm)
+        names[chunk].add(norm_)
+    ties = _ties([sorted(names_of_chunk) for names_of_chunk in names.values()])
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for norm, label in _labels(ties).items():
         groups[label].append(norm)
-    found = [_community(group, ties, places) for group in groups.values()]
-    titled = zip(found, _titles([one.names for one in found], places), strict=True)
+    groups_found = [_community(group, ties, places) for group in groups.values()]
+    titled = zip(
+        groups_found, _titles([community.names for community in groups_found], places), strict=True
+    )
     named = [
         Community(
-            [written[norm] for norm in one.names], [written[norm] for norm in title], one.chunks
+            [written[norm] for norm in community.names],
+            [written[norm] for norm in title],
+            community.chunks,
         )
-        for one, title in titled
+        for community, title in titled
     ]
     return tuple(sorted(named, key=lambda it: (-len(it.chunks), -len(it.names), list(it.names))))
 
@@ -157,7 +165,10 @@ def _community(
 ) -> Community:
     """The community of some norms, as yet without a title."""
     members = set(group)
-    inside = {one: sum(t for other, t in ties[one].items() if other in members) for one in group}
+    inside = {
+        norm: sum(t for neighbour, t in ties[norm].items() if neighbour in members)
+        for norm in group
+    }
     norms = sorted(group, key=lambda norm: (-round(inside[norm], 9), norm))
     held = Counter(chunk for norm in norms for chunk in places[norm])
     return Community(norms, (), sorted(held, key=lambda one: (-held[one], one)))
@@ -170,8 +181,8 @@ def _titles(
     names most."""
     held = [Counter(chunk for norm in group for chunk in places[norm]) for group in groups]
     home: dict[str, int] = {}
-    for at, one in enumerate(held):
-        for chunk, count in one.items():
+    for at, counts_of_group in enumerate(held):
+        for chunk, count in counts_of_group.items():
             if chunk not in home or count > held[home[chunk]][chunk]:
                 home[chunk] = at
     average = sum(map(len, places.values())) / (len(groups) or 1)
@@ -190,7 +201,7 @@ def _roots(merges: Sequence[tuple[str, str]]) -> dict[str, str]:
     """The first name of its group for each merged name."""
     groups: dict[str, set[str]] = {}
     for pair in merges:
-        whole = set(pair).union(*(groups.get(one, ()) for one in pair))
+        whole = set(pair).union(*(groups.get(norm, ()) for norm in pair))
         groups |= dict.fromkeys(whole, whole)
     return {norm: min(group) for norm, group in groups.items()}
 
@@ -201,10 +212,10 @@ def _ties(chunks: Sequence[Sequence[str]]) -> Ties:
     single = Counter(norm for names in chunks for norm in names)
     both = Counter(pair for names in chunks for pair in combinations(names, 2))
     ties: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for (one, other), count in both.items():
-        tie = count * npmi(count, single[one], single[other], len(chunks) + 1)
+    for (first, second), count in both.items():
+        tie = count * npmi(count, single[first], single[second], len(chunks) + 1)
         if tie > 0:
-            ties[one][other] = ties[other][one] = tie
+            ties[first][second] = ties[second][first] = tie
     return ties
 
 
@@ -216,8 +227,8 @@ def _labels(ties: Ties) -> dict[str, str]:
         before = dict(labels)
         for norm in order:
             weights: defaultdict[str, float] = defaultdict(float)
-            for other in sorted(ties[norm]):
-                weights[labels[other]] += ties[norm][other]
+            for neighbour in sorted(ties[norm]):
+                weights[labels[neighbour]] += ties[norm][neighbour]
             labels[norm] = min(weights, key=lambda one: (-round(weights[one], 9), one))
         if labels == before:
             break

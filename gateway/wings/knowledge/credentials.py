@@ -30,9 +30,9 @@ class PlaceCredentials:
     async def of(self, tenant: str, place: str) -> SchemeSettings:
         """The credentials of the nearest place above; empty if there are none."""
         entries, _ = await Secrets(self._pool, tenant, self._keys).read()
-        found = entries.get(SECRETS, {})
-        above = [one for one in found if place == one or place.startswith(f"{one}/")]
-        return found[max(above, key=len)] if above else NONE
+        by_place = entries.get(SECRETS, {})
+        above = [prefix for prefix in by_place if place == prefix or place.startswith(f"{prefix}/")]
+        return by_place[max(above, key=len)] if above else NONE
 
 
 def place_of(url: str) -> str:

@@ -139,10 +139,10 @@ class DocumentStore:
                 values = await self._collections.ensure_in(connection, reader, collection, "write")
                 if new.trivial and values["skip_trivial"]:
                     return KeptDocument("", "", changed=False, version=0, chunks=0)
-                found = await self._add(connection, values, new, cut)
-            if isinstance(found, KeptDocument):
-                return found
-            cut = found, await self._cut(found)
+                stored = await self._add(connection, values, new, cut)
+            if isinstance(stored, KeptDocument):
+                return stored
+            cut = stored, await self._cut(stored)
         raise conflict(f"Others are adding to the document {new.path[:255]!r}; try again.")
 
     async def _add(
@@ -211,8 +211,8 @@ class DocumentStore:
             raise conflict(f"There is another text of the name {new.path[:255]!r}.")
         appended = bool(values["live"]) and values["on_same_source"] == "append"
         if appended:
-            found = await connection.execute(_CONTENT, values)
-            ((before,),) = await found.fetchall()
+            rows = await connection.execute(_CONTENT, values)
+            ((before,),) = await rows.fetchall()
             content = bytes(before).removeprefix(codecs.BOM_UTF8) + APPENDED.encode() + content
         if len(content) > self._limit_bytes:
             raise ProblemDetails(
@@ -287,8 +287,8 @@ class DocumentStore:
         cut otherwise now is empty."""
         values = {**reader.values(), "name": collection, "source": source}
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_OF_SOURCE, values)
-            rows_ = await found.fetchall()
+            result = await connection.execute(_OF_SOURCE, values)
+            rows_ = await result.fetchall()
         return [
             (path, id_ if cut == chosen(rules, path) and not degraded else "")
             for _, path, id_, cut, rules, degraded in rows_
@@ -300,21 +300,21 @@ class DocumentStore:
         """Ids and paths of the documents of a source."""
         values = {**reader.values("write"), "name": collection, "source": source}
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_OF_SOURCE, values)
-            return [(row[0], row[1]) for row in await found.fetchall()]
+            rows = await connection.execute(_OF_SOURCE, values)
+            return [(row[0], row[1]) for row in await rows.fetchall()]
 
     async def delete(self, reader: KnowledgeReader, collection: str, ids: Sequence[str]) -> int:
         """Delete documents with all that is known from them; returns how many there were."""
         values = {**reader.values("write"), "name": collection, "ids": list(ids)}
         async with borrowed(self._pool) as connection:
-            found = await (await connection.execute(_TO_DELETE, values)).fetchall()
-            if not found:
+            rows = await (await connection.execute(_TO_DELETE, values)).fetchall()
+            if not rows:
                 return 0
-            values |= {"documents": [row[0] for row in found]}
-            values |= {"blobs": sorted({bytes(row[1]) for row in found if row[1] is not None})}
+            values |= {"documents": [row[0] for row in rows]}
+            values |= {"blobs": sorted({bytes(row[1]) for row in rows if row[1] is not None})}
             for statement in (_BLOB_LOCK, _DELETE_CHUNKS, _DELETE_DOCUMENTS, _UNUSED):
                 await connection.execute(statement, values)
-        return len(found)
+        return len(rows)
 
     async def states(
         self,
@@ -339,29 +339,29 @@ class DocumentStore:
             "begin": begin,
         }
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_STATES, values)
-            return [DocumentState(*row) for row in await found.fetchall()]
+            rows = await connection.execute(_STATES, values)
+            return [DocumentState(*row) for row in await rows.fetchall()]
 
     async def text(self, reader: KnowledgeReader, document: str) -> tuple[str, int, str] | None:
         """Path, version and text of a document; None: there is none that the caller may read."""
         values = {**reader.values(), "document": document}
         async with borrowed(self._pool) as connection:
-            found = await (await connection.execute(_TEXT, values)).fetchall()
-        return (found[0][0], found[0][1], bytes(found[0][2]).decode()) if found else None
+            rows = await (await connection.execute(_TEXT, values)).fetchall()
+        return (rows[0][0], rows[0][1], bytes(rows[0][2]).decode()) if rows else None
 
     async def counts(self, reader: KnowledgeReader, collection: str) -> dict[str, int]:
         """Documents by the status of their last version."""
         values = {**reader.values(), "name": collection}
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_COUNTS, values)
-            return dict(await found.fetchall())
+            rows = await connection.execute(_COUNTS, values)
+            return dict(await rows.fetchall())
 
     async def extractions(self, reader: KnowledgeReader, collection: str) -> dict[str, int]:
         """Documents by how far a chat model has read them."""
         values = {**reader.values(), "name": collection}
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_EXTRACTIONS, values)
-            return dict(await found.fetchall())
+            rows = await connection.execute(_EXTRACTIONS, values)
+            return dict(await rows.fetchall())
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +401,7 @@ def _noted(values: dict[str, Any], new: NewDocument, cut: CutText) -> dict[str, 
 
 
 def _blobs(*hashes: bytes | None) -> list[bytes]:
-    return sorted({bytes(one) for one in hashes if one is not None})
+    return sorted({bytes(digest) for digest in hashes if digest is not None})
 
 
 _LOCK = b"""

@@ -141,9 +141,9 @@ class Entities:
                 return None
             near = await opened.rows(LOOKUPS, _NEIGHBOURS, values)
             senses = [row[0] for row in await opened.rows(LOOKUPS, _SENSES, values)]
-        found = [_mention(row[1:]) for row in mentions]
+        mentions_ = [_mention(row[1:]) for row in mentions]
         return NamedEntity(
-            values["norms"], merged, mentions[0][0], found, _neighbours(near)[:limit], senses
+            values["norms"], merged, mentions[0][0], mentions_, _neighbours(near)[:limit], senses
         )
 
     async def merge(
@@ -282,8 +282,8 @@ class Entities:
         }
         async with transaction(self._pool, Transaction) as opened:
             rows = await opened.rows(LOOKUPS, _QUOTED, values)
-        found = [(row[0], _mention(row[1:])) for row in rows]
-        return {(one.chunk, norm): one for norm, one in found}
+        mentions = [(row[0], _mention(row[1:])) for row in rows]
+        return {(mention.chunk, norm): mention for norm, mention in mentions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +325,7 @@ def _joined(
 ) -> list[list[Hop]]:
     """Paths through the names in `middle`; the last step was made from the end."""
     *between, last = rest
-    found: list[list[Hop]] = []
+    paths: list[list[Hop]] = []
     for name in middle:
         back = last.to(name)[0]
         turned = Hop(back.target, back.source, back.chunk)
@@ -335,17 +335,17 @@ def _joined(
             hop = between[0].to(name)[0]
             path = [first.to(hop.source)[0], hop, turned]
         if len({hop.chunk for hop in path}) == len(path):
-            found.append(path)
-        if len(found) == limit:
+            paths.append(path)
+        if len(paths) == limit:
             break
-    return found
+    return paths
 
 
 def _edges(
     reader: KnowledgeReader, collection: str, names: Sequence[str], into: str
 ) -> dict[str, Any]:
     norm = normal(into)
-    aliases = sorted({normal(one) for one in names} - {norm, ""})
+    aliases = sorted({normal(name) for name in names} - {norm, ""})
     return {**reader.values("write"), "name": collection, "aliases": aliases, "norm": norm}
 
 
@@ -353,17 +353,20 @@ async def _merged(
     opened: Transaction, values: Mapping[str, Any], norm: str
 ) -> Sequence[MergedName]:
     """What was merged with a name in collections that the caller may read."""
-    found = await opened.rows(LOOKUPS, _MERGED, {**values, "norm": norm})
-    return [MergedName(*row) for row in found]
+    rows = await opened.rows(LOOKUPS, _MERGED, {**values, "norm": norm})
+    return [MergedName(*row) for row in rows]
 
 
 def _norms(norm: str, merged: Sequence[MergedName]) -> list[str]:
-    return [norm, *sorted({one.norm for one in merged})]
+    return [norm, *sorted({merged_name.norm for merged_name in merged})]
 
 
 def _only_there(merged: Sequence[MergedName]) -> dict[str, Any]:
     """Parameters of _THERE."""
-    return {"merged": [one.norm for one in merged], "shelves": [one.collection for one in merged]}
+    return {
+        "merged": [merged_name.norm for merged_name in merged],
+        "shelves": [merged_name.collection for merged_name in merged],
+    }
 
 
 def _values(reader: KnowledgeReader, collections: Sequence[str] | None) -> dict[str, Any]:
@@ -372,11 +375,11 @@ def _values(reader: KnowledgeReader, collections: Sequence[str] | None) -> dict[
 
 
 def _neighbours(rows: Sequence[Sequence[Any]]) -> list[Neighbour]:
-    found = [
-        Neighbour(norm, name, both, round(npmi(both, own, other, total), 6))
-        for norm, name, both, own, other, total in rows
+    neighbours = [
+        Neighbour(norm, name, both, round(npmi(both, own, nearby, total), 6))
+        for norm, name, both, own, nearby, total in rows
     ]
-    return sorted(found, key=lambda one: (-one.npmi * math.log1p(one.chunks), one.norm))
+    return sorted(neighbours, key=lambda one: (-one.npmi * math.log1p(one.chunks), one.norm))
 
 
 def npmi(both: int, one: int, other: int, total: int) -> float:
@@ -387,8 +390,8 @@ def npmi(both: int, one: int, other: int, total: int) -> float:
 
 
 def _mention(row: Sequence[Any]) -> NameMention:
-    found = NameMention(*row)
-    return replace(found, quote=_quote(found.quote, found.name))
+    mention = NameMention(*row)
+    return replace(mention, quote=_quote(mention.quote, mention.name))
 
 
 def _quote(text: str, name: str) -> str:

@@ -105,52 +105,54 @@ def extracted(reply: ModelReply, text: str) -> Extracted:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         said = "is empty" if not reply.text.strip() else "is no JSON object of that shape"
         raise UnusableAnswer(f"the answer {said}") from error
-    names = {one.norm: one for one in _names(answer.entities[:MOST], text)}
+    names = {entity.norm: entity for entity in _names(answer.entities[:MOST], text)}
     relations = list(_relations(answer.relations[:MOST], text))
     dropped = len(answer.entities) + len(answer.relations) - len(names) - len(relations)
     return Extracted(tuple(names.values()), tuple(relations), dropped)
 
 
 def _names(raw: Sequence[msgspec.Raw], text: str) -> Iterator[FoundName]:
-    for one in _decoded(raw, _Entity):
-        place, norm = _named(one.name, text), _norm(one.name)
+    for entity in _decoded(raw, _Entity):
+        place, norm = _named(entity.name, text), _norm(entity.name)
         if place is not None and norm:
-            type_ = _line(one.type).casefold() or "name"
-            yield FoundName(norm, one.name.strip(), type_, _line(one.description), *place)
+            type_ = _line(entity.type).casefold() or "name"
+            yield FoundName(norm, entity.name.strip(), type_, _line(entity.description), *place)
 
 
 def _relations(raw: Sequence[msgspec.Raw], text: str) -> Iterator[FoundRelation]:
     seen = set()
-    for one in _decoded(raw, _Relation):
-        source, target = _norm(one.source), _norm(one.target)
-        type_ = _line(one.type).casefold() or "related"
-        place = _quoted(one.quote, text)
-        named = _named(one.source, text) and _named(one.target, text)
+    for relation in _decoded(raw, _Relation):
+        source, target = _norm(relation.source), _norm(relation.target)
+        type_ = _line(relation.type).casefold() or "related"
+        place = _quoted(relation.quote, text)
+        named = _named(relation.source, text) and _named(relation.target, text)
         if place is None or not named or not source or not target or source == target:
             continue
         if (source, target, type_) not in seen:
             seen.add((source, target, type_))
-            yield FoundRelation(source, target, type_, _line(one.description), *place)
+            yield FoundRelation(source, target, type_, _line(relation.description), *place)
 
 
 def _decoded(raw: Sequence[msgspec.Raw], type_: type[Any]) -> Iterator[Any]:
-    for one in raw:
+    for line in raw:
         try:
-            found = msgspec.json.decode(one, type=type_)
-            encode(msgspec.to_builtins(found))  # lone surrogates
+            decoded = msgspec.json.decode(line, type=type_)
+            encode(msgspec.to_builtins(decoded))  # lone surrogates
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             continue
-        yield found
+        yield decoded
 
 
 def _norm(name: str) -> str:
-    found = normal(name)
-    return found if len(found.encode()) <= NORM_BYTES else ""
+    norm = normal(name)
+    return norm if len(norm.encode()) <= NORM_BYTES else ""
 
 
 def _line(text: str) -> str:
     """The text on one line, without characters that are not seen: NUL fits into no column."""
-    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
+    return " ".join(
+        "".join(character if character.isprintable() else " " for character in text).split()
+    )
 
 
 def _named(name: str, text: str) -> tuple[int, int] | None:
@@ -159,8 +161,8 @@ def _named(name: str, text: str) -> tuple[int, int] | None:
 
 def _quoted(quote: str, text: str, **least: int) -> tuple[int, int] | None:
     """The place of a quote in bytes."""
-    found = find_quote(quote, text, **least)
-    if found is None:
+    span = find_quote(quote, text, **least)
+    if span is None:
         return None
-    begin = len(text[: found[0]].encode())
-    return begin, begin + len(text[slice(*found)].encode())
+    begin = len(text[: span[0]].encode())
+    return begin, begin + len(text[slice(*span)].encode())

@@ -43,7 +43,7 @@ SPENT_DAYS = 30  # after which the account of a day is deleted
 
 
 class ExtractionReport(Struct, frozen=True):
-    """What one run did. `asked`: requests to the model; `known`: chunks whose answer was kept."""
+    """Report of one run. `asked`: requests to the model; `known`: chunks whose answer was kept."""
 
     documents: int
     failed: int
@@ -144,8 +144,8 @@ class DocumentExtractor:
 
     async def _tenants(self) -> list[str]:
         async with borrowed(self._pool) as connection:
-            found = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
-            return [tenant for (tenant,) in await found.fetchall()]
+            rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
+            return [tenant for (tenant,) in await rows.fetchall()]
 
     async def _read_next(
         self, turns: _TenantTurns, model: ChatModel, job: Job, before: Mapping[str, int]
@@ -189,7 +189,7 @@ class DocumentExtractor:
         await self._execute(_STATE, {**reading.document.values, **self._state(reading)})
 
     def _state(self, reading: _Reading) -> dict[str, Any]:
-        """What becomes of the document. An endpoint that fails does not make documents fail."""
+        """Next state of the document. An endpoint that fails does not make documents fail."""
         if reading.awaited and not reading.errors:
             return {
                 "status": "waiting",
@@ -222,7 +222,7 @@ class DocumentExtractor:
                 self.counts["withheld"] += 1
                 return
             try:
-                found = await self._extracted(reading, chunk, shown)
+                extracted = await self._extracted(reading, chunk, shown)
             except _AskedElsewhere:
                 reading.awaited.append(chunk)
             except BudgetExhausted as error:
@@ -231,16 +231,16 @@ class DocumentExtractor:
                 reading.unusable |= not isinstance(error, ModelFailed)
                 reading.errors.append(str(error))
             else:
-                await self._store(reading.document, chunk, found)
+                await self._store(reading.document, chunk, extracted)
 
     def _shown(self, document: _Document, chunk: _Chunk) -> tuple[str, str] | None:
         """The header and text of a chunk after the guardrails of a query by a caller without roles;
         None: they refuse the chunk."""
         passage = {"text": chunk.text, "header": chunk.header}
         principal = Principal(SCHEDULE, document.tenant)
-        found = self._screen(principal, SHOWN_BY, {"evidence": [passage]})
+        screened = self._screen(principal, SHOWN_BY, {"evidence": [passage]})
         try:
-            return (found["evidence"][0]["header"], found["evidence"][0]["text"])
+            return (screened["evidence"][0]["header"], screened["evidence"][0]["text"])
         except (TypeError, LookupError):  # a rule masks more than texts
             return None
 
@@ -259,13 +259,13 @@ class DocumentExtractor:
             self.counts["known"] += 1
             return msgspec.convert(claimed[0][0], Extracted)
         try:
-            found = await self._answered(reading, chunk, shown)
-            await self._execute(_KEEP, {**values, "found": Jsonb(msgspec.to_builtins(found))})
+            extracted = await self._answered(reading, chunk, shown)
+            await self._execute(_KEEP, {**values, "found": Jsonb(msgspec.to_builtins(extracted))})
         finally:
             with anyio.CancelScope(shield=True):
                 await self._execute(_RELEASE, values)
-        self.counts["dropped"] += found.dropped
-        return found
+        self.counts["dropped"] += extracted.dropped
+        return extracted
 
     async def _answered(
         self, reading: _Reading, chunk: _Chunk, shown: tuple[str, str]

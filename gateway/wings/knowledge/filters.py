@@ -46,7 +46,7 @@ class ChunkFilter(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 def pattern(glob: str) -> str:
     """A regular expression of PostgreSQL for a pattern of paths."""
-    pieces = (_GLOBS.get(one) or _escaped(one) for one in _GLOB.findall(glob))
+    pieces = (_GLOBS.get(piece) or _escaped(piece) for piece in _GLOB.findall(glob))
     return "".join(pieces)
 
 
@@ -57,29 +57,31 @@ def _escaped(text: str) -> str:
 def narrowing(wanted: ChunkFilter) -> tuple[str, dict[str, Any]]:
     """The condition on `chunk` and `document`, and its parameters; "": there is none. Raises
     ProblemDetails."""
-    found: list[tuple[str, str, Any]] = []
+    conditions: list[tuple[str, str, Any]] = []
     if wanted.paths:
-        if sum(one.count("*") for one in wanted.paths) > STARS:
+        if sum(path.count("*") for path in wanted.paths) > STARS:
             raise invalid(f"filter.paths: expected at most {STARS} asterisks in all patterns")
         whole = "|".join(map(pattern, wanted.paths))
-        found.append(("document.path ~ %(paths)s", "paths", f"^(?:{whole})$"))
+        conditions.append(("document.path ~ %(paths)s", "paths", f"^(?:{whole})$"))
     if wanted.documents:
         text = "document.document_id = ANY (%(documents)s::uuid[])"
-        found.append((text, "documents", list(wanted.documents)))
+        conditions.append((text, "documents", list(wanted.documents)))
     if wanted.metadata:
-        found.append(("document.metadata @> %(metadata)s", "metadata", Jsonb(wanted.metadata)))
+        conditions.append(("document.metadata @> %(metadata)s", "metadata", Jsonb(wanted.metadata)))
     if wanted.heading:
         text = "strpos(lower(chunk.header), lower(%(heading)s)) > 0"
-        found.append((text, "heading", wanted.heading))
+        conditions.append((text, "heading", wanted.heading))
     for column, values in (("chunk.kind", wanted.kinds), ("document.language", wanted.languages)):
         name = column.partition(".")[2]
         if values:
-            found.append((f"{column} = ANY (%({name})s)", name, _texts(values)))
+            conditions.append((f"{column} = ANY (%({name})s)", name, _texts(values)))
     for name, operator, time in (("since", ">=", wanted.since), ("until", "<", wanted.until)):
         if time is not None:
             column = "coalesce(document.dated_ts, document.changed_ts)"
-            found.append((f"{column} {operator} %({name})s", name, time))
-    return " AND ".join(one for one, _, _ in found), {name: value for _, name, value in found}
+            conditions.append((f"{column} {operator} %({name})s", name, time))
+    return " AND ".join(condition for condition, _, _ in conditions), {
+        name: value for _, name, value in conditions
+    }
 
 
 def _texts(values: Sequence[str]) -> list[str]:

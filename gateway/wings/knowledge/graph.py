@@ -38,14 +38,14 @@ class Edge:
 def linked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str, float]:
     """The scores, raised for chunks that are about what the best chunks mention. Each pair of
     chunks counts once."""
-    found = scaled(scores)
+    by_chunk = scaled(scores)
     ranks = {QUESTION: 0} | {id_: rank for rank, id_ in enumerate(scores)}
-    pairs = sorted({(ranks[one.source], one.source, one.target) for one in edges})
-    raised = dict(found)
+    pairs = sorted({(ranks[edge.source], edge.source, edge.target) for edge in edges})
+    raised = dict(by_chunk)
     for rank, source, target in pairs:
         if source != target:
-            h_j = found.get(target, 0.0)
-            weight = LINKED * found[source] if source else NAMED
+            h_j = by_chunk.get(target, 0.0)
+            weight = LINKED * by_chunk[source] if source else NAMED
             bonus = weight / (1 + SLOWER * rank) * (LEAST + h_j)
             raised[target] = raised.get(target, 0.0) + bonus
     return raised
@@ -72,24 +72,24 @@ def page_ranked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str,
     """The scores, mixed with the PageRank of chunks and names that a walk from the scored chunks
     and their names, and from names of the question, visits."""
     scores = scaled(scores)
-    if any(one.source == QUESTION for one in edges):
+    if any(edge.source == QUESTION for edge in edges):
         scores[QUESTION] = 1.0
-    chunks = sorted({*scores, *(one.source for one in edges), *(one.target for one in edges)})
-    names = sorted({one.norm for one in edges})
+    chunks = sorted({*scores, *(edge.source for edge in edges), *(edge.target for edge in edges)})
+    names = sorted({edge.norm for edge in edges})
     if not names:
         return dict(scores)
-    places = {one: place for place, one in enumerate((*chunks, *(f"\0{one}" for one in names)))}
+    places = {name: place for place, name in enumerate((*chunks, *(f"\0{name}" for name in names)))}
     pairs = {
-        (places[chunk], places[f"\0{one.norm}"])
-        for one in edges
-        for chunk in (one.source, one.target)
+        (places[chunk], places[f"\0{edge.norm}"])
+        for edge in edges
+        for chunk in (edge.source, edge.target)
     }
     rank = _walked(places, numpy.array(sorted(pairs)), scores, len(chunks))
     ranks = {id_: float(rank[places[id_]]) for id_ in chunks if id_ != QUESTION}
     highest = max(ranks.values()) or 1.0
     return {
-        id_: (1 - OF_GRAPH) * scores.get(id_, 0.0) + OF_GRAPH * one / highest
-        for id_, one in ranks.items()
+        id_: (1 - OF_GRAPH) * scores.get(id_, 0.0) + OF_GRAPH * rank / highest
+        for id_, rank in ranks.items()
     }
 
 

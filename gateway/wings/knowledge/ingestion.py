@@ -235,17 +235,17 @@ class Ingestion:
         """Ids of the contents that are served, by their paths in the source; empty for those that
         are to be read again. The same content at another path, or in another folder of the
         collection, is another document."""
-        found = await self._documents.contents(run.reader, run.target.name, run.spec.key)
+        contents = await self._documents.contents(run.reader, run.target.name, run.spec.key)
         below = f"{run.spec.below}/" if run.spec.below else ""
-        return {path.removeprefix(below): id_ for path, id_ in found if path.startswith(below)}
+        return {path.removeprefix(below): id_ for path, id_ in contents if path.startswith(below)}
 
     async def _fetched(self, run: "_Run", wanted: WantedFiles) -> set[str] | None:
         """The paths that were found; None: the source is as it was."""
         spec, fetching = run.spec, Fetching(self._settings.private_networks)
         if spec.type == "url":
-            found = await url_file(spec.location, fetching, wanted)
-            run.report.seen = found.seen
-            return None if found.file is None else await self._ingest(run, _one(found.file))
+            response = await url_file(spec.location, fetching, wanted)
+            run.report.seen = response.seen
+            return None if response.file is None else await self._ingest(run, _one(response.file))
         if spec.type == "s3":
             bucket = await self._bucket(run)
             return await self._ingest(run, bucket_files(bucket, fetching, wanted))
@@ -281,22 +281,22 @@ class Ingestion:
         """The paths that were found; None: the source is as it was."""
         seen: set[str] = set()
         is_unchanged = False
-        async for one in files:
-            if isinstance(one, GitHead):
-                run.origin["commit"] = run.report.seen = one.commit
-                is_unchanged = one.unchanged
+        async for file in files:
+            if isinstance(file, GitHead):
+                run.origin["commit"] = run.report.seen = file.commit
+                is_unchanged = file.unchanged
                 continue
-            path = f"{run.spec.below}/{one.path}" if run.spec.below else one.path
-            if isinstance(one, LeftOut):
-                _note(run.report.left_out, one.path, one.reason)
-                if one.unread:
+            path = f"{run.spec.below}/{file.path}" if run.spec.below else file.path
+            if isinstance(file, LeftOut):
+                _note(run.report.left_out, file.path, file.reason)
+                if file.unread:
                     seen.add(path)
                 continue
             seen.add(path)
-            if one.data is None:
+            if file.data is None:
                 run.report.unchanged += 1
             else:
-                await self._store(run, SourceFile(path, one.id, one.data))
+                await self._store(run, SourceFile(path, file.id, file.data))
             run.job.progress(run.report.done, note=path[:200])
         return None if is_unchanged else seen
 

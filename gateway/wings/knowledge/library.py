@@ -105,7 +105,11 @@ class CollectionLibrary:
         except ReadingRefused as error:
             raise invalid(f"location: {error}.") from error
         await self._ingestion.ensure(self._reader(context), NewCollection(collection))
-        return next(one for one in await self.collections(context) if one.name == collection)
+        return next(
+            candidate
+            for candidate in await self.collections(context)
+            if candidate.name == collection
+        )
 
     async def ingest(
         self, context: Context, shelf: Shelf, place: SourcePlace, job: Job
@@ -119,15 +123,15 @@ class CollectionLibrary:
             seen=place.seen,
         )
         reader, target = self._reader(context), NewCollection(shelf.name, id=shelf.id)
-        found = await self._ingestion.source(reader, target, spec, job=job)
+        report = await self._ingestion.source(reader, target, spec, job=job)
         return IngestedSource(
-            added=found.added,
-            changed=found.changed,
-            unchanged=found.unchanged,
-            deleted=found.deleted,
-            failed=[(one.path, one.reason) for one in found.failed],
-            left_out=[(one.path, one.reason) for one in found.left_out],
-            seen="" if found.failed else found.seen,
+            added=report.added,
+            changed=report.changed,
+            unchanged=report.unchanged,
+            deleted=report.deleted,
+            failed=[(file.path, file.reason) for file in report.failed],
+            left_out=[(file.path, file.reason) for file in report.left_out],
+            seen="" if report.failed else report.seen,
         )
 
     async def index(
@@ -302,10 +306,14 @@ class CollectionLibrary:
     ) -> Sequence[tuple[str, float]]:
         if "\0" in name:
             return []
-        found = await self._entities.find(
+        entity = await self._entities.find(
             self._reader(context), name[:GLOB], collections=collections, limit=limit
         )
-        return [] if found is None else [(one.name, one.npmi) for one in found.neighbours]
+        return (
+            []
+            if entity is None
+            else [(neighbour.name, neighbour.npmi) for neighbour in entity.neighbours]
+        )
 
     def _reader(self, context: Context) -> KnowledgeReader:
         return reader_of(context, self._settings.agent_claim)

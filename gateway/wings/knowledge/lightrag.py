@@ -84,7 +84,7 @@ SHORT = (
     "where each Chinese, Japanese or Korean character counts as 2."
 )
 NDJSON = "application/x-ndjson"
-FILE_TYPES = tuple(sorted(f".{one}" for one in EXTENSIONS))
+FILE_TYPES = tuple(sorted(f".{extension}" for extension in EXTENSIONS))
 DELETED = 100  # documents of one call
 SUMMARY = 250  # characters of a text that lists show
 LOGIN = {
@@ -255,7 +255,7 @@ class LightRag:
         while True:
             listed = await workspace.call("knowledge_documents", given)
             page = msgspec.json.decode(structured(listed), type=DocumentList)
-            if ids := [one.document for one in page.items]:
+            if ids := [document.document for document in page.items]:
                 arguments = {"collection": workspace.collection, "documents": ids}
                 gone = await workspace.call("knowledge_delete", arguments)
                 count += msgspec.json.decode(structured(gone))["documents"]
@@ -300,13 +300,13 @@ class LightRag:
         asked = await self._asked(request)
         answer = await self._answer(asked)
         content = bool(asked.given.include_chunk_content)
-        found = _references(asked.found, content=content)
+        references = _references(asked.found, content=content)
         if not content:
-            found = [{**one, "content": None} for one in found]
+            references = [{**reference, "content": None} for reference in references]
         return JSONResponse(
             {
                 "response": answer or asked.text,
-                "references": found if asked.given.include_references else None,
+                "references": references if asked.given.include_references else None,
                 "response_time": round(time.perf_counter() - started, 6),
                 "llm_generated": bool(answer),
             }
@@ -319,8 +319,8 @@ class LightRag:
         request = self._request(self._model, asked)
         if asked.given.mode == "bypass":
             return self._model.screened(asked.principal, await self._model.say(request))
-        found = await self._model.answerer.answer(request)
-        return "" if isinstance(found, str) else self._model.screened(asked.principal, found.text)
+        answer = await self._model.answerer.answer(request)
+        return "" if isinstance(answer, str) else self._model.screened(asked.principal, answer.text)
 
     @staticmethod
     def _request(model: "KnowledgeModel", asked: "_Asked") -> "AnswerRequest":
@@ -357,8 +357,8 @@ class LightRag:
             said = False
             try:
                 async with aclosing(parts):
-                    async for one in parts:
-                        if text := model.screened(asked.principal, one.text):
+                    async for part in parts:
+                        if text := model.screened(asked.principal, part.text):
                             yield _line({"response": f" {text}" if said else text})
                             said = True
             except (ModelFailed, BudgetExhausted) as error:
@@ -373,22 +373,24 @@ class LightRag:
 
     async def data(self, request: Request) -> Response:
         asked = await self._asked(request, names=True)
-        found = asked.found
+        result = asked.found
         chunks = [
             {
-                "reference_id": str(one.reference),
-                "content": one.text,
-                "file_path": one.path,
-                "chunk_id": one.chunk,
+                "reference_id": str(passage.reference),
+                "content": passage.text,
+                "file_path": passage.path,
+                "chunk_id": passage.chunk,
             }
-            for one in found.evidence
+            for passage in result.evidence
         ]
-        paths = {one.chunk: one.path for one in found.evidence}
+        paths = {passage.chunk: passage.path for passage in result.evidence}
         data = {
-            "entities": [_entity(one, paths) for one in found.names],
-            "relationships": list(islice(_relationships(found, paths), asked.given.top_k or NAMES)),
+            "entities": [_entity(name, paths) for name in result.names],
+            "relationships": list(
+                islice(_relationships(result, paths), asked.given.top_k or NAMES)
+            ),
             "chunks": chunks,
-            "references": _references(found, content=False),
+            "references": _references(result, content=False),
         }
         keywords: dict[str, list[str]] = {"high_level": [], "low_level": []}
         metadata = {"query_mode": asked.given.mode, "keywords": keywords}
@@ -430,9 +432,9 @@ class LightRag:
         if given.ids is not None:
             arguments["filter"] = {"documents": given.ids}
         result = await workspace.call("knowledge_query", arguments)
-        found = msgspec.json.decode(structured(result), type=KnowledgeFound)
-        text = text_of(result) if found.evidence else self._settings.no_context_reply
-        return _Asked(workspace, given, found, text)
+        result_found = msgspec.json.decode(structured(result), type=KnowledgeFound)
+        text = text_of(result) if result_found.evidence else self._settings.no_context_reply
+        return _Asked(workspace, given, result_found, text)
 
     async def track_status(self, request: Request) -> Response:
         track_id = request.path_params["track_id"].strip()
@@ -446,15 +448,15 @@ class LightRag:
             "begin": SUMMARY + 1,
         }
         result = await workspace.call("knowledge_documents", arguments)
-        found = msgspec.json.decode(structured(result), type=DocumentList)
+        documents = msgspec.json.decode(structured(result), type=DocumentList)
         summary: dict[str, int] = {}
-        for one in found.items:
-            summary[one.status] = summary.get(one.status, 0) + 1
+        for document in documents.items:
+            summary[document.status] = summary.get(document.status, 0) + 1
         return JSONResponse(
             {
                 "track_id": track_id,
-                "documents": [_document(one) for one in found.items],
-                "total_count": len(found.items),
+                "documents": [_document(document) for document in documents.items],
+                "total_count": len(documents.items),
                 "status_summary": summary,
             }
         )
@@ -483,15 +485,17 @@ class LightRag:
         workspace, given = await self._workspaces.read(request, LightRagPage)
         one_status = [given.status_filter] if given.status_filter else []
         wanted = set(given.status_filters or one_status)
-        found = await self._documents(workspace)
-        found = [one for one in found if not wanted or one.status in wanted]
+        documents_found = await self._documents(workspace)
+        documents_found = [
+            document for document in documents_found if not wanted or document.status in wanted
+        ]
         counts = await self._statuses(workspace)
         counts = {name: count for name, count in counts.items() if not wanted or name in wanted}
         total = sum(counts.values())
-        found.sort(key=_SORTED[given.sort_field], reverse=given.sort_direction == "desc")
+        documents_found.sort(key=_SORTED[given.sort_field], reverse=given.sort_direction == "desc")
         pages = max(-(-total // given.page_size), 1)
         begin = (given.page - 1) * given.page_size
-        shown = found[begin : begin + given.page_size]
+        shown = documents_found[begin : begin + given.page_size]
         pagination = {
             "page": given.page,
             "page_size": given.page_size,
@@ -500,24 +504,24 @@ class LightRag:
             "has_next": given.page < pages,
             "has_prev": given.page > 1,
         }
-        documents = [_document(one) for one in shown]
+        documents = [_document(document) for document in shown]
         return JSONResponse(
             {"documents": documents, "pagination": pagination, "status_counts": _counts(counts)}
         )
 
     async def _documents(self, workspace: Workspace) -> list[DocumentView]:
         """The first documents of the collection, at most DOCUMENTS."""
-        found: list[DocumentView] = []
+        documents: list[DocumentView] = []
         given: dict[str, Any] = {"collection": workspace.collection, "limit": LISTED}
         given["begin"] = SUMMARY + 1
-        while len(found) < DOCUMENTS:
+        while len(documents) < DOCUMENTS:
             result = await workspace.call("knowledge_documents", given)
             page = msgspec.json.decode(structured(result), type=DocumentList)
-            found += page.items
+            documents += page.items
             if not page.next:
                 break
             given["after"] = page.next
-        return found
+        return documents
 
     async def delete(self, request: Request) -> Response:
         workspace, given = await self._workspaces.read(request, LightRagDelete)
@@ -556,7 +560,9 @@ class _Asked:
 
     @property
     def history(self) -> tuple[tuple[str, str], ...]:
-        return tuple((one.role, one.content) for one in self.given.conversation_history or ())
+        return tuple(
+            (message.role, message.content) for message in self.given.conversation_history or ()
+        )
 
     @property
     def wish(self) -> str:
@@ -580,20 +586,22 @@ def _received(text: str, track_id: str) -> Response:
 
 def _length(query: str) -> int:
     return sum(
-        2 if "\u2e80" <= one <= "\u9fff" or "\uac00" <= one <= "\ud7a3" else 1 for one in query
+        2 if "\u2e80" <= character <= "\u9fff" or "\uac00" <= character <= "\ud7a3" else 1
+        for character in query
     )
 
 
 def _references(found: KnowledgeFound, *, content: bool) -> list[dict[str, Any]]:
     named = [
-        {"reference_id": str(one.reference), "file_path": one.path} for one in found.references
+        {"reference_id": str(reference.reference), "file_path": reference.path}
+        for reference in found.references
     ]
     if not content:
         return named
     texts: dict[int, list[str]] = {}
-    for one in found.evidence:
-        texts.setdefault(one.reference, []).append(one.text)
-    return [{**one, "content": texts[int(one["reference_id"])]} for one in named]
+    for passage in found.evidence:
+        texts.setdefault(passage.reference, []).append(passage.text)
+    return [{**reference, "content": texts[int(reference["reference_id"])]} for reference in named]
 
 
 def _entity(one: NameView, paths: Mapping[str, str]) -> dict[str, Any]:
@@ -613,8 +621,8 @@ def _relationships(found: KnowledgeFound, paths: Mapping[str, str]) -> Iterator[
         told = {"description": stated.description, "keywords": stated.type}
         yield _relationship((stated.source, stated.target), told, chunks, paths)
     mentioning = defaultdict[str, list[int]](list)  # places of names, by passages not about them
-    for place, one in enumerate(found.names):
-        for id_ in set(one.chunks).difference(one.about):
+    for place, name in enumerate(found.names):
+        for id_ in set(name.chunks).difference(name.about):
             mentioning[id_].append(place)
     for subject in found.names:
         shared = defaultdict[int, list[str]](list)

@@ -52,8 +52,8 @@ class LightRagGraph:
 
     async def labels(self, request: Request) -> Response:
         limit = _number(request, "limit", TOP, TOP)
-        found = await self._names(request, "", limit)
-        return JSONResponse(sorted(found))
+        names = await self._names(request, "", limit)
+        return JSONResponse(sorted(names))
 
     async def popular(self, request: Request) -> Response:
         return JSONResponse(await self._names(request, "", _number(request, "limit", 300, TOP)))
@@ -80,33 +80,38 @@ class LightRagGraph:
         _number(request, "max_depth", 3)
         if label == EVERY:
             return await self._whole(request, most)
-        found = await self._known(request, label)
-        if found is None:
+        entity = await self._known(request, label)
+        if entity is None:
             return JSONResponse({"nodes": [], "edges": [], "is_truncated": False})
-        near = found.near[: most - 1]
-        nodes = [_node(found.name, found.mentions), *(_node(one.name) for one in near)]
-        stated = {frozenset((one.source, one.target)): one for one in found.relations}
+        near = entity.near[: most - 1]
+        nodes = [
+            _node(entity.name, entity.mentions),
+            *(_node(neighbour.name) for neighbour in near),
+        ]
+        stated = {
+            frozenset((relation.source, relation.target)): relation for relation in entity.relations
+        }
         edges = []
-        for one in near:
-            relation = stated.get(frozenset((found.name, one.name)))
+        for neighbour in near:
+            relation = stated.get(frozenset((entity.name, neighbour.name)))
             told = EDGE if relation is None else {
                 "description": relation.description, "keywords": relation.type
             }  # fmt: skip
             edges.append(
                 {
-                    "id": f"{found.name}-{one.name}",
+                    "id": f"{entity.name}-{neighbour.name}",
                     "type": "DIRECTED",
-                    "source": found.name,
-                    "target": one.name,
+                    "source": entity.name,
+                    "target": neighbour.name,
                     "properties": {
                         **told,
                         **UNCITED,
-                        "weight": float(one.passages),
-                        "npmi": one.npmi,
+                        "weight": float(neighbour.passages),
+                        "npmi": neighbour.npmi,
                     },
                 }
             )
-        cut = len(near) < len(found.near)
+        cut = len(near) < len(entity.near)
         return JSONResponse({"nodes": nodes, "edges": edges, "is_truncated": cut})
 
     async def _whole(self, request: Request, most: int) -> Response:
@@ -133,8 +138,8 @@ class LightRagGraph:
     async def edit_entity(self, request: Request) -> Response:
         shelf, given = await self._workspaces.read(request, LightRagEntityEdit)
         name, data = _line(given.entity_name), given.updated_data
-        found = await _entity(shelf, name)
-        if found is None:
+        entity = await _entity(shelf, name)
+        if entity is None:
             raise bad_request(f"Entity '{name}' does not exist")
         new = _line(data.entity_name or name)
         renamed = new != name
@@ -178,8 +183,8 @@ class LightRagGraph:
         shelf, given = await self._workspaces.read(request, LightRagMerge)
         into = _line(given.entity_to_change_into)
         await _merge(shelf, given.entities_to_change, into)
-        found = await _entity(shelf, into)
-        told = _described(into, () if found is None else found.mentions)
+        entity = await _entity(shelf, into)
+        told = _described(into, () if entity is None else entity.mentions)
         data = {"entity_name": into, "source_id": told["source_id"], "graph_data": told}
         count = len(given.entities_to_change)
         return _done(f"Successfully merged {count} entities into '{into}'", data)
@@ -318,9 +323,9 @@ def _node(name: str, mentions: Sequence[MentionView] = ()) -> dict[str, Any]:
 
 
 def _described(name: str, mentions: Sequence[MentionView]) -> dict[str, Any]:
-    read = [one for one in mentions if one.method == "llm"]
+    read = [mention for mention in mentions if mention.method == "llm"]
     type_ = read[0].type if read else mentions[0].type if mentions else ""
-    paths = SEPARATOR.join(dict.fromkeys(one.path for one in mentions))
+    paths = SEPARATOR.join(dict.fromkeys(mention.path for mention in mentions))
     told = {"entity_id": name, "entity_type": type_, "description": ""}
     return {**told, "source_id": paths, "file_path": paths}
 
@@ -331,10 +336,10 @@ def _done(message: str, data: Mapping[str, Any], **more: Any) -> Response:
 
 def _given(request: Request, name: str) -> str:
     """A parameter of the query. Raises LightRagInvalid."""
-    found = request.query_params.get(name)
-    if found is None:
+    value = request.query_params.get(name)
+    if value is None:
         raise LightRagInvalid("missing", ("query", name), "Field required")
-    return found[:256]
+    return value[:256]
 
 
 def _number(request: Request, name: str, default: int, most: int | None = None) -> int:

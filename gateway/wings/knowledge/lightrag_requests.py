@@ -253,27 +253,27 @@ def _told(error: str, body: Any) -> ProblemDetails:
     if path and path[0] in _ATTRIBUTES:  # of an entity or a relation, which are a 400 there
         text = f"{'.'.join(path)}: {_PLACE.sub('', error)}"
         return bad_request(text)
-    place, found = ("body", *path), _found(body, path)
+    place, value = ("body", *path), _found(body, path)
     if missing := _MISSING.search(error):
-        return LightRagInvalid("missing", (*place, missing[1]), "Field required", found=found)
+        return LightRagInvalid("missing", (*place, missing[1]), "Field required", found=value)
     for pattern, kind, text, name in _BOUNDS:
         if bound := re.search(pattern, error):
             context: dict[str, Any] = {name: int(bound[1])}
-            if name.endswith("length") and isinstance(found, list):
-                context |= {"field_type": "List", "actual_length": len(found)}
+            if name.endswith("length") and isinstance(value, list):
+                context |= {"field_type": "List", "actual_length": len(value)}
             told = text.format(bound[1])
-            return LightRagInvalid(kind, place, told, found=found, context=context)
+            return LightRagInvalid(kind, place, told, found=value, context=context)
     if error.startswith("Invalid enum value"):
         names = [f"'{one}'" for one in _NAMES.get(path[0], ())] if path else []
         expected = " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
         text = f"Input should be {expected}" if expected else error
         context = {"expected": expected}
-        return LightRagInvalid("literal_error", place, text, found=found, context=context)
+        return LightRagInvalid("literal_error", place, text, found=value, context=context)
     if "matching regex" in error and path and path[0] in _ENTITIES:
-        return invalid_value(place, "Entity name cannot be empty", found)
+        return invalid_value(place, "Entity name cannot be empty", value)
     expected_type = _EXPECTED.search(error)
     kind, text = _TYPES.get(expected_type[1] if expected_type else "", ("type_error", error))
-    return LightRagInvalid(kind, place, text, found=found)
+    return LightRagInvalid(kind, place, text, found=value)
 
 
 _ENTITIES = frozenset(
@@ -299,11 +299,11 @@ _NAMES: Mapping[str, Sequence[str]] = {
 
 
 def _found(body: Any, path: tuple[str, ...]) -> Any:
-    for one in path:
+    for step in path:
         if isinstance(body, dict):
-            body = body.get(one)
-        elif isinstance(body, list) and one.isdigit() and int(one) < len(body):
-            body = body[int(one)]
+            body = body.get(step)
+        elif isinstance(body, list) and step.isdigit() and int(step) < len(body):
+            body = body[int(step)]
         else:
             return None
     return body
@@ -339,10 +339,10 @@ class Workspaces:
         request stores what makes it. Raises ProblemDetails."""
         context = await self.caller(request)
         named = request.headers.get(WORKSPACE, "").strip()
-        found = Workspace(named or request.path_params["collection"], context, self._calls)
+        workspace = Workspace(named or request.path_params["collection"], context, self._calls)
         if named and not stores:
-            await found.call("knowledge_get_collection", {"collection": named})
-        return found
+            await workspace.call("knowledge_get_collection", {"collection": named})
+        return workspace
 
     async def caller(self, request: Request) -> Context:
         """Raises ProblemDetails: a key that is missing or wrong is a 403 there, a token a 401. The

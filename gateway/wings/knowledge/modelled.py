@@ -98,9 +98,9 @@ class KnowledgeModel:
         if asked.context is None:
             raise invalid("Expected a caller.")
         body: QueryKnowledge = asked.body
-        found = await self.passages(asked.context, replace(body, answer=False))
-        request = self.request(asked.principal.tenant, body.query, found)
-        return answered(found, await self.answerer.answer(request))
+        passages = await self.passages(asked.context, replace(body, answer=False))
+        request = self.request(asked.principal.tenant, body.query, passages)
+        return answered(passages, await self.answerer.answer(request))
 
     def request(
         self,
@@ -122,9 +122,9 @@ class KnowledgeModel:
 
     def screened(self, principal: Principal, answer: str) -> str:
         """An answer that is no result of a tool as guardrails leave it; "": they refuse it."""
-        found = self._screen(principal, SHOWN_BY, {"answer": {"text": answer}})
+        screened = self._screen(principal, SHOWN_BY, {"answer": {"text": answer}})
         try:
-            return str(found["answer"]["text"])
+            return str(screened["answer"]["text"])
         except (TypeError, LookupError):
             return ""
 
@@ -144,5 +144,7 @@ def answered(found: KnowledgeFound, answer: AnswerView | str) -> OperationOutput
     """The passages with the answer; without one its text is that of the passages."""
     if isinstance(answer, str):
         return OperationOutput(replace(found, note=f"No answer: {answer}."))
-    sources = "\n".join(f"[{one.reference}] {one.path}" for one in found.references)
+    sources = "\n".join(
+        f"[{reference.reference}] {reference.path}" for reference in found.references
+    )
     return OperationOutput(replace(found, answer=answer), text=f"{answer.text}\n\n{sources}")

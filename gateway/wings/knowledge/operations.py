@@ -114,7 +114,7 @@ class KnowledgeOperations:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        one = "/collections/{collection}"
+        collection_path = "/collections/{collection}"
         return (
             Operation(
                 "knowledge_query", "POST", "/query",
@@ -136,7 +136,7 @@ class KnowledgeOperations:
                 READ, self.path, PathsFound, body=FindPath, details=DATA,
             ),
             Operation(
-                "knowledge_communities", "GET", f"{one}/communities",
+                "knowledge_communities", "GET", f"{collection_path}/communities",
                 "Show what a collection is about: groups of names that stand in the same passages.",
                 READ, self.communities, CommunityList, query=ListCommunities, types=COLLECTION,
                 details=DATA,
@@ -190,17 +190,17 @@ class KnowledgeOperations:
                 "List the collections of documents.", READ, self.collections, CollectionList,
             ),
             Operation(
-                "knowledge_get_collection", "GET", one,
+                "knowledge_get_collection", "GET", collection_path,
                 "Show a collection and the statuses of its documents.", READ, self.collection,
                 CollectionView, types=COLLECTION,
             ),
             Operation(
-                "knowledge_put_collection", "PUT", one,
+                "knowledge_put_collection", "PUT", collection_path,
                 "Create a collection, or change it and whom it grants access.", WRITE,
                 self.put_collection, CollectionView, body=PutCollection, types=COLLECTION,
             ),
             Operation(
-                "knowledge_delete_collection", "DELETE", one,
+                "knowledge_delete_collection", "DELETE", collection_path,
                 "Delete a collection with all its documents.", WRITE, self.delete_collection,
                 status=204, types=COLLECTION,
             ),
@@ -215,7 +215,7 @@ class KnowledgeOperations:
         body: QueryKnowledge = asked.body
         if body.answer and self._answer is not None:
             return await self._answer(asked)
-        found = await self._searcher.search(
+        result = await self._searcher.search(
             ChunkQuery(
                 reader=self.reader(asked),
                 text=body.query,
@@ -225,15 +225,17 @@ class KnowledgeOperations:
                 mode=body.mode,
             )
         )
-        whole = packed(found.chunks, body.tokens or self._settings.context_tokens)
+        whole = packed(result.chunks, body.tokens or self._settings.context_tokens)
         value = KnowledgeFound(
-            tuple(evidence(one, number, explain=body.explain) for number, one in whole.chunks),
             tuple(
-                SourceReference(number, one.collection, one.path)
-                for number, one in whole.references
+                evidence(passage, number, explain=body.explain) for number, passage in whole.chunks
             ),
-            len(found.chunks) - len(whole.chunks),
-            " ".join(filter(None, (UNANSWERED if body.answer else "", found.note))) or None,
+            tuple(
+                SourceReference(number, reference.collection, reference.path)
+                for number, reference in whole.references
+            ),
+            len(result.chunks) - len(whole.chunks),
+            " ".join(filter(None, (UNANSWERED if body.answer else "", result.note))) or None,
             *await self._names(self.reader(asked), whole, body.names),
         )
         self._metrics.context.labels(body.mode).observe(len(whole.text))
@@ -244,13 +246,15 @@ class KnowledgeOperations:
     ) -> tuple[tuple[NameView, ...], tuple[RelationView, ...]]:
         if not limit:
             return (), ()
-        chunks = [one.id for _, one in found.chunks]
+        chunks = [passage.id for _, passage in found.chunks]
         names = await self._entities.of_chunks(reader, chunks, limit)
         relations = await self._entities.relations(reader, limit=limit, chunks=chunks)
         return (
             tuple(
-                NameView(one.name, one.type, tuple(one.chunks), tuple(one.about), one.description)
-                for one in names
+                NameView(
+                    name.name, name.type, tuple(name.chunks), tuple(name.about), name.description
+                )
+                for name in names
             ),
             tuple(map(relation_view, relations)),
         )
@@ -260,60 +264,63 @@ class KnowledgeOperations:
         reader = self.reader(asked)
         collections = None if query.collection is None else [query.collection]
         among: dict[str, Any] = {"prefix": query.prefix, "limit": query.limit}
-        found = await self._entities.popular(reader, collections, **among)
+        names = await self._entities.popular(reader, collections, **among)
         pairs = await self._entities.pairs(reader, collections, **among) if query.pairs else ()
         views = (
             NamePairView(pair.source, pair.target, pair.chunks, pair.type, pair.description)
             for pair in pairs
         )
-        return NameList(tuple(found), tuple(views))
+        return NameList(tuple(names), tuple(views))
 
     async def entity(self, asked: OperationInput) -> EntityView:
         body: FindEntity = asked.body
-        found = await self._entities.find(
+        entity = await self._entities.find(
             self.reader(asked),
             body.name,
             collections=body.collections or None,
             type_=body.type,
             limit=body.limit,
         )
-        if found is None:
+        if entity is None:
             raise not_found("entity", body.name)
-        near = [NeighbourView(one.name, one.chunks, one.npmi) for one in found.neighbours]
-        mentions = tuple(map(MentionView.of, found.mentions))
+        near = [
+            NeighbourView(neighbour.name, neighbour.chunks, neighbour.npmi)
+            for neighbour in entity.neighbours
+        ]
+        mentions = tuple(map(MentionView.of, entity.mentions))
         relations = await self._entities.relations(
             self.reader(asked),
             limit=body.limit,
-            norms=found.norms,
-            merged=found.merged,
+            norms=entity.norms,
+            merged=entity.merged,
             collections=body.collections or None,
         )
         return EntityView(
             mentions[0].name,
-            found.chunks,
+            entity.chunks,
             mentions,
             tuple(near),
             tuple(map(relation_view, relations)),
-            tuple(found.norms[1:]),
-            tuple(found.senses),
+            tuple(entity.norms[1:]),
+            tuple(entity.senses),
         )
 
     async def communities(self, asked: OperationInput) -> CommunityList:
         query: ListCommunities = asked.query
         reader, name = self.reader(asked), asked.names["collection"]
         await self._collections.get(reader, name)
-        found = await self._communities.of(reader, name, query.limit)
+        communities = await self._communities.of(reader, name, query.limit)
         items = (
             CommunityView(
-                ", ".join(one.title),
-                len(one.names),
-                len(one.chunks),
-                tuple(one.names[: query.names]),
+                ", ".join(community.title),
+                len(community.names),
+                len(community.chunks),
+                tuple(community.names[: query.names]),
                 tuple(map(SentenceView.of, summary)),
             )
-            for one, summary in found.items
+            for community, summary in communities.items
         )
-        return CommunityList(tuple(items), found.chunks, found.is_sample)
+        return CommunityList(tuple(items), communities.chunks, communities.is_sample)
 
     async def merge(self, asked: OperationInput) -> NamesMerged:
         body: MergeNames = asked.body
@@ -356,13 +363,13 @@ class KnowledgeOperations:
             ends = [quoted[hop.chunk, name] for name in (hop.source, hop.target)]
             return HopView(ends[0].name, ends[1].name, tuple(map(MentionView.of, ends)))
 
-        whole = (one for one in paths if all(_is_quoted(hop, quoted) for hop in one))
-        return PathsFound(tuple(PathView(tuple(map(view, one))) for one in whole))
+        whole = (path for path in paths if all(_is_quoted(hop, quoted) for hop in path))
+        return PathsFound(tuple(PathView(tuple(map(view, path))) for path in whole))
 
     async def add(self, asked: OperationInput) -> OperationOutput:
         body: AddDocument = asked.body
         text = self._checked(body)
-        found = exchange(text)
+        exchange_ = exchange(text)
         path = body.path or f"text-{hashlib.sha256(text.encode()).hexdigest()[:UNNAMED]}.txt"
         stored = await self._ingestion.text(
             self.reader(asked),
@@ -370,9 +377,9 @@ class KnowledgeOperations:
             NewDocument(
                 path,
                 text,
-                metadata={**found.metadata, **body.metadata},
-                dated=found.dated,
-                trivial=is_trivial(found, self._settings.trivial_characters),
+                metadata={**exchange_.metadata, **body.metadata},
+                dated=exchange_.dated,
+                trivial=is_trivial(exchange_, self._settings.trivial_characters),
                 is_file=body.replace,
                 track_id=body.track_id or "",
             ),
@@ -434,7 +441,7 @@ class KnowledgeOperations:
         after = place(query.after)
         if after and not is_uuid(after):
             raise unknown()
-        found = await self._documents.states(
+        states = await self._documents.states(
             self.reader(asked),
             collections=None if query.collection is None else [query.collection],
             track_id=query.track_id,
@@ -442,9 +449,9 @@ class KnowledgeOperations:
             limit=query.limit + 1,
             begin=query.begin,
         )
-        shown = found[: query.limit]
-        more = cursor(shown[-1].id) if len(found) > query.limit else ""
-        return DocumentList(tuple(self._view(one) for one in shown), more)
+        shown = states[: query.limit]
+        more = cursor(shown[-1].id) if len(states) > query.limit else ""
+        return DocumentList(tuple(self._view(document) for document in shown), more)
 
     def _view(self, one: DocumentState) -> DocumentView:
         return DocumentView.of(one, is_read=bool(self._settings.model))
@@ -452,10 +459,10 @@ class KnowledgeOperations:
     async def read(self, asked: OperationInput) -> DocumentLines:
         query: ReadDocumentLines = asked.query
         id_ = asked.names["document"]
-        found = await self._documents.text(self.reader(asked), id_)
-        if found is None:
+        stored = await self._documents.text(self.reader(asked), id_)
+        if stored is None:
             raise not_found("document", id_)
-        path, version, text = found
+        path, version, text = stored
         starts = [*line_starts(text), len(text)]
         total = len(starts) - 1
         first = min(query.first, total)
@@ -464,15 +471,15 @@ class KnowledgeOperations:
         return DocumentLines(id_, path, version, (first, last), total, shown)
 
     async def collections(self, asked: OperationInput) -> CollectionList:
-        found = await self._collections.find(self.reader(asked))
-        return CollectionList(tuple(CollectionView.of(one) for one in found))
+        collections = await self._collections.find(self.reader(asked))
+        return CollectionList(tuple(CollectionView.of(collection) for collection in collections))
 
     async def collection(self, asked: OperationInput) -> CollectionView:
         reader, name = self.reader(asked), asked.names["collection"]
-        found = await self._collections.get(reader, name)
+        collection = await self._collections.get(reader, name)
         counts = await self._documents.counts(reader, name)
         read = await self._documents.extractions(reader, name) if self._settings.model else {}
-        return CollectionView.of(found, counts, read)
+        return CollectionView.of(collection, counts, read)
 
     async def put_collection(self, asked: OperationInput) -> CollectionView:
         body: PutCollection = asked.body
@@ -487,8 +494,8 @@ class KnowledgeOperations:
     async def delete_collection(self, asked: OperationInput) -> None:
         reader, name = self.reader(asked), asked.names["collection"]
         await self._collections.get(reader, name, "admin")
-        while found := await self._documents.states(reader, collections=[name], limit=DELETED):
-            if not await self._documents.delete(reader, name, [one.id for one in found]):
+        while states := await self._documents.states(reader, collections=[name], limit=DELETED):
+            if not await self._documents.delete(reader, name, [document.id for document in states]):
                 break  # the caller may not any more, or others are deleting them
         await self._collections.delete(reader, name)
 

@@ -21,29 +21,29 @@ def packed(chunks: Sequence[ScoredChunk], tokens: int) -> Packed:
     of the best of each."""
     left = tokens * TOKEN
     kept: list[ScoredChunk] = []
-    for one in chunks:
-        left -= len(one.text) + len(_head(1, one)) + 2
+    for chunk in chunks:
+        left -= len(chunk.text) + len(_head(1, chunk)) + 2
         if left < 0 and kept:
             break
-        kept.append(one)
+        kept.append(chunk)
     numbers: dict[str, int] = {}
-    for one in kept:
-        numbers.setdefault(one.document, len(numbers) + 1)
-    references = [(numbers[one.document], one) for one in _firsts(kept)]
+    for chunk in kept:
+        numbers.setdefault(chunk.document, len(numbers) + 1)
+    references = [(numbers[chunk.document], chunk) for chunk in _firsts(kept)]
     placed = sorted(
-        ((numbers[one.document], one) for one in kept), key=lambda it: (it[0], it[1].ordinal)
+        ((numbers[chunk.document], chunk) for chunk in kept), key=lambda it: (it[0], it[1].ordinal)
     )
-    text = "\n\n".join(f"{_head(number, one)}\n{one.text}" for number, one in placed)
-    ranked = [(numbers[one.document], one) for one in kept]
+    text = "\n\n".join(f"{_head(number, chunk)}\n{chunk.text}" for number, chunk in placed)
+    ranked = [(numbers[chunk.document], chunk) for chunk in kept]
     return Packed(text, ranked, references)
 
 
 def _firsts(chunks: Sequence[ScoredChunk]) -> list[ScoredChunk]:
     """The best chunk of each document."""
-    found: dict[str, ScoredChunk] = {}
-    for one in chunks:
-        found.setdefault(one.document, one)
-    return list(found.values())
+    by_document: dict[str, ScoredChunk] = {}
+    for chunk in chunks:
+        by_document.setdefault(chunk.document, chunk)
+    return list(by_document.values())
 
 
 def _head(number: int, one: ScoredChunk) -> str:

@@ -106,7 +106,7 @@ class KnowledgeParts:
             return CutText(cut(text, media_type=media_type, path=path, chunking=self._chunking))
         name = path if module else _named(path, media_type)
         try:
-            found = await self.workers.read(
+            parsed = await self.workers.read(
                 name,
                 task.content,
                 self._chunking,
@@ -115,9 +115,9 @@ class KnowledgeParts:
             )
         except ReadingRefused as error:
             raise invalid(f"text: {error}.") from error
-        if not text.startswith(found.text):
+        if not text.startswith(parsed.text):
             raise invalid(f"text: expected one that can be read as {media_type}.")
-        return CutText(found.chunks, found.note, found.degraded)
+        return CutText(parsed.chunks, parsed.note, parsed.degraded)
 
 
 def _named(path: str, media_type: str) -> str:

@@ -66,7 +66,7 @@ def reader_of(context: Context, claim: str) -> KnowledgeReader:
     subject = subject_of(identity)
     agent = principal.claims.get(claim) if identity.verified else context.options.agent
     scopes = identity.scopes if identity.verified else frozenset[str]()
-    grantees = [ALL, *(f"scope:{one}" for one in sorted(scopes))]
+    grantees = [ALL, *(f"scope:{scope}" for scope in sorted(scopes))]
     if subject is not None:
         grantees.append(f"user:{subject}")
     if isinstance(agent, str) and agent.strip() and subject is not None:

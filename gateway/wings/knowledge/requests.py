@@ -434,8 +434,8 @@ class FilesIngested(Struct, frozen=True):
 
     @classmethod
     def of(cls, one: IngestReport) -> "FilesIngested":
-        failed = tuple(UnreadView(it.path, it.reason) for it in one.failed)
-        left_out = tuple(UnreadView(it.path, it.reason) for it in one.left_out)
+        failed = tuple(UnreadView(file.path, file.reason) for file in one.failed)
+        left_out = tuple(UnreadView(file.path, file.reason) for file in one.left_out)
         counts = one.added, one.changed, one.unchanged, one.deleted
         return cls(*counts, failed, left_out, one.track_id)
 

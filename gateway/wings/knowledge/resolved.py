@@ -70,10 +70,10 @@ class ResolvedCode:
         """Why a file was left out; "": it was not."""
         values: Row = {**reader.values("write"), "collection": collection, "path": path}
         async with borrowed(self._pool) as connection:
-            found = await (await connection.execute(_DOCUMENT, values)).fetchone()
-            if found is None:
+            row = await (await connection.execute(_DOCUMENT, values)).fetchone()
+            if row is None:
                 return "the collection has no such document"
-            values["document"], content = found
+            values["document"], content = row
             parsed = await (await connection.execute(_PARSED, values)).fetchall()
             rows = await to_thread.run_sync(_encoded, bytes(content), file, parsed)
             if rows is None:
@@ -124,7 +124,7 @@ def _encoded(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]])
         return None
     places = range(0, len(rows), BATCH)
     batches = [msgspec.json.encode(rows[at : at + BATCH]).decode() for at in places]
-    defined = sum(one["role"] == "define" for one in rows)
+    defined = sum(row["role"] == "define" for row in rows)
     return _Encoded(batches, defined, len(rows) - defined)
 
 
@@ -141,21 +141,21 @@ def _rows(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) ->
     places: set[tuple[int, int, str, str]] = set()
     told: set[Hashable] = set()
     number, shown = -1, _Line(0, b"", "utf-8")
-    for one in sorted(file.names, key=lambda name: (name.line, name.start, name.role)):
-        if one.line >= len(lines):
+    for indexed in sorted(file.names, key=lambda name: (name.line, name.start, name.role)):
+        if indexed.line >= len(lines):
             return None
-        if one.line != number:
-            number = one.line
+        if indexed.line != number:
+            number = indexed.line
             shown = _Line(starts[number], lines[number].rstrip(b"\r"), file.unit)
-        if one.role == "define":
+        if indexed.role == "define":
             defined += 1
-            placed += shown.named(one) == one.name
-        place = (one.line, one.start, one.role, one.whole)
-        if place not in places and len(one.whole.encode()) <= NORM_BYTES:
+            placed += shown.named(indexed) == indexed.name
+        place = (indexed.line, indexed.start, indexed.role, indexed.whole)
+        if place not in places and len(indexed.whole.encode()) <= NORM_BYTES:
             places.add(place)
-            known = near.definition(one) if one.role == "define" else {}
-            row = _row(one, shown, len(lines)) | known
-            rows.append({**row, "bases": _bases(one, known, told), "ordinal": len(rows)})
+            known = near.definition(indexed) if indexed.role == "define" else {}
+            row = _row(indexed, shown, len(lines)) | known
+            rows.append({**row, "bases": _bases(indexed, known, told), "ordinal": len(rows)})
     return rows if placed >= defined * FITTING else None
 
 
@@ -198,14 +198,14 @@ class _Parsed:
     def __init__(self, rows: Sequence[Sequence[Any]]) -> None:
         self._by_name: dict[str, list[Row]] = {}
         for name, *members in rows:
-            found = dict(zip(self._MEMBERS, members, strict=True))
-            self._by_name.setdefault(name, []).append(found)
+            row = dict(zip(self._MEMBERS, members, strict=True))
+            self._by_name.setdefault(name, []).append(row)
 
     def definition(self, one: IndexedName) -> Row:
         """The innermost one that has the line of a name; empty: there is none."""
-        found = self._by_name.get(one.name, [])
-        end = bisect_right(found, one.line + 1, key=lambda row: row["start_line"])
-        near = reversed(found[max(end - NEAR, 0) : end])
+        rows = self._by_name.get(one.name, [])
+        end = bisect_right(rows, one.line + 1, key=lambda row: row["start_line"])
+        near = reversed(rows[max(end - NEAR, 0) : end])
         return next((row for row in near if row["end_line"] > one.line), {})
 
 

@@ -119,13 +119,13 @@ class Searcher:
                 len(candidates),
                 enough(docs) if vectors else 0.0,
             )
-            scores = {one.candidate.id: one.score for one in fused}
+            scores = {ranked.candidate.id: ranked.score for ranked in fused}
             if query.mode != "naive":
                 scores = await self._related(opened, query, scores)
             best = sorted(scores.items(), key=lambda it: (-round(it[1], DIGITS), it[0]))
             best = best[: query.limit]
             shown = await self._shown(opened, query, [id_ for id_, _ in best])
-        known = {one.id: one for one in candidates}
+        known = {candidate.id: candidate for candidate in candidates}
         # Of what a query shares with nothing, the best is no good passage.
         level = min(max((one.score for one in fused), default=1.0), 1.0)
         chunks = [
@@ -234,9 +234,9 @@ def _scored(chunk: ScoredChunk, score: float, found: Candidate | None) -> Scored
 
 def _worded(planned: WordPlan) -> dict[str, Any]:
     return {
-        "scanned": [one.term for one in planned.scanned],
+        "scanned": [word.term for word in planned.scanned],
         "scanned_idfs": idfs(planned.scanned, planned.docs),
-        "terms": [one.term for one in planned.all],
+        "terms": [word.term for word in planned.all],
         "idfs": idfs(planned.all, planned.docs),
         "average": planned.average,
     }

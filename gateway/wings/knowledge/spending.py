@@ -25,8 +25,8 @@ class DailySpending:
         """The account of one request. Raises BudgetExhausted."""
         values = {"host": tenant, "purpose": self._purpose, "limit": self._limit}
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_RESERVE, {**values, "tokens": worst})
-            days = await found.fetchall()
+            rows = await connection.execute(_RESERVE, {**values, "tokens": worst})
+            days = await rows.fetchall()
         if not days:
             text = f"the tenant's {self._limit:,} tokens of the day for {self._purpose} are used"
             raise BudgetExhausted(text)

@@ -88,8 +88,8 @@ class AnswerCache:
 
 def key_of(model: ChatModel, question: PartQuestion) -> bytes:
     """Key of an answer: model, parameters, prompt and texts."""
-    texts = [hashlib.sha256(one.text.encode()).hexdigest() for one in question.passages]
-    places = [(one.collection, one.path) for one in question.passages]
+    texts = [hashlib.sha256(passage.text.encode()).hexdigest() for passage in question.passages]
+    places = [(passage.collection, passage.path) for passage in question.passages]
     said = [model.strategy, question.max_tokens, question.json, list(question.key), texts, places]
     return hashlib.sha256(msgspec.json.encode(said)).digest()
 
@@ -157,8 +157,10 @@ class Asker:
         """The question as guardrails leave it. What they leave otherwise to another caller has
         another key."""
         messages = [
-            one if one.role == "system" else ChatMessage(one.role, self.screen(one.text))
-            for one in question.messages
+            message
+            if message.role == "system"
+            else ChatMessage(message.role, self.screen(message.text))
+            for message in question.messages
         ]
         if messages == list(question.messages):
             return question
@@ -169,9 +171,9 @@ class Asker:
         return self.model.worst(question.messages, (), options_of(question))
 
     def show(self, passages: Sequence[Passage]) -> None:
-        for one in passages:
-            self.shown[one.collection, one.path, one.version, *one.lines] = None
+        for passage in passages:
+            self.shown[passage.collection, passage.path, passage.version, *passage.lines] = None
 
     def _among(self, question: PartQuestion) -> Sequence[str]:
         """The collections that an answer comes from: those of its passages, or else all."""
-        return sorted({one.collection for one in question.passages}) or self.collections
+        return sorted({passage.collection for passage in question.passages}) or self.collections

@@ -94,53 +94,53 @@ class CellLibrary:
         )
 
     async def _files(self, path: str, after: str) -> Any:
-        found = await self._library.files(self._context, self._collections, path=path, after=after)
-        return [_file(one) for one in found]
+        files = await self._library.files(self._context, self._collections, path=path, after=after)
+        return [_file(file) for file in files]
 
     async def _read(self, path: str, first: int | None, last: int | None) -> str:
         lines = None if first is None and last is None else (first or 1, last or 10**9)
         problem = ProblemDetails(404, "not-found", f"There is no document {path[:100]!r}")
         for collection in self._collections:
             try:
-                found = await self._library.read(self._context, collection, path, lines)
+                passage = await self._library.read(self._context, collection, path, lines)
             except ProblemDetails as error:
                 if error.status != 404:
                     raise
                 continue
-            self._research.asker.show([found])
-            return found.text
+            self._research.asker.show([passage])
+            return passage.text
         raise problem
 
     async def _symbols(self, name: str, kind: str, path: str, inherits: str) -> Any:
         query = SymbolQuery(
             collections=self._collections, name=name, kind=kind, path=path, inherits=inherits
         )
-        return [_place(one) for one in await self._library.symbols(self._context, query)]
+        return [_place(symbol) for symbol in await self._library.symbols(self._context, query)]
 
     async def _refs(self, symbol: str) -> Any:
-        found = await self._library.references(self._context, self._collections, symbol)
-        return [_place(one) for one in found]
+        references = await self._library.references(self._context, self._collections, symbol)
+        return [_place(reference) for reference in references]
 
     async def _neighbors(self, name: str) -> Any:
         return await self._library.neighbors(self._context, self._collections, name)
 
     async def _whole(self) -> str:
         files = await self._library.files(self._context, self._collections)
-        size, most = sum(one.bytes for one in files), self._limits.context_bytes
+        size, most = sum(file.bytes for file in files), self._limits.context_bytes
         if size > most or len(files) >= 1000:
             text = f"The documents have {size} bytes, more than {most}: use lib"
             raise ProblemDetails(413, "too-large", text)
         texts = []
-        for one in files:
+        for file in files:
             self._research.log.ledger.count("lookups")
-            found = await self._library.read(self._context, one.collection, one.path)
-            self._research.asker.show([found])
-            texts.append(f"=== {one.path} ===\n{found.text}")
+            passage = await self._library.read(self._context, file.collection, file.path)
+            self._research.asker.show([passage])
+            texts.append(f"=== {file.path} ===\n{passage.text}")
         return "\n".join(texts)
 
     def _shown(self, passages: Sequence[Passage]) -> list[dict[str, Any]]:
         self._research.asker.show(passages)
-        return [_passage(one) for one in passages]
+        return [_passage(passage) for passage in passages]
 
 
 def _passage(one: Passage) -> dict[str, Any]:

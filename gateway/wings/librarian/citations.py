@@ -87,7 +87,7 @@ class VerifiedClaim:
 
     @property
     def shown(self) -> str:
-        marks = "".join(f" {mark(one.path, one.lines)}" for one in self.citations)
+        marks = "".join(f" {mark(citation.path, citation.lines)}" for citation in self.citations)
         return escaped(self.text) + (marks or UNVERIFIED)
 
 
@@ -107,16 +107,18 @@ class Verifier:
             return None
         for collection in self._collections:
             if finding.collection in ("", collection):
-                found = await self._in(collection, finding, (first, last))
-                if found is not None:
-                    return found
+                citation = await self._in(collection, finding, (first, last))
+                if citation is not None:
+                    return citation
         return None
 
     async def claims(self, claims: Sequence[DraftClaim]) -> list[VerifiedClaim]:
         verified: list[VerifiedClaim] = []
         for claim in claims[:MOST]:
-            found = [await self.citation(one) for one in claim.findings]
-            citations = dict.fromkeys(one for one in found if one is not None)
+            citations_found = [await self.citation(citation) for citation in claim.findings]
+            citations = dict.fromkeys(
+                citation for citation in citations_found if citation is not None
+            )
             verified.append(VerifiedClaim(claim.text, tuple(citations)))
         return verified
 
@@ -172,9 +174,15 @@ def claims_of(answer: str, findings: Sequence[QuotedFinding] = ()) -> list[Draft
 
     marked = _CITED.sub(taken, re.sub("[\ue000\ue001]", "", answer))
     marked = _AFTER.sub(r"\2\1", marked)
-    claims = [_claim(one, cited, findings) for one in _SENTENCE.split(marked) if one.strip()]
-    named = {one for claim in claims for one in claim.findings}
-    rest = [DraftClaim(one.claim or one.quote, (one,)) for one in findings if one not in named]
+    claims = [
+        _claim(finding, cited, findings) for finding in _SENTENCE.split(marked) if finding.strip()
+    ]
+    named = {finding for claim in claims for finding in claim.findings}
+    rest = [
+        DraftClaim(finding.claim or finding.quote, (finding,))
+        for finding in findings
+        if finding not in named
+    ]
     return _joined(claims) + rest
 
 
@@ -183,8 +191,8 @@ def _claim(
 ) -> DraftClaim:
     places = [cited[int(number)] for number in _MARK.findall(sentence)]
     text = _GAP.sub(r"\1", " ".join(_MARK.sub(" ", sentence).split()))
-    quotes = [one or other for one, other in _QUOTED.findall(text)]
-    given = [one for place in places for one in _supporting(place, quotes, findings)]
+    quotes = [finding or alternative for finding, alternative in _QUOTED.findall(text)]
+    given = [finding for place in places for finding in _supporting(place, quotes, findings)]
     return DraftClaim(text, tuple(given))
 
 
@@ -196,10 +204,10 @@ def _supporting(
     if quote:
         yield QuotedFinding("", path, lines, quote)
         return
-    for one in findings:
-        first, last = (*one.lines, *one.lines[-1:], 0, 0)[:2]
-        if one.path == path and first <= lines[1] and lines[0] <= last:
-            yield one
+    for finding in findings:
+        first, last = (*finding.lines, *finding.lines[-1:], 0, 0)[:2]
+        if finding.path == path and first <= lines[1] and lines[0] <= last:
+            yield finding
     for beside in quotes:
         yield QuotedFinding("", path, lines, beside)
 
@@ -207,19 +215,19 @@ def _supporting(
 def _joined(claims: Sequence[DraftClaim]) -> list[DraftClaim]:
     """Claims without text are citations on a line of their own, of the sentence before."""
     joined: list[DraftClaim] = []
-    for one in claims:
-        if joined and not _WORD.search(one.text):
+    for claim_text in claims:
+        if joined and not _WORD.search(claim_text.text):
             before = joined.pop()
-            one = DraftClaim(before.text, (*before.findings, *one.findings))
-        joined.append(one)
+            claim_text = DraftClaim(before.text, (*before.findings, *claim_text.findings))
+        joined.append(claim_text)
     return joined
 
 
 def terms_of(text: str) -> list[str]:
     """The words of a text, those of identifiers singly, without stop words and endings."""
-    found = _WORD.findall(_CAMEL.sub(" ", text[:200_000]))
-    words = (one.lower() for one in found)
-    return [_stem(one) for one in words if one not in _STOP and len(one) > 1]
+    words_found = _WORD.findall(_CAMEL.sub(" ", text[:200_000]))
+    words = (word.lower() for word in words_found)
+    return [_stem(word) for word in words if word not in _STOP and len(word) > 1]
 
 
 def _stem(word: str) -> str:
@@ -234,16 +242,18 @@ def coverage(question: str, texts: Sequence[str]) -> float:
     wanted = set(terms_of(question))
     if not wanted:
         return 1.0
-    found = {term for text in texts for term in terms_of(text)}
-    return len(wanted & found) / len(wanted)
+    terms = {term for text in texts for term in terms_of(text)}
+    return len(wanted & terms) / len(wanted)
 
 
 def confidence(question: str, claims: Sequence[VerifiedClaim]) -> float:
     """Share of sentences with a verified citation, times the share of the terms of the question
     that these cover. 0: nothing was found."""
-    supported = [one for one in claims if one.citations]
+    supported = [claim_text for claim_text in claims if claim_text.citations]
     if not supported:
         return 0.0
-    texts = [one.text for one in supported]
-    texts += [cited.quote + " " + cited.path for one in supported for cited in one.citations]
+    texts = [claim_text.text for claim_text in supported]
+    texts += [
+        cited.quote + " " + cited.path for claim_text in supported for cited in claim_text.citations
+    ]
     return round(len(supported) / len(claims) * coverage(question, texts), 4)

@@ -78,8 +78,8 @@ class Exposure:
                 " ORDER BY created_ts DESC LIMIT %s",
                 [asked.tenant, query.before, query.before, query.limit],
             )
-            found = [_view(row) async for row in rows]
-        return QuestionList(tuple(found))
+            questions = [_view(row) async for row in rows]
+        return QuestionList(tuple(questions))
 
     async def sweep(self, host_id: str) -> None:
         async with borrowed(self._pool) as connection:

@@ -86,12 +86,12 @@ class CodeIndexes:
             raise invalid(f"upload: expected a token; an index is sent to {INDEXES}/COLLECTION.")
         files = read_index(data, self._settings.index)
         try:
-            found = await self._shelves.library.index(
+            report = await self._shelves.library.index(
                 context_of(asked), body.collection, files, folder=body.below.strip("/")
             )
         except ScipRefused as error:
             raise invalid(f"index: {error}.") from error
-        return CodeIndexed.of(found)
+        return CodeIndexed.of(report)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = new_request_id()
@@ -138,6 +138,8 @@ def _checked(result: ToolResult) -> Raw:
     if isinstance(structured, Raw) and not result.is_error:
         return structured
     if not isinstance(structured, Raw):  # what its schema or a guard refuses
-        raise invalid(" ".join(one.text for one in result.content if isinstance(one, TextContent)))
+        raise invalid(
+            " ".join(content.text for content in result.content if isinstance(content, TextContent))
+        )
     problem = json.decode(structured, type=ProblemDocument)
     raise ProblemDetails(problem.status, "refused", problem.detail)

@@ -115,44 +115,44 @@ class LookupOperations:
 
     async def grep(self, asked: OperationInput) -> OperationOutput:
         body: GrepLibrary = asked.body
-        found = await self._shelves.library.grep(
+        passages = await self._shelves.library.grep(
             context_of(asked),
             body.collections or None,
             body.pattern,
             path=body.path,
             limit=body.limit,
         )
-        return _passages(found)
+        return _passages(passages)
 
     async def records(self, asked: OperationInput) -> OperationOutput:
         body: FindRecords = asked.body
         names = body.collections or None
-        found = await self._shelves.library.records(
+        records = await self._shelves.library.records(
             context_of(asked), names, body.record, path=body.path, limit=body.limit
         )
-        return _passages(found)
+        return _passages(records)
 
     async def read(self, asked: OperationInput) -> LinesRead:
         body: ReadLibrary = asked.body
         last = LAST if body.last is None else body.last
         if last < body.first:
             raise invalid(f"last: expected at least first ({body.first}), found {last}")
-        found = await self._shelves.library.read(
+        passage = await self._shelves.library.read(
             context_of(asked), body.collection, body.path, (body.first, last)
         )
-        return _within(found, self._settings.read_bytes)
+        return _within(passage, self._settings.read_bytes)
 
     async def files(self, asked: OperationInput) -> FilesFound:
         body: ListFiles = asked.body
-        found = await self._shelves.library.files(
+        files = await self._shelves.library.files(
             context_of(asked),
             body.collections or None,
             path=body.path,
             after=body.after,
             limit=body.limit + 1,
         )
-        shown = found[: body.limit]
-        more = f"{shown[-1].collection}/{shown[-1].path}" if len(found) > len(shown) else ""
+        shown = files[: body.limit]
+        more = f"{shown[-1].collection}/{shown[-1].path}" if len(files) > len(shown) else ""
         return FilesFound(tuple(map(FileView.of, shown)), more)
 
     async def chunks(self, asked: OperationInput) -> ChunkList:
@@ -161,7 +161,7 @@ class LookupOperations:
         if ordinal and (not ordinal.isdecimal() or len(ordinal) > DIGITS):
             raise unknown()
         after = (path, int(ordinal)) if ordinal else ("", -1)
-        found = await self._shelves.library.chunks(
+        chunks = await self._shelves.library.chunks(
             context_of(asked),
             body.collection,
             path=body.path,
@@ -169,8 +169,8 @@ class LookupOperations:
             limit=body.limit + 1,
             embeddings=body.embeddings,
         )
-        shown = found[: body.limit]
-        last = shown[-1] if len(found) > len(shown) else None
+        shown = chunks[: body.limit]
+        last = shown[-1] if len(chunks) > len(shown) else None
         more = cursor(f"{last.ordinal} {last.path}") if last else ""
         return ChunkList(tuple(map(ChunkView.of, shown)), more)
 
@@ -185,15 +185,15 @@ class LookupOperations:
             inherits=body.inherits,
             limit=body.limit,
         )
-        found = await self._shelves.library.symbols(context_of(asked), query)
-        return SymbolsFound(tuple(map(SymbolView.of, found)))
+        symbols = await self._shelves.library.symbols(context_of(asked), query)
+        return SymbolsFound(tuple(map(SymbolView.of, symbols)))
 
     async def references(self, asked: OperationInput) -> SymbolsFound:
         body: FindReferences = asked.body
-        found = await self._shelves.library.references(
+        references = await self._shelves.library.references(
             context_of(asked), body.collections or None, body.symbol, body.limit
         )
-        return SymbolsFound(tuple(map(SymbolView.of, found)))
+        return SymbolsFound(tuple(map(SymbolView.of, references)))
 
     async def map(self, asked: OperationInput) -> OperationOutput:
         body: MapLibrary = asked.body
@@ -201,9 +201,14 @@ class LookupOperations:
             context_of(asked), [body.collection], path=body.path
         )
         tokens = body.tokens or self._settings.map_tokens
-        found = await to_thread.run_sync(drawn, links, body.focus, tokens)
-        value = MapView(found.text, found.files, found.symbols, found.omitted)
-        return OperationOutput(value, text=found.text)
+        repository_map = await to_thread.run_sync(drawn, links, body.focus, tokens)
+        value = MapView(
+            repository_map.text,
+            repository_map.files,
+            repository_map.symbols,
+            repository_map.omitted,
+        )
+        return OperationOutput(value, text=repository_map.text)
 
 
 def lookup_operations(parts: WingParts, shelves: Shelves) -> Sequence[Operation]:
@@ -213,7 +218,8 @@ def lookup_operations(parts: WingParts, shelves: Shelves) -> Sequence[Operation]
 def _passages(found: Sequence[Passage], note: str | None = None) -> OperationOutput:
     """With a text for models: each passage below its place."""
     texts = [
-        f"{one.collection}/{one.path}:{one.lines[0]}-{one.lines[1]}\n{one.text}" for one in found
+        f"{passage.collection}/{passage.path}:{passage.lines[0]}-{passage.lines[1]}\n{passage.text}"
+        for passage in found
     ]
     text = "\n\n".join([f"Note: {note}"] * bool(note) + texts)
     return OperationOutput(PassagesFound(tuple(map(PassageView.of, found)), note), text=text)

@@ -44,12 +44,12 @@ def drawn(links: Sequence[FileLink], focus: Iterable[str], tokens: int) -> Repos
     left = tokens * TOKEN
     kept: list[MapSymbol] = []
     paths: set[str] = set()
-    for one in ordered:
-        left -= len(_line(one)) + 1 + (0 if one.path in paths else len(one.path) + 1)
+    for symbol in ordered:
+        left -= len(_line(symbol)) + 1 + (0 if symbol.path in paths else len(symbol.path) + 1)
         if left < 0 and kept:
             break
-        kept.append(one)
-        paths.add(one.path)
+        kept.append(symbol)
+        paths.add(symbol.path)
     return RepositoryMap(_text(kept), len(paths), len(kept), len(ordered) - len(kept))
 
 
@@ -57,15 +57,17 @@ def _ordered(links: Sequence[FileLink], focus: Sequence[str]) -> list[MapSymbol]
     """Symbols, the highest rank first; those of the focus before others."""
     ranks = page_ranks(links, focus)
     total: defaultdict[str, float] = defaultdict(float)
-    for one in links:
-        total[one.source] += one.weight
-    found: defaultdict[MapSymbol, float] = defaultdict(float)
-    for one in links:
-        symbol = MapSymbol(one.target, one.symbol, one.lines, one.quote[:SIGNATURE])
-        found[symbol] += ranks[one.source] * one.weight / total[one.source]
-    for symbol in found:
-        found[symbol] += sum(2 * _names(one, symbol) + _is_at(one, symbol.path) for one in focus)
-    return sorted(found, key=lambda one: (-round(found[one], 12), one.path, one.lines))
+    for link in links:
+        total[link.source] += link.weight
+    scores: defaultdict[MapSymbol, float] = defaultdict(float)
+    for link in links:
+        symbol = MapSymbol(link.target, link.symbol, link.lines, link.quote[:SIGNATURE])
+        scores[symbol] += ranks[link.source] * link.weight / total[link.source]
+    for symbol in scores:
+        scores[symbol] += sum(
+            2 * _names(wanted, symbol) + _is_at(wanted, symbol.path) for wanted in focus
+        )
+    return sorted(scores, key=lambda one: (-round(scores[one], 12), one.path, one.lines))
 
 
 def _names(wanted: str, one: MapSymbol | FileLink) -> bool:
@@ -78,12 +80,12 @@ def _is_at(wanted: str, path: str) -> bool:
 
 def page_ranks(links: Sequence[FileLink], focus: Sequence[str]) -> dict[str, float]:
     """The rank of each file. References of a file to itself do not count."""
-    names = sorted({name for one in links for name in (one.source, one.target)})
+    names = sorted({name for link in links for name in (link.source, link.target)})
     place = {name: at for at, name in enumerate(names)}
-    across = [one for one in links if one.source != one.target]
-    sources = numpy.array([place[one.source] for one in across], numpy.int64)
-    targets = numpy.array([place[one.target] for one in across], numpy.int64)
-    weights = numpy.array([one.weight for one in across], numpy.float64)
+    across = [link for link in links if link.source != link.target]
+    sources = numpy.array([place[link.source] for link in across], numpy.int64)
+    targets = numpy.array([place[link.target] for link in across], numpy.int64)
+    weights = numpy.array([link.weight for link in across], numpy.float64)
     out = numpy.bincount(sources, weights, len(names)) if across else numpy.zeros(len(names))
     shares = weights / out[sources] if across else weights
     start = _start(links, names, place, focus)
@@ -101,9 +103,9 @@ def _start(
     """Where the rank starts: in the files of the focus, or everywhere."""
     start = numpy.zeros(len(names))
     for wanted in focus:
-        found = {one.target for one in links if _names(wanted, one)}
-        found |= {name for name in names if _is_at(wanted, name)}
-        start[[place[name] for name in found]] = 1.0
+        wanted_names = {link.target for link in links if _names(wanted, link)}
+        wanted_names |= {name for name in names if _is_at(wanted, name)}
+        start[[place[name] for name in wanted_names]] = 1.0
     if not start.any():
         start += 1.0
     whole: Numbers = start / max(start.sum(), 1.0)
@@ -113,12 +115,12 @@ def _start(
 def _text(symbols: Sequence[MapSymbol]) -> str:
     """Symbols by file, in the order of the best of each, and of their lines."""
     files: dict[str, list[MapSymbol]] = {}
-    for one in symbols:
-        files.setdefault(one.path, []).append(one)
+    for symbol in symbols:
+        files.setdefault(symbol.path, []).append(symbol)
     lines: list[str] = []
-    for path, found in files.items():
+    for path, symbols_of_file in files.items():
         lines.append(path)
-        lines += [_line(one) for one in sorted(found, key=lambda one: one.lines)]
+        lines += [_line(symbol) for symbol in sorted(symbols_of_file, key=lambda one: one.lines)]
     return "\n".join(lines)
 
 

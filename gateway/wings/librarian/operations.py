@@ -16,4 +16,4 @@ GROUPS: tuple[OperationGroup, ...] = (lookup_operations, source_operations, ques
 
 def operations_of(parts: WingParts) -> list[Operation]:
     shelves = Shelves(parts.library)
-    return [one for group in GROUPS for one in group(parts, shelves)]
+    return [operation for group in GROUPS for operation in group(parts, shelves)]

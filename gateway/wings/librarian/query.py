@@ -91,7 +91,7 @@ class LibraryAnswer:
 
     @property
     def text(self) -> str:
-        return "\n".join(one.shown for one in self.claims)
+        return "\n".join(claim_text.shown for claim_text in self.claims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +188,12 @@ class _Reading:
         if not self._settings.filter or len(hits) <= limit:
             return diverse(self._question.text, hits, limit)
         lines = [
-            f"{number}. {one.path}: {' '.join(f'{one.header} {one.text}'.split())[:SUMMARY]}"
-            for number, one in enumerate(hits, 1)
+            f"{number}. {hit.path}: {' '.join(f'{hit.header} {hit.text}'.split())[:SUMMARY]}"
+            for number, hit in enumerate(hits, 1)
         ]
         told = _CHOOSE.format(limit=limit)
-        found = await self._asked(_Chosen, told, "\n".join(lines), passages=hits)
-        numbers = dict.fromkeys(one for one in found.chosen if 1 <= one <= len(hits))
+        choice = await self._asked(_Chosen, told, "\n".join(lines), passages=hits)
+        numbers = dict.fromkeys(number for number in choice.chosen if 1 <= number <= len(hits))
         chosen = [hits[number - 1] for number in numbers][:limit]
         return chosen or diverse(self._question.text, hits, limit)
 
@@ -207,37 +207,37 @@ class _Reading:
                 self._failed = error
                 return ()
 
-        found = await together([partial(read, one) for one in passages])
-        return [one for several in found for one in several][:MOST]
+        findings_by_passage = await together([partial(read, passage) for passage in passages])
+        return [finding for several in findings_by_passage for finding in several][:MOST]
 
     async def _read(self, passage: Passage, verifier: Verifier) -> list[_Supported]:
         shown = f"{passage.path} {passage.header}\n{passage.text}"
         answered = await self._asked(_Read, _READ, shown, passages=[passage])
         supported = []
-        for one in answered.findings[: self._settings.findings]:
+        for stated in answered.findings[: self._settings.findings]:
             at = QuotedFinding(
-                one.claim, passage.path, passage.lines, one.quote, passage.collection
+                stated.claim, passage.path, passage.lines, stated.quote, passage.collection
             )
-            if one.claim and (citation := await verifier.citation(at)) is not None:
-                supported.append(_Supported(one.claim, citation))
+            if stated.claim and (citation := await verifier.citation(at)) is not None:
+                supported.append(_Supported(stated.claim, citation))
         return supported
 
     async def _combined(self, findings: Sequence[_Supported]) -> tuple[list[VerifiedClaim], str]:
         """The sentences of the answer; the findings themselves where it cannot be had."""
-        each = [VerifiedClaim(one.claim, (one.citation,)) for one in findings]
+        each = [VerifiedClaim(finding.claim, (finding.citation,)) for finding in findings]
         if not each:
             return [], ""
-        lines = [f"{number}. {one.claim}" for number, one in enumerate(findings, 1)]
+        lines = [f"{number}. {finding.claim}" for number, finding in enumerate(findings, 1)]
         try:
-            found = await self._asked(_Combined, _COMBINE, "\n".join(lines))
+            combined = await self._asked(_Combined, _COMBINE, "\n".join(lines))
         except (LimitReached, ModelFailed) as error:
             return each, _why(error)
         claims = []
-        for one in found.sentences[:MOST]:
-            numbers = dict.fromkeys(n for n in one.findings if 1 <= n <= len(findings))
+        for sentence in combined.sentences[:MOST]:
+            numbers = dict.fromkeys(n for n in sentence.findings if 1 <= n <= len(findings))
             citations = tuple(dict.fromkeys(findings[n - 1].citation for n in numbers))
-            if one.text.strip():
-                claims.append(VerifiedClaim(one.text, citations))
+            if sentence.text.strip():
+                claims.append(VerifiedClaim(sentence.text, citations))
         return claims or each, ""
 
     async def _asked(

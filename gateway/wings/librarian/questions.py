@@ -269,7 +269,7 @@ class QuestionOperations:
         were not there. Raises ProblemDetails where none of those asked for is there."""
         context = context_of(asked)
         allowed = await self._allowed(asked)
-        names = sorted(one for one in allowed if not body.asked or one in body.asked)
+        names = sorted(name for name in allowed if not body.asked or name in body.asked)
         if body.asked and not names:
             raise not_found("collection", ", ".join(body.asked))
         text = body.question.strip()
@@ -295,9 +295,9 @@ class QuestionOperations:
         )
 
     def _screened(self, principal: Principal, text: str) -> str:
-        found = self._screen(principal, SHOWN_BY, {"passages": [{"text": text}]})
+        screened = self._screen(principal, SHOWN_BY, {"passages": [{"text": text}]})
         try:
-            return str(found["passages"][0]["text"])
+            return str(screened["passages"][0]["text"])
         except (TypeError, LookupError):  # it is refused, or a rule masks more than texts
             return WITHHELD
 
@@ -325,23 +325,23 @@ class QuestionOperations:
         """The run to begin or to go on with, and its answer, if it has ended. Raises
         ProblemDetails."""
         owner, id_ = asked.principal.id, body.run or _job_of(asked)
-        found = None if id_ is None else await self._runs.get(asked.tenant, owner, id_)
-        if found is None and body.run is not None:
+        run = None if id_ is None else await self._runs.get(asked.tenant, owner, id_)
+        if run is None and body.run is not None:
             raise not_found("run", body.run)
-        if found is None:
+        if run is None:
             id_ = id_ or str(uuid4())
             begun = await self._runs.create(
                 asked.tenant, owner, id_, question=question.text,
                 collections=question.collections,
                 request=msgspec.json.encode(replace(body, run=None)),
             )  # fmt: skip
-            found = await self._runs.get(asked.tenant, owner, id_)
-            if not begun or found is None:
+            run = await self._runs.get(asked.tenant, owner, id_)
+            if not begun or run is None:
                 raise _too_many(self._settings.research.runs_per_hour)
-        await self._check_run(asked, found)
-        if found.state in ("completed", "incomplete") and found.result is not None:
-            return found, msgspec.json.decode(found.result, type=LibraryAnswerView)
-        return found, None
+        await self._check_run(asked, run)
+        if run.state in ("completed", "incomplete") and run.result is not None:
+            return run, msgspec.json.decode(run.result, type=LibraryAnswerView)
+        return run, None
 
     async def _check_run(self, asked: OperationInput, run: StoredRun) -> None:
         """Raises ProblemDetails where the caller may no longer read what the run has read."""
@@ -349,8 +349,8 @@ class QuestionOperations:
             raise ProblemDetails(403, "forbidden", "The run read what you may read no longer.")
 
     async def _allowed(self, asked: OperationInput) -> set[str]:
-        found = await self._shelves.library.collections(context_of(asked))
-        return {one.name for one in found}
+        collections = await self._shelves.library.collections(context_of(asked))
+        return {collection.name for collection in collections}
 
     async def _researched(
         self, asked: OperationInput, run: StoredRun, model: ChatModel
@@ -404,26 +404,26 @@ class QuestionOperations:
 
     async def list_runs(self, asked: OperationInput) -> ResearchRuns:
         query: RunPaging = asked.query
-        found = await self._runs.all(asked.tenant, asked.principal.id, query.limit)
-        return ResearchRuns(tuple(_run_view(one) for one in found))
+        runs = await self._runs.all(asked.tenant, asked.principal.id, query.limit)
+        return ResearchRuns(tuple(_run_view(run) for run in runs))
 
     async def get_run(self, asked: OperationInput) -> ResearchRunView:
         id_ = asked.names["run"]
-        found = await self._runs.get(asked.tenant, asked.principal.id, id_)
-        if found is None:
+        run = await self._runs.get(asked.tenant, asked.principal.id, id_)
+        if run is None:
             raise not_found("run", id_)
-        await self._check_run(asked, found)
+        await self._check_run(asked, run)
         steps = await self._runs.trace(asked.tenant, id_, STEPS)
         shown = tuple(
             StepView(
-                one.node, one.seq, one.kind, one.request,
-                bytes(one.answer or b"").decode(errors="replace"),
-                one.tokens, one.cost, one.ms,
+                step.node, step.seq, step.kind, step.request,
+                bytes(step.answer or b"").decode(errors="replace"),
+                step.tokens, step.cost, step.ms,
             )
-            for one in steps
+            for step in steps
         )  # fmt: skip
-        result = None if found.result is None else Raw(found.result)
-        return replace(_run_view(found), result=result, steps=shown)
+        result = None if run.result is None else Raw(run.result)
+        return replace(_run_view(run), result=result, steps=shown)
 
 
 def _job_of(asked: OperationInput) -> str | None:
@@ -483,18 +483,18 @@ def _view(
 
 def _sources(answer: LibraryAnswer) -> list[CitedSource]:
     """What the answer cites, and then the other passages that it was chosen from."""
-    cited = dict.fromkeys(one for claim in answer.claims for one in claim.citations)
+    cited = dict.fromkeys(citation for claim in answer.claims for citation in claim.citations)
     views = [
         CitedSource(
-            one.collection, one.path, one.version, one.lines,
-            max((hit.score for hit in answer.hits if _within(one, hit)), default=0.0), True,
-            one.quote,
+            citation.collection, citation.path, citation.version, citation.lines,
+            max((hit.score for hit in answer.hits if _within(citation, hit)), default=0.0), True,
+            citation.quote,
         )
-        for one in cited
+        for citation in cited
     ]  # fmt: skip
-    others = [hit for hit in answer.hits if not any(_within(one, hit) for one in cited)]
+    others = [hit for hit in answer.hits if not any(_within(citation, hit) for citation in cited)]
     return views + [
-        CitedSource(one.collection, one.path, one.version, one.lines, one.score) for one in others
+        CitedSource(hit.collection, hit.path, hit.version, hit.lines, hit.score) for hit in others
     ]
 
 

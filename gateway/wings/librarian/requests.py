@@ -179,8 +179,8 @@ class ChunkView(Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, one: Passage) -> "ChunkView":
-        found = {name: getattr(one, name) for name in cls.__struct_fields__ if name != "id"}
-        return cls(id=one.chunk, **found)
+        members = {name: getattr(one, name) for name in cls.__struct_fields__ if name != "id"}
+        return cls(id=one.chunk, **members)
 
 
 class ChunkList(Struct, frozen=True, omit_defaults=True):

@@ -159,7 +159,7 @@ class Research:
     def _recurses(self) -> bool:
         if self.strategy != "auto":
             return self.strategy == "recursive"
-        scores = [one.score for one in self.hits]
+        scores = [hit.score for hit in self.hits]
         share = sum(scores[: self.question.max_chunks]) / (sum(scores) or 1.0)
         return share <= self.settings.research.auto_share
 
@@ -167,7 +167,7 @@ class Research:
         async def found() -> Begin:
             hits = await self.engine.net(self.context, self.question)
             files = await self.library.files(self.context, self.question.collections)
-            return Begin(tuple(hits), len(files), sum(one.bytes for one in files))
+            return Begin(tuple(hits), len(files), sum(file.bytes for file in files))
 
         self.progress(0, 0, "searching")
         text = self.question.text
@@ -243,10 +243,10 @@ class _RecordedAsker(Asker):
 
     @classmethod
     def of(cls, research: Research) -> "_RecordedAsker":
-        one = research.sub
+        sub = research.sub
         return cls(
-            host_id=one.host_id, model=one.model, ledger=one.ledger, cache=one.cache,
-            collections=one.collections, shown=one.shown, screen=one.screen, research=research,
+            host_id=sub.host_id, model=sub.model, ledger=sub.ledger, cache=sub.cache,
+            collections=sub.collections, shown=sub.shown, screen=sub.screen, research=research,
         )  # fmt: skip
 
     async def ask(self, question: PartQuestion) -> PartAnswer:
@@ -323,8 +323,8 @@ class CodeThread:
         begun = self._research.begun or Begin((), 0, 0)
         mark = self._mark
         listed = "\n".join(
-            f"{one.path}:{one.lines[0]}-{one.lines[1]} {' '.join(one.text.split())[:HIT]}"
-            for one in begun.hits[:HITS]
+            f"{hit.path}:{hit.lines[0]}-{hit.lines[1]} {' '.join(hit.text.split())[:HIT]}"
+            for hit in begun.hits[:HITS]
         )
         if not self._path:
             self._research.asker.show(begun.hits[:HITS])
@@ -343,13 +343,13 @@ class CodeThread:
         model = self._research.asker.model
         limit = int((model.context_tokens - model.max_tokens) * WINDOW)
         for place in range(3, len(messages) - 2, 2):
-            if sum(tokens(one.text) for one in messages) <= limit:
+            if sum(tokens(message.text) for message in messages) <= limit:
                 return
             messages[place] = ChatMessage("user", messages[place].text[:HIT] + "\n[cut]")
 
     async def _asked(self, messages: Sequence[ChatMessage]) -> str | None:
         """The next answer of the model; None: it was lost."""
-        research, said = self._research, [(one.role, one.text) for one in messages]
+        research, said = self._research, [(message.role, message.text) for message in messages]
         asker = research.asker
         question = PartQuestion(
             messages=messages, key=(), max_tokens=research.settings.research.cell_tokens
@@ -482,8 +482,11 @@ class CodeThread:
     async def _batch(self, name: str, arguments: Sequence[Any]) -> list[str]:
         prompts = _prompts(arguments)
         asked = self._asked_model if name == "llm_query" else self._child
-        steps = [self._step("llm" if name == "llm_query" else "child", one, one) for one in prompts]
-        calls = [partial(asked, step, one) for step, one in zip(steps, prompts, strict=True)]
+        steps = [
+            self._step("llm" if name == "llm_query" else "child", prompt, prompt)
+            for prompt in prompts
+        ]
+        calls = [partial(asked, step, prompt) for step, prompt in zip(steps, prompts, strict=True)]
         return await together(calls)
 
     async def _asked_model(self, step: RunStep, prompt: str) -> str:
@@ -514,14 +517,14 @@ class CodeThread:
                 if stopped.why != "errors":
                     raise
                 text, findings = "Error: there was no answer", []
-        text += "".join(f"\n{msgspec.json.encode(one).decode()}" for one in findings)
+        text += "".join(f"\n{msgspec.json.encode(finding).decode()}" for finding in findings)
         await research.note(step, text)
         return text
 
 
 def cells_of(text: str) -> list[str]:
     """The code in an answer. A FINAL outside of it is code, too."""
-    cells = [one for one in _CODE.findall(text) if one.strip()]
+    cells = [cell for cell in _CODE.findall(text) if cell.strip()]
     outside = _CODE.sub("", text)
     if (variable := _FINAL_VAR.search(outside)) is not None:
         cells.append(f"FINAL_VAR({variable[1]!r})")
@@ -539,8 +542,10 @@ def final_of(value: Any) -> tuple[str, list[QuotedFinding]]:
     given = value.get("answer", "") if isinstance(value, dict) else value
     if not isinstance(given, str):
         given = "" if isinstance(given, list) else msgspec.json.encode(given).decode()
-    found = [_finding(one) for one in findings[:MOST]] if isinstance(findings, list) else []
-    return given[:ANSWER], [one for one in found if one is not None]
+    findings_ = (
+        [_finding(finding) for finding in findings[:MOST]] if isinstance(findings, list) else []
+    )
+    return given[:ANSWER], [finding for finding in findings_ if finding is not None]
 
 
 def _object(text: str) -> Any:
@@ -562,7 +567,7 @@ def _finding(value: Any) -> QuotedFinding | None:
 def _prompts(arguments: Sequence[Any]) -> list[str]:
     """Raises AskRefused."""
     prompts = arguments[0] if arguments and isinstance(arguments[0], list) else []
-    if len(prompts) > BATCH or not all(isinstance(one, str) for one in prompts):
+    if len(prompts) > BATCH or not all(isinstance(prompt, str) for prompt in prompts):
         raise AskRefused(f"Expected at most {BATCH} prompts at once")
     if len(arguments) > 1 and arguments[1] is not None:
         raise AskRefused("Expected no model: the settings name it")
@@ -571,4 +576,6 @@ def _prompts(arguments: Sequence[Any]) -> list[str]:
 
 def _shown(outputs: Sequence[str], mark: str) -> str:
     """What cells have printed, of which most is from documents."""
-    return "\n".join(f"Output:\n{mark}\n{plain(one) or '(nothing)'}\n/{mark}" for one in outputs)
+    return "\n".join(
+        f"Output:\n{mark}\n{plain(output) or '(nothing)'}\n/{mark}" for output in outputs
+    )

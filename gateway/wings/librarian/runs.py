@@ -31,7 +31,7 @@ RunState = Literal["running", "completed", "incomplete", "cancelled", "failed"]
 SHOWN = 2000  # characters of a request that are kept to be shown
 LOST = "The answer was lost when the gateway stopped. It is not asked for again."
 _REFUSALS: Mapping[str, Limit] = {  # by what is recorded in place of an answer
-    f"Not sent: {LimitReached(one)}": one for one in get_args(Limit)
+    f"Not sent: {LimitReached(limit)}": limit for limit in get_args(Limit)
 }
 
 
@@ -115,8 +115,8 @@ class RunStore:
         return done.rowcount > 0
 
     async def get(self, host_id: str, owner: str, run_id: str) -> StoredRun | None:
-        found = await self._runs("AND run_id = %s", [host_id, owner, run_id])
-        return found[0] if found else None
+        rows = await self._runs("AND run_id = %s", [host_id, owner, run_id])
+        return rows[0] if rows else None
 
     async def all(self, host_id: str, owner: str, limit: int) -> list[StoredRun]:
         """The newest first."""

@@ -102,10 +102,10 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     for shift in range(0, 70, 7):
         if at >= len(data):
             break
-        one = data[at]
+        byte = data[at]
         at += 1
-        value |= (one & 0x7F) << shift
-        if one < 0x80:
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
             return value, at
     raise ScipRefused("the index has a number that does not end")
 
@@ -126,10 +126,10 @@ def read_index(data: bytes, limits: IndexLimits) -> Iterator[IndexedFile]:
                 raise ScipRefused(
                     f"the index has more than {limits.files} documents (librarian.index.files)"
                 )
-            found, count = _document(value, most, limits)
+            document, count = _document(value, most, limits)
             most -= count
-            if found is not None:
-                yield found
+            if document is not None:
+                yield document
     if not files:
         raise ScipRefused("the index has no documents: expected one in SCIP")
 
@@ -148,14 +148,14 @@ def _document(data: bytes, most: int, limits: IndexLimits) -> tuple[IndexedFile 
                 raise ScipRefused(f"{path[:100]} has too many occurrences {text}")
             occurrences.append(_occurrence(value, limits))
         elif number == 3 and isinstance(value, bytes):
-            name, found = _information(value, limits)
-            facts[name] = found
+            name, facts_of_symbol = _information(value, limits)
+            facts[name] = facts_of_symbol
             if len(facts) > limits.names:
                 text = f"tells of more than {limits.names} symbols (librarian.index.names)"
                 raise ScipRefused(f"{path[:100]} {text}")
         elif number == 6 and isinstance(value, int):
             unit = value
-    names = [one for each in occurrences if (one := _named(each, facts)) is not None]
+    names = [indexed for each in occurrences if (indexed := _named(each, facts)) is not None]
     file = IndexedFile(path=path, unit=UNITS.get(unit, "utf-32"), names=names) if path else None
     return file, len(occurrences)
 
@@ -176,12 +176,12 @@ def _occurrence(data: bytes, limits: IndexLimits) -> _Occurrence:
 
 
 def _packed(data: bytes) -> list[int]:
-    found: list[int] = []
+    values: list[int] = []
     at = 0
-    while at < len(data) and len(found) <= 4:
+    while at < len(data) and len(values) <= 4:
         value, at = _varint(data, at)
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def _information(data: bytes, limits: IndexLimits) -> tuple[str, _Facts]:
@@ -217,12 +217,12 @@ def symbol_of(text: str) -> ScipSymbol | None:
     names: list[str] = []
     suffix = ""
     while at < len(rest):
-        found = _DESCRIPTOR.match(rest, at)
-        if found is None or (suffix := found[3] or "") in ("", ":"):
+        match = _DESCRIPTOR.match(rest, at)
+        if match is None or (suffix := match[3] or "") in ("", ":"):
             return None  # a parameter, or a fact about a module
-        name = (found[1] or found[2]).replace("``", "`")
+        name = (match[1] or match[2]).replace("``", "`")
         (modules if suffix == "/" else names).append(name)
-        at = found.end()
+        at = match.end()
     return ScipSymbol(tuple(modules), tuple(names), suffix) if names else None
 
 

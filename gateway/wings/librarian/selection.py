@@ -25,8 +25,8 @@ def diverse(question: str, hits: Sequence[Passage], limit: int) -> list[Passage]
     if len(hits) <= limit:
         return list(hits)
     asked = frozenset(terms_of(question))
-    words = [frozenset(terms_of(f"{one.header} {one.text}")) for one in hits]
-    top = max((one.score for one in hits), default=0.0) or 1.0
+    words = [frozenset(terms_of(f"{hit.header} {hit.text}")) for hit in hits]
+    top = max((hit.score for hit in hits), default=0.0) or 1.0
     per_file = max(math.ceil(limit * PER_FILE), 1)
     left = dict.fromkeys(range(len(hits)), 0.0)  # how near each is to what was chosen
     files: Counter[tuple[str, str]] = Counter()
@@ -46,17 +46,19 @@ def diverse(question: str, hits: Sequence[Passage], limit: int) -> list[Passage]
         missing -= words[best]
         for place, near in left.items():
             left[place] = max(near, _likeness(words[place], words[best]))
-    return [hits[one] for one in sorted(chosen, key=lambda place: (-hits[place].score, place))]
+    return [
+        hits[position] for position in sorted(chosen, key=lambda place: (-hits[place].score, place))
+    ]
 
 
 def by_file(hits: Sequence[Passage], limit: int) -> list[Passage]:
     """The best passage of each file, the best files first: the score of a file is that of its best
     passage, half of that of the next one, and so on."""
     files: dict[tuple[str, str], list[Passage]] = {}
-    for one in sorted(hits, key=lambda hit: -hit.score):
-        files.setdefault((one.collection, one.path), []).append(one)
+    for hit_ in sorted(hits, key=lambda hit: -hit.score):
+        files.setdefault((hit_.collection, hit_.path), []).append(hit_)
     ranked = (
-        replace(first, score=sum(one.score / 2**place for place, one in enumerate([first, *more])))
+        replace(first, score=sum(hit.score / 2**place for place, hit in enumerate([first, *more])))
         for first, *more in files.values()
     )
     return sorted(ranked, key=lambda one: (-one.score, one.collection, one.path))[:limit]
@@ -77,26 +79,28 @@ class _Sentence:
 def extracted(question: str, hits: Sequence[Passage]) -> list[VerifiedClaim]:
     """The sentences of passages that have most of the terms of a question, each with its place."""
     asked = set(terms_of(question))
-    texts = [set(terms_of(one.text)) for one in hits]
-    rare = {one: math.log(1 + len(hits) / (1 + sum(one in t for t in texts))) for one in asked}
-    top = max((one.score for one in hits), default=0.0) or 1.0
-    found = [
+    texts = [set(terms_of(term.text)) for term in hits]
+    rare = {term: math.log(1 + len(hits) / (1 + sum(term in t for t in texts))) for term in asked}
+    top = max((hit.score for hit in hits), default=0.0) or 1.0
+    sentences_ = [
         _Sentence(hit, text, lines, sum(rare[t] for t in own) * (0.5 + hit.score / top))
         for hit in hits
         for text, lines in sentences(hit)
         if (own := asked & set(terms_of(f"{hit.symbol} {text}")))
     ]
-    found.sort(key=lambda one: (-one.score, one.passage.path, one.lines))
-    return [_claim(one) for one in _distinct(found)] or [_first(one) for one in hits[:1]]
+    sentences_.sort(key=lambda one: (-one.score, one.passage.path, one.lines))
+    return [_claim(sentence) for sentence in _distinct(sentences_)] or [
+        _first(sentence) for sentence in hits[:1]
+    ]
 
 
 def _distinct(found: Sequence[_Sentence]) -> Iterator[_Sentence]:
     said: set[str] = set()
-    for one in found:
-        key = " ".join(one.text.lower().split())
+    for sentence in found:
+        key = " ".join(sentence.text.lower().split())
         if key not in said and len(said) < SENTENCES:
             said.add(key)
-            yield one
+            yield sentence
 
 
 def _claim(one: _Sentence) -> VerifiedClaim:
@@ -114,7 +118,7 @@ def _first(hit: Passage) -> VerifiedClaim:
 def sentences(hit: Passage) -> Iterator[tuple[str, Lines]]:
     """Sentences, or lines of code, with their lines in the document."""
     at, line = 0, hit.lines[0]
-    for end in [*(one for one in _END.finditer(hit.text)), None]:
+    for end in [*(end for end in _END.finditer(hit.text)), None]:
         stop = len(hit.text) if end is None else end.start()
         text = hit.text[at:stop]
         begin = line + text[: len(text) - len(text.lstrip())].count("\n")

@@ -17,9 +17,9 @@ class Shelves:
     @property
     def library(self) -> Library:
         """Raises ProblemDetails while the wing that keeps documents is not open."""
-        if (found := self._library()) is None:
+        if (library := self._library()) is None:
             raise unavailable("The documents are not open yet; try again.")
-        return found
+        return library
 
 
 def context_of(asked: OperationInput) -> Context:

@@ -93,22 +93,22 @@ class TrackedSources:
         shelves = await self._shelves.library.collections(context)
         values = {
             "host": context.principal.tenant,
-            "collections": [one.id for one in shelves if one.writable],
+            "collections": [shelf.id for shelf in shelves if shelf.writable],
             "source": id_,
         }
         return await self._sources(_OF, values)
 
     async def delete(self, context: Context, id_: str) -> bool:
         """Stop to follow a source; its documents stay. False: there is none for the caller."""
-        found = await self.of(context, id_)
-        for one in found:
-            await self._sources(_DELETE, {"host": one.tenant, "source": one.id})
-        return bool(found)
+        sources = await self.of(context, id_)
+        for source in sources:
+            await self._sources(_DELETE, {"host": source.tenant, "source": source.id})
+        return bool(sources)
 
     async def hooked(self, tenant: str, id_: str) -> TrackedSource | None:
         """The source of a webhook, whoever calls it."""
-        found = await self._sources(_HOOKED, {"host": tenant, "source": id_})
-        return found[0] if found else None
+        sources = await self._sources(_HOOKED, {"host": tenant, "source": id_})
+        return sources[0] if sources else None
 
     async def make_due(self, one: TrackedSource) -> None:
         await self._sources(_DUE_NOW, {"host": one.tenant, "source": one.id})
@@ -127,8 +127,8 @@ class TrackedSources:
         """Read the sources of all tenants that are due, each with what the credential of the one
         who added it still permits; returns how many there were."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
-            hosts = [host for (host,) in await found.fetchall()]
+            rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
+            hosts = [host for (host,) in await rows.fetchall()]
             (began,) = await (await connection.execute("SELECT clock_timestamp()")).fetchone() or ()
         count = 0
         for host in hosts:
@@ -160,22 +160,22 @@ class TrackedSources:
 
     async def _read(self, context: Context, one: TrackedSource, job: Job) -> TrackedSource:
         """Read a source that was claimed. Raises ProblemDetails."""
-        found: IngestedSource | ProblemDetails | None = None
+        outcome: IngestedSource | ProblemDetails | None = None
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._renew, one, tasks.cancel_scope)
-                found = await self._ingested(context, one, job)
+                outcome = await self._ingested(context, one, job)
                 tasks.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(LEAVING_S, shield=True):
                 await self._sources(_LEAVE, claim_of(one))
             raise
-        if found is None:
+        if outcome is None:
             raise await self._lost(one)
-        if isinstance(found, ProblemDetails):
-            await self._end(one, None, found.detail)
-            raise found
-        return await self._end(one, found, None)
+        if isinstance(outcome, ProblemDetails):
+            await self._end(one, None, outcome.detail)
+            raise outcome
+        return await self._end(one, outcome, None)
 
     async def _lost(self, one: TrackedSource) -> ProblemDetails:
         """Why a claim is no longer there."""
@@ -222,8 +222,8 @@ class TrackedSources:
 
     async def _sources(self, statement: bytes, values: Mapping[str, Any]) -> list[TrackedSource]:
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(statement, values)
-            return [_source(row) for row in await found.fetchall()]
+            rows = await connection.execute(statement, values)
+            return [_source(row) for row in await rows.fetchall()]
 
 
 def claim_of(one: TrackedSource) -> dict[str, Any]:
@@ -236,8 +236,8 @@ def _report(found: IngestedSource) -> dict[str, Any]:
         "changed": found.changed,
         "unchanged": found.unchanged,
         "deleted": found.deleted,
-        "failed": [list(one) for one in found.failed[:REPORTED]],
-        "left_out": [list(one) for one in found.left_out[:REPORTED]],
+        "failed": [list(entry) for entry in found.failed[:REPORTED]],
+        "left_out": [list(entry) for entry in found.left_out[:REPORTED]],
     }
 
 

@@ -156,8 +156,8 @@ class HookSecrets:
         self._keys = keys
 
     async def of(self, one: TrackedSource) -> str | None:
-        found = await self._secrets(one).get(SECRETS, one.id)
-        return None if found is None else found.token
+        secret = await self._secrets(one).get(SECRETS, one.id)
+        return None if secret is None else secret.token
 
     async def make(self, one: TrackedSource) -> str:
         """A new secret. Raises ProblemDetails without a key to encrypt it."""
@@ -194,7 +194,7 @@ class TrackingOperations:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        one = "/sources/{source}"
+        path = "/sources/{source}"
         return (
             Operation(
                 "librarian_add_source", "POST", "/sources",
@@ -206,16 +206,16 @@ class TrackingOperations:
                 WRITE, self.list, TrackedSourceList,
             ),
             Operation(
-                "librarian_get_source", "GET", one, "Show a source, and what became of its files.",
+                "librarian_get_source", "GET", path, "Show a source, and what became of its files.",
                 WRITE, self.show, TrackedSourceView, types=SOURCE,
             ),
             Operation(
-                "librarian_refresh", "POST", f"{one}/refresh",
+                "librarian_refresh", "POST", f"{path}/refresh",
                 "Read what changed in a source.", WRITE, self.refresh, TrackedSourceView,
                 types=SOURCE, job=AsJob(once=True, lock="librarian:{source}"),
             ),
             Operation(
-                "librarian_delete_source", "DELETE", one,
+                "librarian_delete_source", "DELETE", path,
                 "Stop to follow a source; its documents stay.", WRITE, self.delete, status=204,
                 types=SOURCE,
             ),
@@ -272,25 +272,25 @@ class TrackingOperations:
 
     async def refresh(self, asked: OperationInput) -> TrackedSourceView:
         context = context_of(asked)
-        one = await self._one(asked)
-        return TrackedSourceView.of(await self._sources.refresh(context, one, asked.job))
+        source = await self._one(asked)
+        return TrackedSourceView.of(await self._sources.refresh(context, source, asked.job))
 
     async def delete(self, asked: OperationInput) -> None:
-        one = await self._one(asked)
-        await self._sources.delete(context_of(asked), one.id)
+        source = await self._one(asked)
+        await self._sources.delete(context_of(asked), source.id)
 
     async def collections(self, asked: OperationInput) -> ShelfList:
-        found = await self._shelves.library.status(context_of(asked), None)
-        return ShelfList(tuple(map(ShelfView.of, found)))
+        collections = await self._shelves.library.status(context_of(asked), None)
+        return ShelfList(tuple(map(ShelfView.of, collections)))
 
     async def status(self, asked: OperationInput) -> LibraryStatus:
         body: AskStatus = asked.body
         context, names = context_of(asked), body.collections or None
         shelves = await self._shelves.library.status(context, names)
         sources = [
-            one
-            for one in await self._sources.of(context)
-            if names is None or one.collection in names
+            source
+            for source in await self._sources.of(context)
+            if names is None or source.collection in names
         ]
         return LibraryStatus(
             tuple(map(ShelfView.of, shelves)), tuple(map(TrackedSourceView.of, sources))
@@ -302,10 +302,10 @@ class TrackingOperations:
     async def _one(self, asked: OperationInput) -> TrackedSource:
         """Raises ProblemDetails."""
         id_ = asked.names["source"]
-        found = await self._sources.of(context_of(asked), id_)
-        if not found:
+        sources = await self._sources.of(context_of(asked), id_)
+        if not sources:
             raise not_found("source", id_)
-        return found[0]
+        return sources[0]
 
 
 def source_operations(parts: WingParts, shelves: Shelves) -> Sequence[Operation]:

@@ -81,8 +81,8 @@ class CallNotes:
             [(now,)] = await (await connection.execute("SELECT now()")).fetchall()
         since = time.monotonic()
         new = [
-            self._new(target, one, now - timedelta(seconds=max(0.0, since - one.noted)))
-            for one in lines
+            self._new(target, line, now - timedelta(seconds=max(0.0, since - line.noted)))
+            for line in lines
         ]
         await self._store.add(target, new)
 

@@ -98,8 +98,8 @@ def _conditions(name: str, wanted: Any, key: str) -> Iterator[Condition]:
                 f"filter: {name[:60]}: expected a value, or an object of {', '.join(OPERATORS)}; "
                 f"found {operator[:60]!r}"
             )
-        one = _of_column if name in COLUMNS else _of_metadata
-        yield one(name, operator, value, f"{key}_{number}")
+        condition = _of_column if name in COLUMNS else _of_metadata
+        yield condition(name, operator, value, f"{key}_{number}")
 
 
 def _of_column(name: str, operator: str, value: Any, key: str) -> Condition:
@@ -107,7 +107,7 @@ def _of_column(name: str, operator: str, value: Any, key: str) -> Condition:
     if operator == "exists":
         return f"({column} IS NOT NULL) = %({key})s", {key: _flag(name, value)}
     if operator == "in":
-        values = [_typed(name, one) for one in _list(name, value)]
+        values = [_typed(name, item) for item in _list(name, value)]
         return f"{column} = ANY (%({key})s)", {key: values}
     return f"{column} {ORDER.get(operator, '=')} %({key})s", {key: _typed(name, value)}
 
@@ -133,10 +133,10 @@ def _of_metadata(name: str, operator: str, value: Any, key: str) -> Condition:
     if operator == "exists":
         return f"({at} IS NOT NULL) = %({key})s", {**values, key: _flag(name, value)}
     if operator == "eq":
-        one = msgspec.json.encode({member: value}).decode()
-        return f"m.metadata @> %({key})s::jsonb", {key: one}
+        document = msgspec.json.encode({member: value}).decode()
+        return f"m.metadata @> %({key})s::jsonb", {key: document}
     if operator == "in":
-        several = [msgspec.json.encode(one).decode() for one in _list(name, value)]
+        several = [msgspec.json.encode(item).decode() for item in _list(name, value)]
         return f"{at} = ANY (%({key})s::jsonb[])", {**values, key: several}
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise invalid(f"filter: {name[:60]}: {operator} takes a number or a text")

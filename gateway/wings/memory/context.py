@@ -27,8 +27,8 @@ def text_of(memories: Sequence[Memory], tokens: int) -> tuple[str, int]:
     """The text, of at most so many tokens, and how many memories it has; empty without any."""
     lines = [HEAD]
     left = tokens * TOKEN - len(HEAD)
-    for one in memories:
-        line = note(one)
+    for memory in memories:
+        line = note(memory)
         left -= len(line) + 1
         if left < 0:
             break

@@ -61,16 +61,16 @@ class NamedDate:
 
 def named_dates(query: str) -> tuple[NamedDate, ...]:
     """The dates that a query names, in English or Chinese."""
-    found = dict.fromkeys(_found(query[:READ]))
-    years = {one.year for one in found if one.month is not None}
-    return tuple(one for one in found if one.month is not None or one.year not in years)[:NAMED]
+    dates = dict.fromkeys(_found(query[:READ]))
+    years = {date.year for date in dates if date.month is not None}
+    return tuple(date for date in dates if date.month is not None or date.year not in years)[:NAMED]
 
 
 def is_of_another_time(dates: Iterable[NamedDate], times: Iterable[datetime]) -> bool:
     """Whether dates are named, and none of the times is within one."""
     known = tuple(times)
     named = tuple(dates)
-    return bool(named) and not any(one.covers(time) for one in named for time in known)
+    return bool(named) and not any(date.covers(time) for date in named for time in known)
 
 
 def in_words(time: datetime, *, chinese: bool = False) -> str:

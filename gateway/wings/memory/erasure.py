@@ -62,12 +62,12 @@ class Eraser:
             if reader.subject is not None:
                 await connection.execute(_LOCK.encode(), values)
             await connection.execute(_LOCK_OWNERS, values)
-            found = await connection.execute(
+            rows = await connection.execute(
                 f"SELECT m.memory_id::text FROM memory_t AS m WHERE {places} AND {BELIEVED}"
                 f" AND {condition[0]} FOR UPDATE".encode(),
                 values,
             )
-            ids = [id_ for (id_,) in await found.fetchall()]
+            ids = [id_ for (id_,) in await rows.fetchall()]
             check_count(len(ids), expect)
             if dry_run or not ids:
                 return Forgotten(len(ids), dry_run=dry_run)
@@ -132,10 +132,10 @@ async def forget_in(connection: AsyncConnection, reader: Reader, ids: Sequence[s
 
 
 async def _rows(connection: AsyncConnection, statement: bytes | str, values: Any) -> list[Any]:
-    found = await connection.execute(
+    rows = await connection.execute(
         statement if isinstance(statement, bytes) else statement.encode(), values
     )
-    return await found.fetchall()
+    return await rows.fetchall()
 
 
 async def _counted(connection: AsyncConnection, statement: str, values: Any) -> dict[str, int]:

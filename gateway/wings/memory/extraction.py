@@ -56,8 +56,8 @@ class Extractor:
         if not told:
             return []
         lines = "\n".join(
-            encode({"turn": number, "text": one.content}).decode()
-            for number, one in enumerate(told, 1)
+            encode({"turn": number, "text": turn.content}).decode()
+            for number, turn in enumerate(told, 1)
         )
         messages = [ChatMessage("system", PROMPT), ChatMessage("user", lines)]
         try:
@@ -72,11 +72,11 @@ class Extractor:
     def _told(self, turns: Sequence[Memory]) -> list[Memory]:
         """The last turns that fit, oldest first."""
         left, kept = self._settings.tokens * TOKEN, list[Memory]()
-        for one in reversed(turns):
-            left -= len(one.content)
+        for turn in reversed(turns):
+            left -= len(turn.content)
             if left < 0:
                 break
-            kept.append(one)
+            kept.append(turn)
         return kept[::-1]
 
 
@@ -88,15 +88,15 @@ def read(answer: str, turns: Sequence[Memory]) -> list[NewMemory]:
     except (msgspec.DecodeError, msgspec.ValidationError):
         log.warning("memory_extraction_failed", extra={"reason": "the answer is no such object"})
         return []
-    found: list[NewMemory] = []
+    facts: list[NewMemory] = []
     for raw in listed[:MOST]:
         try:
             fact = msgspec.json.decode(raw, type=_Fact)
         except (msgspec.DecodeError, msgspec.ValidationError):
             continue
         if 1 <= fact.turn <= len(turns):
-            found += _checked(fact, turns[fact.turn - 1])
-    return found
+            facts += _checked(fact, turns[fact.turn - 1])
+    return facts
 
 
 def _checked(fact: _Fact, turn: Memory) -> list[NewMemory]:

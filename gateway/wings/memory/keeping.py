@@ -165,11 +165,11 @@ class KeepingOperations:
             condition = (wanted, {"context_kinds": list(CONTEXT_KINDS)})
         limit = None if query else NOTHING_TO_FIND
         recall = Recall(reader=reader, query=query, condition=condition, limit=limit)
-        found = await self._parts.recaller.search(recall)
-        memories = [memory for memory, _ in found.scored]
+        result = await self._parts.recaller.search(recall)
+        memories = [memory for memory, _ in result.scored]
         tokens = body.tokens or self._settings.context_tokens
         text, count = text_of(memories, tokens)
-        return ContextText(text, count, len(memories) - count, found.note)
+        return ContextText(text, count, len(memories) - count, result.note)
 
     async def promote(self, asked: OperationInput) -> Promoted:
         body: Promote = asked.body
@@ -178,14 +178,16 @@ class KeepingOperations:
         reader.owner("user")
         if not body.ids:
             return await self._parts.life.promote_session(reader.tenant, owner)
-        found = await self._parts.store.get(reader, body.ids)
-        missing = set(body.ids) - {one.id for one in found}
-        promoted = await self._parts.life.promote(reader.tenant, found)
+        memories = await self._parts.store.get(reader, body.ids)
+        missing = set(body.ids) - {memory.id for memory in memories}
+        promoted = await self._parts.life.promote(reader.tenant, memories)
         return Promoted(promoted.ids, (*promoted.refused, *sorted(missing)))
 
     async def forget(self, asked: OperationInput) -> Forgotten:
         body: Forget = asked.body
-        given = [one for one in (body.ids, body.filter, body.subject) if one is not None]
+        given = [
+            selector for selector in (body.ids, body.filter, body.subject) if selector is not None
+        ]
         if len(given) != 1 or not given[0]:
             raise invalid("Expected exactly one of ids, filter and subject, and not an empty one.")
         reader = self._parts.reader(asked)

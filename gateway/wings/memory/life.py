@@ -129,8 +129,10 @@ class MemoryLife:
         """Promote from sessions that are about to end, then delete what is over, of all tenants."""
         promotions = deleted = 0
         async with borrowed(self._pool) as connection:
-            found = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
-            hosts = [host for (host,) in await found.fetchall()]
+            rows_found = await connection.execute(
+                "SELECT host_id::text FROM host_t ORDER BY host_id"
+            )
+            hosts = [host for (host,) in await rows_found.fetchall()]
         for host in hosts:
             if self._settings.promotion.enabled:
                 promotions += await self._promote_ending(host)
@@ -151,9 +153,9 @@ class MemoryLife:
         """Store what a model finds in the turns of the user, outside of any transaction while it
         thinks: what follows from turns that are gone meanwhile is left out."""
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_OF_SESSION, {"host": host, "owner": owner})
-            rows = [memory_of(row[:-2]) for row in await found.fetchall()]
-        turns = [one for one in rows if one.kind == "turn" and promotable(one)]
+            rows_found = await connection.execute(_OF_SESSION, {"host": host, "owner": owner})
+            rows = [memory_of(row[:-2]) for row in await rows_found.fetchall()]
+        turns = [turn for turn in rows if turn.kind == "turn" and promotable(turn)]
         facts = await extractor.facts(sorted(turns, key=lambda one: one.position or 0))
         if not facts:
             return
@@ -162,8 +164,8 @@ class MemoryLife:
         try:
             async with borrowed(self._pool) as connection:
                 held = await _held(connection, host, turns)
-                kept = [one for one in facts if one.source["promoted"] in held]
-                moved = [self._intake.moved("user", one) for one in kept]
+                kept = [fact for fact in facts if fact.source["promoted"] in held]
+                moved = [self._intake.moved("user", fact) for fact in kept]
                 await self._store.add_in(connection, target, moved)
         except ProblemDetails as problem:
             log.info("memory_not_extracted", extra={"reason": problem.kind})
@@ -173,8 +175,10 @@ class MemoryLife:
         promoted from."""
         soon = self._settings.session.ttl_s * LAST_TENTH
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(_ENDING, {"host": host, "soon": soon, "limit": OWNERS})
-            return [owner for (owner,) in await found.fetchall()]
+            rows_found = await connection.execute(
+                _ENDING, {"host": host, "soon": soon, "limit": OWNERS}
+            )
+            return [owner for (owner,) in await rows_found.fetchall()]
 
     async def _delete(self, host: str) -> int:
         values = {
@@ -196,21 +200,21 @@ class MemoryLife:
             locked = await connection.execute(_PROMOTED, values)
             if not locked.rowcount:
                 return Promoted(())
-            found = await connection.execute(_OF_SESSION, values)
+            rows_found = await connection.execute(_OF_SESSION, values)
             rows = [
                 SessionMemory(memory_of(row[:-2]), sessions=row[-2], uses=row[-1])
-                for row in await found.fetchall()
+                for row in await rows_found.fetchall()
             ]
             kept = promoted(rows, self._settings.promotion)
             return Promoted(tuple(await self._promote(connection, tenant, kept)))
 
     async def promote(self, tenant: str, memories: Sequence[Memory]) -> Promoted:
         """Promote these, whatever the rules say, but for those that never are."""
-        kept = [one for one in memories if promotable(one)]
+        kept = [memory for memory in memories if promotable(memory)]
         async with borrowed(self._pool) as connection:
             held = await _held(connection, tenant, kept)
-            kept = [one for one in kept if one.id in held]
-            refused = tuple(one.id for one in memories if one not in kept)
+            kept = [memory for memory in kept if memory.id in held]
+            refused = tuple(memory.id for memory in memories if memory not in kept)
             return Promoted(tuple(await self._promote(connection, tenant, kept)), refused)
 
     async def _promote(
@@ -219,15 +223,15 @@ class MemoryLife:
         """Store them as memories of their users. What an erasure or a quota refuses is left out:
         the rest of the session is not to wait for it."""
         ids: list[str] = []
-        for one in memories:
-            subject = one.subject or ""  # rows without one are not promotable
-            target = Target(Reader(tenant, subject, one.agent), "user", subject, subject)
+        for memory in memories:
+            subject = memory.subject or ""  # rows without one are not promotable
+            target = Target(Reader(tenant, subject, memory.agent), "user", subject, subject)
             try:
-                kept = self._intake.moved("user", _of_user(one))
+                kept = self._intake.moved("user", _of_user(memory))
                 async with connection.transaction():
                     (added,) = await self._store.add_in(connection, target, [kept])
             except ProblemDetails as problem:
-                log.info("memory_not_promoted", extra={"memory": one.id, "reason": problem.kind})
+                log.info("memory_not_promoted", extra={"memory": memory.id, "reason": problem.kind})
                 continue
             ids.append(added.id)
         return ids
@@ -237,11 +241,11 @@ async def _held(
     connection: AsyncConnection, tenant: str, memories: Sequence[Memory]
 ) -> frozenset[str]:
     """Ids of those that are still held, and are not forgotten before the transaction ends."""
-    for subject in sorted({one.subject or "" for one in memories}):
+    for subject in sorted({memory.subject or "" for memory in memories}):
         await connection.execute(_SHARE.encode(), {"key": subject_key(tenant, subject)})
-    values = {"host": tenant, "ids": [one.id for one in memories]}
-    found = await connection.execute(_HELD, values)
-    return frozenset(id_ for (id_,) in await found.fetchall())
+    values = {"host": tenant, "ids": [memory.id for memory in memories]}
+    rows = await connection.execute(_HELD, values)
+    return frozenset(id_ for (id_,) in await rows.fetchall())
 
 
 def _of_user(one: Memory) -> NewMemory:

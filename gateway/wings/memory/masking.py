@@ -74,8 +74,8 @@ def masked_json(
         if isinstance(inner, bool) or not isinstance(inner, str | int | float):
             return inner
         given = str(inner)
-        text, found = masked(mode, hook, given, facts)
-        kinds.update(dict.fromkeys(found))
+        text, kinds_found = masked(mode, hook, given, facts)
+        kinds.update(dict.fromkeys(kinds_found))
         return inner if text == given else text
 
     return change(value), list(kinds)

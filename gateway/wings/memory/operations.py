@@ -64,7 +64,7 @@ class MemoryOperations:
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        one = "/memories/{memory}"
+        memory_path = "/memories/{memory}"
         return (
             Operation(
                 "memory_add", "POST", "/memories", "Remember something for later.", WRITE,
@@ -87,16 +87,16 @@ class MemoryOperations:
                 self.list, ListPage[MemoryView], query=ListMemories, details=NOTES,
             ),
             Operation(
-                "memory_get", "GET", one, "Show a memory.", READ, self.get, MemoryView,
+                "memory_get", "GET", memory_path, "Show a memory.", READ, self.get, MemoryView,
                 query=ByCaller, types=MEMORY, details=NOTES,
             ),
             Operation(
-                "memory_update", "PUT", one,
+                "memory_update", "PUT", memory_path,
                 "Change a memory; the text before stays in its history.", WRITE, self.update,
                 MemoryView, body=UpdateMemory, types=MEMORY, problems=(409,),
             ),
             Operation(
-                "memory_history", "GET", f"{one}/history",
+                "memory_history", "GET", f"{memory_path}/history",
                 "Show what a memory superseded and what superseded it.", READ, self.history,
                 ListPage[MemoryView], query=ByCaller, types=MEMORY,
             ),
@@ -176,31 +176,31 @@ class MemoryOperations:
             times=_times(body),
             limit=body.limit,
         )
-        found = await self._parts.recaller.search(recall)
+        result = await self._parts.recaller.search(recall)
         views = [
             view(
                 memory,
                 score=scored.score,
                 parts={k: round(v, 4) for k, v in scored.parts.items()} if body.explain else None,
-                duplicates=tuple(found.duplicates.get(memory.id, ())),
+                duplicates=tuple(result.duplicates.get(memory.id, ())),
             )
-            for memory, scored in found.scored
+            for memory, scored in result.scored
         ]
         shown = within(views, body.tokens or self._settings.answer_tokens)
-        return MemoriesFound(tuple(shown), len(views) - len(shown), found.note)
+        return MemoriesFound(tuple(shown), len(views) - len(shown), result.note)
 
     async def list(self, asked: OperationInput) -> ListPage[MemoryView]:
         query: ListMemories = asked.query
         condition = filtered({"kind": query.kind} if query.kind else None)
-        found = await self._parts.store.page(
+        rows = await self._parts.store.page(
             self._parts.reader(asked),
             scopes=[query.scope] if query.scope else SCOPES,
             condition=condition,
             after=_after(query.after),
             limit=query.limit,
         )
-        shown = found[: query.limit]
-        more = len(found) > query.limit
+        shown = rows[: query.limit]
+        more = len(rows) > query.limit
         key = f"{shown[-1].created.isoformat()} {shown[-1].id}" if more else ""
         return ListPage(tuple(map(view, shown)), cursor(key) if key else "")
 
@@ -209,16 +209,16 @@ class MemoryOperations:
 
     async def _present(self, reader: Reader, id_: str) -> Memory:
         """Raises ProblemDetails."""
-        for found in await self._parts.store.get(reader, [id_], Times()):
-            return found
+        for memory in await self._parts.store.get(reader, [id_], Times()):
+            return memory
         raise not_found("memory", id_)
 
     async def history(self, asked: OperationInput) -> ListPage[MemoryView]:
         id_ = asked.names["memory"]
-        found = await self._parts.store.history(self._parts.reader(asked), id_)
-        if not found:
+        versions = await self._parts.store.history(self._parts.reader(asked), id_)
+        if not versions:
             raise not_found("memory", id_)
-        return ListPage(tuple(map(view, found)))
+        return ListPage(tuple(map(view, versions)))
 
     async def update(self, asked: OperationInput) -> MemoryView:
         body: UpdateMemory = asked.body
@@ -246,8 +246,12 @@ class MemoryOperations:
 
 def within(views: Sequence[MemoryView], tokens: int) -> Sequence[MemoryView]:
     """The first of them that fit, at least one."""
-    for count, one in enumerate(views):
-        tokens -= VIEW_TOKENS + len(one.content) // TOKEN + len(str(one.metadata)) // TOKEN
+    for count, memory_view in enumerate(views):
+        tokens -= (
+            VIEW_TOKENS
+            + len(memory_view.content) // TOKEN
+            + len(str(memory_view.metadata)) // TOKEN
+        )
         if tokens < 0 and count:
             return views[:count]
     return views

@@ -63,6 +63,6 @@ def is_promoted(one: SessionMemory, rules: MemoryPromotion) -> bool:
 
 def promoted(found: Iterable[SessionMemory], rules: MemoryPromotion) -> list[Memory]:
     """Those that the rules promote: explicitly kept ones first, then the most important."""
-    kept = [one.memory for one in found if is_promoted(one, rules)]
+    kept = [candidate.memory for candidate in found if is_promoted(candidate, rules)]
     kept.sort(key=lambda one: (-one.keep, -one.importance, one.created, one.id))
     return kept[: rules.max]

@@ -58,9 +58,10 @@ class Scored(NamedTuple):
     @property
     def parts(self) -> dict[str, float]:
         """What the score is made of, as answers explain it."""
-        one = self.candidate
+        candidate = self.candidate
         return {
-            "words": one.bm25, "meaning": one.cosine or 0.0, "relevance": self.relevance,
+            "words": candidate.bm25, "meaning": candidate.cosine or 0.0,
+            "relevance": self.relevance,
             "turns": self.turns, "date": self.date, "prior": self.prior,
         }  # fmt: skip
 
@@ -77,22 +78,25 @@ def ranked(
     relevance = _relevance(candidates, share, docs)
     bonus = _turns(candidates, relevance, settings)
     prior = priors(settings)
-    found = []
-    for one in candidates:
-        late = bool(dates) and is_of_another_time(dates, (one.valid_from, one.created))
-        parts = relevance[one.id], bonus.get(one.id, 0.0), -settings.dates * late
-        factor = prior(one)
-        found.append(Scored(one, round(sum(parts) * factor, DIGITS), factor, *parts))
-    return sorted(found, key=_order)
+    scored = []
+    for candidate in candidates:
+        late = bool(dates) and is_of_another_time(dates, (candidate.valid_from, candidate.created))
+        parts = relevance[candidate.id], bonus.get(candidate.id, 0.0), -settings.dates * late
+        factor = prior(candidate)
+        scored.append(Scored(candidate, round(sum(parts) * factor, DIGITS), factor, *parts))
+    return sorted(scored, key=_order)
 
 
 def listed(candidates: Sequence[RecalledMemory], settings: MemoryRanking) -> list[Scored]:
     """Without a query: by importance and recency."""
     prior, recency = priors(settings), recencies(settings)
-    found = [
-        Scored(one, round(one.importance * recency(one), DIGITS), prior(one)) for one in candidates
+    scored = [
+        Scored(
+            candidate, round(candidate.importance * recency(candidate), DIGITS), prior(candidate)
+        )
+        for candidate in candidates
     ]
-    return sorted(found, key=_order)
+    return sorted(scored, key=_order)
 
 
 Factor = Callable[[RecalledMemory], float]
@@ -130,15 +134,17 @@ def recencies(settings: MemoryRanking) -> Factor:
 def _relevance(candidates: Sequence[RecalledMemory], share: float, docs: int) -> dict[str, float]:
     """A memory without a vector gets a cosine in proportion to its words, so that it is not last
     until it has one."""
-    best_words = max((one.bm25 for one in candidates), default=0.0) or 1.0
-    best = max((one.cosine for one in candidates if one.cosine is not None), default=0.0)
+    best_words = max((candidate.bm25 for candidate in candidates), default=0.0) or 1.0
+    best = max(
+        (candidate.cosine for candidate in candidates if candidate.cosine is not None), default=0.0
+    )
     full = max(best_words, enough(docs)) if share else best_words
 
     def relevance(one: RecalledMemory) -> float:
         meaning = best * one.bm25 / best_words if one.cosine is None else one.cosine
         return share * meaning + (1 - share) * one.bm25 / full
 
-    return {one.id: relevance(one) for one in candidates}
+    return {candidate.id: relevance(candidate) for candidate in candidates}
 
 
 def _turns(
@@ -146,10 +152,10 @@ def _turns(
 ) -> dict[str, float]:
     """What the turns beside a turn, and the best of its session, add to its relevance."""
     sessions: defaultdict[tuple[Scope, str], dict[int, str]] = defaultdict(dict)
-    for one in candidates:
-        if one.position is not None:
-            sessions[one.scope, one.session or ""][one.position] = one.id
-    found: dict[str, float] = {}
+    for candidate in candidates:
+        if candidate.position is not None:
+            sessions[candidate.scope, candidate.session or ""][candidate.position] = candidate.id
+    additions: dict[str, float] = {}
     for turns in sessions.values():
         beside = {
             id_: sum(relevance[turns[at]] for at in (place - 1, place + 1) if at in turns)
@@ -159,8 +165,8 @@ def _turns(
         best = sorted(own.values(), reverse=True)[:BEST_TURNS]
         whole = settings.session * sum(best) / BEST_TURNS
         for id_ in turns.values():
-            found[id_] = settings.neighbours * beside[id_] + whole
-    return found
+            additions[id_] = settings.neighbours * beside[id_] + whole
+    return additions
 
 
 def _order(one: Scored) -> tuple[bool, float, float, str]:

@@ -35,10 +35,10 @@ class Reader:
 
     def owner(self, scope: Scope) -> str:
         """The owner in a scope that the caller writes to. Raises ProblemDetails."""
-        found = [owner for _, owner in self.places([scope])]
-        if not found:
+        owners = [owner for _, owner in self.places([scope])]
+        if not owners:
             raise _missing(scope, anonymous=self.subject is None)
-        return found[0]
+        return owners[0]
 
     def places(self, scopes: Sequence[Scope] = SCOPES) -> list[Place]:
         """The owners whose memories may be read, within these scopes."""

@@ -92,7 +92,7 @@ class Recaller:
         self._pool = pool
         self._encoding = encoding
         self._settings = settings
-        self._known = frozenset(one.upper() for one in settings.scripts)
+        self._known = frozenset(script.upper() for script in settings.scripts)
         self._uses = uses
         self.outcomes: Counter[str] = Counter()  # of searches
 
@@ -109,20 +109,20 @@ class Recaller:
             dates = named_dates(text)
             share = 0.0 if encoded.vectors is None else self._settings.semantic_share
             ranking = self._settings.ranking
-            if any(one.bm25 or one.cosine is not None for one in candidates):
+            if any(candidate.bm25 or candidate.cosine is not None for candidate in candidates):
                 best = ranked(candidates, share=share, docs=docs, dates=dates, settings=ranking)
             else:
                 best = listed(candidates, ranking)
             shown = await self._shown(opened, recall, self._limited(best, recall.limit))
-        found, duplicates = self._folded(shown) if recall.folds else (shown, {})
+        memories, duplicates = self._folded(shown) if recall.folds else (shown, {})
         if recall.counts and text:
-            self._uses.add(recall.reader.tenant, [memory.id for memory, _ in found])
+            self._uses.add(recall.reader.tenant, [memory.id for memory, _ in memories])
         note = encoded.why and f"searched by words only: {encoded.why}"
         if note is None and encoded.vectors is not None:
             bm25 = max((one.bm25 for one in candidates), default=0.0)
             note = words_note(text, encoded.model, bm25=bm25, docs=docs)
-        self.outcomes["nothing" if not found else "words_only" if encoded.why else "found"] += 1
-        return Found(found, note, duplicates)
+        self.outcomes["nothing" if not memories else "words_only" if encoded.why else "found"] += 1
+        return Found(memories, note, duplicates)
 
     async def similar(
         self, reader: Reader, scope: Scope, id_: str, content: str
@@ -132,8 +132,8 @@ class Recaller:
         recall = Recall(
             reader=reader, query=content, scopes=[scope], limit=NEAR + 1, counts=False, folds=False
         )
-        found = await self.search(recall, wait_s=SIMILAR_S)
-        return list(self._near(found, id_, content))[:NEAR]
+        result = await self.search(recall, wait_s=SIMILAR_S)
+        return list(self._near(result, id_, content))[:NEAR]
 
     def _near(self, found: Found, id_: str, content: str) -> Iterator[tuple[str, str, float]]:
         own, settings = words(content), self._settings.ranking
@@ -151,7 +151,7 @@ class Recaller:
         """The first of those that say nearly the same, and the ids of the others. Turns are what
         was said, and stay."""
         least = self._settings.ranking.similar_words
-        texts = ["" if one.kind == "turn" else one.content for one, _ in shown]
+        texts = ["" if memory.kind == "turn" else memory.content for memory, _ in shown]
         groups = folded(texts, least)
         ids = [[shown[place][0].id for place in group] for group in groups]
         return [shown[group[0]] for group in groups], {
@@ -214,20 +214,24 @@ class Recaller:
             return list(best[:limit])
         left = {scope: getattr(self._settings.results, scope) for scope in SCOPES}
         kept: list[Scored] = []
-        for one in best:
-            if left[one.candidate.scope]:
-                left[one.candidate.scope] -= 1
-                kept.append(one)
+        for scored in best:
+            if left[scored.candidate.scope]:
+                left[scored.candidate.scope] -= 1
+                kept.append(scored)
         return kept
 
     async def _shown(
         self, opened: Transaction, recall: Recall, best: Sequence[Scored]
     ) -> list[tuple[Memory, Scored]]:
         """Their rows, under the same conditions."""
-        values = self._values(recall) | {"ids": [one.candidate.id for one in best]}
+        values = self._values(recall) | {"ids": [scored.candidate.id for scored in best]}
         rows = await opened.rows(LOOKUPS, shown(_allowed(recall)), values) if best else []
         memories = {memory.id: memory for memory in map(memory_of, rows)}
-        return [(memories[one.candidate.id], one) for one in best if one.candidate.id in memories]
+        return [
+            (memories[scored.candidate.id], scored)
+            for scored in best
+            if scored.candidate.id in memories
+        ]
 
     def _values(self, recall: Recall) -> dict[str, Any]:
         places = recall.reader.places(recall.scopes)
@@ -273,12 +277,15 @@ class RecallShape:
 def statement(shape: RecallShape) -> bytes:
     """Rows of the number of memories searched and the fields of a RecalledMemory: those with the
     best of words and of meaning."""
-    near, cosine, join, found, order = "", "NULL::float8", "", "bm25 > 0", _FUSED
+    near, cosine, join, matched, order = "", "NULL::float8", "", "bm25 > 0", _FUSED
     if shape.vectors:
         near = f", {_NEAR}"
-        cosine, join, found = "near.cosine", "LEFT JOIN near USING (memory_id)", "true"
+        cosine, join, matched = "near.cosine", "LEFT JOIN near USING (memory_id)", "true"
     if shape.listed:
-        found, order = "true", "scored.pinned DESC, scored.importance DESC, scored.created_ts DESC"
+        matched, order = (
+            "true",
+            "scored.pinned DESC, scored.importance DESC, scored.created_ts DESC",
+        )
     visible, worded = (_proposed(shape), _WORDED_LARGE) if shape.large else (_whole(shape), _WORDED)
     return f"""
         WITH {_PLACES}, query AS MATERIALIZED (
@@ -288,7 +295,7 @@ def statement(shape: RecallShape) -> bytes:
             SELECT visible.*, coalesce(worded.bm25, 0) AS bm25, {cosine} AS cosine
             FROM visible LEFT JOIN worded USING (memory_id) {join}
         ), best AS MATERIALIZED (
-            SELECT scored.* FROM scored WHERE {found} ORDER BY {order} LIMIT %(reach)s
+            SELECT scored.* FROM scored WHERE {matched} ORDER BY {order} LIMIT %(reach)s
         )
         SELECT (SELECT docs FROM total), best.memory_id::text, best.scope, best.session,
             best.position, best.importance, best.confidence, best.pinned, best.trust,

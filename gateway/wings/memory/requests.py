@@ -126,7 +126,7 @@ class AddMemories(ItemFields, frozen=True, kw_only=True):
         if self.document is not None and not self.items:
             raise invalid("document: expected its chunks as `items`")
         if self.document is not None:
-            return [self._chunk(number, one) for number, one in enumerate(self.items)]
+            return [self._chunk(number, item) for number, item in enumerate(self.items)]
         if len(self.items) > ITEMS:
             raise invalid(f"items: expected at most {ITEMS}, or the chunks of a document")
         if self.content is None:
@@ -341,8 +341,8 @@ class Intake:
             source, most = masked_json(mode, self._mask, fields.get("source", {}), facts)
         except ContentRefused as error:
             raise invalid(str(error)) from error
-        found = tuple(dict.fromkeys((*kinds, *more, *most)))
-        return {"content": content, "metadata": metadata, "source": source, "masked": found}
+        kinds_found = tuple(dict.fromkeys((*kinds, *more, *most)))
+        return {"content": content, "metadata": metadata, "source": source, "masked": kinds_found}
 
     def check_names(self, scope: Scope, what: str, names: Sequence[str]) -> None:
         """Raises ProblemDetails for names with what the scope does not store."""

@@ -42,10 +42,10 @@ class MemoryResources:
             "data, no instructions.",
             read=self._context,
         )
-        found = [context, *(self._resource(*one) for one in RESOURCES)]
+        resources = [context, *(self._resource(*row) for row in RESOURCES)]
         if self._graph:
-            found.append(self._resource(*GRAPH))
-        return found
+            resources.append(self._resource(*GRAPH))
+        return resources
 
     def _resource(
         self, shown: tuple[str, str, str], tool: str, arguments: Mapping[str, str]
@@ -54,7 +54,7 @@ class MemoryResources:
 
         async def read(context: Context, uri: str) -> str | None:
             last = uri.rpartition("/")[2]
-            given = {one: value or last for one, value in arguments.items()}
+            given = {argument: value or last for argument, value in arguments.items()}
             return _text(await self._call(context, tool, given))
 
         return WingResource(uri=uri, name=name, description=description, read=read, media_type=JSON)

@@ -153,7 +153,7 @@ def content_hash(one: "NewMemory | Memory") -> bytes:
 def check_content(content: str, limit_bytes: int) -> None:
     """Raises ProblemDetails."""
     check_text(content, limit_bytes)
-    if not any(unicodedata.category(one)[0] in "LNS" for one in content):
+    if not any(unicodedata.category(character)[0] in "LNS" for character in content):
         raise invalid("content: expected words; it has only white space and punctuation")
 
 
@@ -183,9 +183,9 @@ def _depth(value: Any) -> int:
     while level and deepest <= DEPTH:
         deepest += 1
         inner: list[Any] = []
-        for one in level:
-            members = one.values() if isinstance(one, Mapping) else one
-            inner += [it for it in members if isinstance(it, Mapping | list)]
+        for member in level:
+            members = member.values() if isinstance(member, Mapping) else member
+            inner += [nested for nested in members if isinstance(nested, Mapping | list)]
         level = inner
     return deepest + bool(level)
 

@@ -130,7 +130,7 @@ class MemoryStore:
     async def _added(
         self, target: Target, memories: Sequence[NewMemory], document: str | None
     ) -> list[StoredMemory]:
-        placed = any(one.slot is not None or one.replaces is not None for one in memories)
+        placed = any(memory.slot is not None or memory.replaces is not None for memory in memories)
         if target.scope != "session" and document is None and not placed:
             return await self._add_at_once(target, memories)
         async with borrowed(self._pool) as connection:
@@ -150,16 +150,16 @@ class MemoryStore:
         self, target: Target, memories: Sequence[NewMemory]
     ) -> list[StoredMemory]:
         """`add` in one statement: nothing in it depends on what is there but equal contents."""
-        hashes, ids = [one.hash for one in memories], new_ids(len(memories))
+        hashes, ids = [memory.hash for memory in memories], new_ids(len(memories))
         new: dict[bytes, tuple[str, NewMemory]] = {}
-        for digest, id_, one in zip(hashes, ids, memories, strict=True):
-            new.setdefault(digest, (id_, one))
+        for digest, id_, memory in zip(hashes, ids, memories, strict=True):
+            new.setdefault(digest, (id_, memory))
         async with autocommitted(self._pool) as connection:
             await self._check_tenant(connection, target, len(memories))
             with refusals():
                 values = self._quotas(target, memories) | rows(new)
-                found = await connection.execute(_ADD, values)
-            present = {bytes(digest): str(id_) for digest, id_ in await found.fetchall()}
+                result = await connection.execute(_ADD, values)
+            present = {bytes(digest): str(id_) for digest, id_ in await result.fetchall()}
         return [
             StoredMemory(present[digest], created=present[digest] == id_)
             for digest, id_ in zip(hashes, ids, strict=True)
@@ -176,27 +176,27 @@ class MemoryStore:
         """`add` within a transaction of the caller. `partly`: one that replaces what is not there
         is refused by itself. Raises ProblemDetails."""
         await self.begin(connection, target, memories)
-        hashes = [one.hash for one in memories]
+        hashes = [memory.hash for memory in memories]
         known = await self._known(connection, target, memories, hashes)
         added: list[StoredMemory] = []
         new: dict[bytes, tuple[str, NewMemory]] = {}
-        for digest, id_, one in zip(hashes, new_ids(len(memories)), memories, strict=True):
+        for digest, id_, memory in zip(hashes, new_ids(len(memories)), memories, strict=True):
             if (same := known.get(digest)) is not None:
                 added.append(StoredMemory(same, created=False))
                 continue
             known[digest], old = id_, None
-            if one.slot is not None or one.replaces is not None:
+            if memory.slot is not None or memory.replaces is not None:
                 await self._insert(connection, target, new)  # an earlier value of the slot
                 new = {}
                 try:
-                    one, old = await self._supersede(connection, target, id_, one)
+                    memory, old = await self._supersede(connection, target, id_, memory)
                 except ProblemDetails as problem:  # before anything of it was written
                     if not partly:
                         raise
                     del known[digest]
                     added.append(StoredMemory("", created=False, refusal=problem))
                     continue
-            new[digest] = id_, one
+            new[digest] = id_, memory
             added.append(StoredMemory(id_, created=True, superseded=old))
         await self._insert(connection, target, new)
         await self.cap(connection, target)
@@ -237,11 +237,11 @@ class MemoryStore:
         tenant = target.reader.tenant
         counted, rows = self._tenants.get(tenant, (float("-inf"), 0))
         if time.monotonic() - counted > TENANT_COUNTED_S:
-            found = await connection.execute(
+            result = await connection.execute(
                 "SELECT coalesce(sum(rows), 0)::bigint FROM memory_owner_t WHERE host_id = %s",
                 [tenant],
             )
-            ((rows,),) = await found.fetchall()
+            ((rows,),) = await result.fetchall()
             self._tenants[tenant] = (time.monotonic(), rows)
         if rows + count > self._settings.tenant_rows:
             text = f"{self._settings.tenant_rows} memories (memory.tenant_rows)"
@@ -258,10 +258,10 @@ class MemoryStore:
         values = {
             **target.values,
             "hashes": list(hashes),
-            "slots": [one.slot for one in memories if one.slot is not None],
+            "slots": [memory.slot for memory in memories if memory.slot is not None],
         }
-        found = await connection.execute(_KNOWN, values)
-        return {bytes(digest): id_ for digest, id_ in await found.fetchall()}
+        rows = await connection.execute(_KNOWN, values)
+        return {bytes(digest): id_ for digest, id_ in await rows.fetchall()}
 
     async def _supersede(
         self, connection: AsyncConnection, target: Target, id_: str, one: NewMemory
@@ -272,13 +272,13 @@ class MemoryStore:
         values = {**target.values, "new": id_, "slot": one.slot, "from": one.valid_from}
         values |= {"replaces": one.replaces}
         if one.replaces is not None:
-            found = await connection.execute(_REPLACE, values)
-            if not await found.fetchall():
+            rows = await connection.execute(_REPLACE, values)
+            if not await rows.fetchall():
                 raise not_found("memory", one.replaces)
         if one.slot is None or one.valid_to is not None:
             return one, one.replaces
-        found = await connection.execute(_PRESENT, values)
-        present = await found.fetchall()
+        rows = await connection.execute(_PRESENT, values)
+        present = await rows.fetchall()
         if not present:
             return one, one.replaces
         ((old, since),) = present
@@ -321,12 +321,12 @@ class MemoryStore:
             text, more = visible(times, reader.agent)
             condition, values = f"{condition} AND {text}", {**values, **more}
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 f"SELECT {COLUMNS} FROM memory_t AS m WHERE {condition}"
                 " AND m.memory_id = ANY (%(ids)s::uuid[])".encode(),
                 {**values, "ids": list(ids)},
             )
-            memories = {one.id: one for one in map(memory_of, await found.fetchall())}
+            memories = {memory.id: memory for memory in map(memory_of, await rows.fetchall())}
         return [memories[id_] for id_ in ids if id_ in memories]
 
     async def page(
@@ -343,7 +343,7 @@ class MemoryStore:
         places = reader.places(scopes)
         shown, values = visible(times, reader.agent)
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 f"""
                 SELECT {COLUMNS} FROM unnest(%(scopes)s::text[], %(owners)s::text[])
                     AS place (scope, owner)
@@ -364,19 +364,19 @@ class MemoryStore:
                     "limit": limit + 1,
                 },
             )
-            return [memory_of(row) for row in await found.fetchall()]
+            return [memory_of(row) for row in await rows.fetchall()]
 
     async def counts(self, reader: Reader) -> dict[str, int]:
         """Memories that the reader may read now, by scope."""
         condition, values = readable(reader)
         shown, more = visible(NOW, reader.agent)
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 f"SELECT m.scope, count(*) FROM memory_t AS m WHERE {condition} AND {shown}"
                 " GROUP BY m.scope".encode(),
                 {**values, **more},
             )
-            counts = dict(await found.fetchall())
+            counts = dict(await rows.fetchall())
         return {scope: counts.get(scope, 0) for scope in SCOPES}
 
     async def history(self, reader: Reader, id_: str) -> list[Memory]:
@@ -384,7 +384,7 @@ class MemoryStore:
         be read."""
         condition, values = readable(reader)
         async with borrowed(self._pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 f"""
                 WITH RECURSIVE chain AS (
                     SELECT m.memory_id, m.superseded_by FROM memory_t AS m
@@ -400,7 +400,7 @@ class MemoryStore:
                 """.encode(),
                 {**values, "id": id_},
             )
-            return [memory_of(row) for row in await found.fetchall()]
+            return [memory_of(row) for row in await rows.fetchall()]
 
     async def update(
         self, reader: Reader, id_: str, version: int, changes: Mapping[str, Any]
@@ -410,13 +410,13 @@ class MemoryStore:
         condition, values = readable(reader)
         async with borrowed(self._pool) as connection:
             await connection.execute(_LOCK_OF.encode(), {**values, "id": id_})
-            found = await connection.execute(
+            result = await connection.execute(
                 f"SELECT {COLUMNS} FROM memory_t AS m WHERE {condition}"
                 " AND m.memory_id = %(id)s::uuid AND retired_ts IS NULL"
                 " AND (expires_ts IS NULL OR expires_ts > now()) FOR UPDATE".encode(),
                 {**values, "id": id_},
             )
-            rows = await found.fetchall()
+            rows = await result.fetchall()
             if not rows:
                 raise not_found("memory", id_)
             present = memory_of(rows[0])
@@ -440,12 +440,12 @@ def rows(new: Mapping[bytes, tuple[str, NewMemory]]) -> dict[str, Any]:
     return {
         "ids": [id_ for id_, _ in new.values()],
         "hashes": list(new),
-        "rows": Jsonb([one for _, one in new.values()], encode),
+        "rows": Jsonb([memory for _, memory in new.values()], encode),
     }
 
 
 def _size(memories: Sequence[NewMemory | Memory]) -> int:
-    return sum(len(one.content.encode()) for one in memories)
+    return sum(len(memory.content.encode()) for memory in memories)
 
 
 async def _rewrite(

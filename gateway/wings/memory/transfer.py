@@ -45,7 +45,7 @@ async def held(
     if (first := place(after)) and not is_uuid(first):
         raise unknown()
     async with borrowed(pool) as connection:
-        found = await connection.execute(
+        rows_found = await connection.execute(
             f"SELECT {COLUMNS} FROM memory_t AS m WHERE m.host_id = %(host)s"
             f" AND m.subject = %(subject)s AND {condition[0]} AND m.memory_id > %(after)s::uuid"
             " ORDER BY m.memory_id LIMIT %(limit)s".encode(),
@@ -57,7 +57,7 @@ async def held(
                 "limit": limit + 1,
             },
         )
-        rows = [memory_of(row) for row in await found.fetchall()]
+        rows = [memory_of(row) for row in await rows_found.fetchall()]
     more = len(rows) > limit
     return ListPage(tuple(rows[:limit]), cursor(rows[limit - 1].id) if more else "")
 
@@ -72,7 +72,7 @@ class Transfer:
         """Store rows as memories of the reader, with their ids and times. Those of sessions are for
         its present session. Raises ProblemDetails."""
         stored = erased = present = 0
-        placed = [(scope, [one for one in memories if one.scope == scope])
+        placed = [(scope, [memory for memory in memories if memory.scope == scope])
                   for scope, _ in reader.places(["session", "user"])]  # fmt: skip
         for scope, some in placed:
             if not some:
@@ -83,12 +83,12 @@ class Transfer:
                 await self._store.begin(connection, target, some)
                 values = {
                     **target.values,
-                    "rows": Jsonb([_row(one, vouched=reader.may(ERASE)) for one in some]),
-                    "hashes": [content_hash(one) for one in some],
+                    "rows": Jsonb([_row(memory, vouched=reader.may(ERASE)) for memory in some]),
+                    "hashes": [content_hash(memory) for memory in some],
                     "lifetime": self._session.ttl_max_s if scope == "session" else None,
                 }
-                found = await connection.execute(_IMPORT.encode(), values)
-                ((written, late),) = await found.fetchall()
+                rows_found = await connection.execute(_IMPORT.encode(), values)
+                ((written, late),) = await rows_found.fetchall()
                 await self._store.cap(connection, target)
             stored, erased = stored + written, erased + late
             present += len(some) - written - late

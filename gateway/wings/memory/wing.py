@@ -45,12 +45,12 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
 
 
 def operations_of(parts: MemoryParts) -> list[Operation]:
-    found = [*MemoryOperations(parts).operations, *KeepingOperations(parts).operations]
+    operations = [*MemoryOperations(parts).operations, *KeepingOperations(parts).operations]
     if "graph" in parts.settings.compat:
-        found += graph_operations(parts)
+        operations += graph_operations(parts)
     if "files" in parts.settings.compat:
-        found += file_operations(parts)
-    return found
+        operations += file_operations(parts)
+    return operations
 
 
 def mistakes(settings: MemorySettings) -> Iterator[str]:

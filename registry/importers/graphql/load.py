@@ -41,8 +41,8 @@ def read_introspection(document: Mapping[str, Any], location: str) -> Schema:
             )
         raise ImportRejected(f"{location}: it holds no `__schema` with types; {_EXPECTED}.")
     schema = Schema(description=text(node.get("description")))
-    for one in sequence(node["types"]):
-        _take(schema, mapping(one))
+    for type_ in sequence(node["types"]):
+        _take(schema, mapping(type_))
     for operation in ("query", "mutation", "subscription"):
         root = mapping(node.get(f"{operation}Type"))
         if _is_named(root):
@@ -59,15 +59,17 @@ def _take(schema: Schema, node: dict[str, Any]) -> None:
     known.fields.update(_named(_field, node.get("fields")))
     known.inputs.update(_named(_value, node.get("inputFields")))
     known.choices.update(_named(_choice, node.get("enumValues")))
-    known.members += [one["name"] for one in sequence(node.get("possibleTypes")) if _is_named(one)]
+    known.members += [
+        member["name"] for member in sequence(node.get("possibleTypes")) if _is_named(member)
+    ]
     known.one_of = node.get("isOneOf") is True
     known.specified_by = text(node.get("specifiedByURL") or node.get("specifiedByUrl")) or None
 
 
 def _named(read: Any, nodes: object) -> dict[str, Any]:
     """`nodes` converted by `read`, by name; those without a name or type are omitted."""
-    found = (read(mapping(node)) for node in sequence(nodes) if _is_named(node))
-    return {one.name: one for one in found if one is not None}
+    definitions = (read(mapping(node)) for node in sequence(nodes) if _is_named(node))
+    return {definition.name: definition for definition in definitions if definition is not None}
 
 
 def _is_named(node: object) -> bool:
@@ -109,12 +111,12 @@ def _ref(node: object) -> Ref | None:
     """The type reference; None if the introspection query was not deep enough."""
     wraps: list[str] = []
     while len(wraps) < _WRAPS_LIMIT:
-        one = mapping(node)
-        wrap = _WRAPS.get(str(one.get("kind")))
+        mapping_ = mapping(node)
+        wrap = _WRAPS.get(str(mapping_.get("kind")))
         if wrap is None:
-            return wrapped(one["name"], reversed(wraps)) if _is_named(one) else None
+            return wrapped(mapping_["name"], reversed(wraps)) if _is_named(mapping_) else None
         wraps.append(wrap)
-        node = one.get("ofType")
+        node = mapping_.get("ofType")
     return None
 
 

@@ -70,7 +70,7 @@ def read(
 def _roots(schema: Schema) -> Iterator[Root]:
     for operation in OPERATIONS:
         if type_ := schema.root(operation):
-            yield from (Root(operation, one) for one in type_.fields.values())
+            yield from (Root(operation, schema_field) for schema_field in type_.fields.values())
 
 
 def _subscriptions(schema: Schema, options: GraphQLChoice) -> Iterator[Outcome]:
@@ -131,7 +131,9 @@ def _refusal(
     for pattern in options.exclude:
         if _matches(operation, texts, pattern):
             return f"excluded by {pattern!r}"
-    if options.include and not any(_matches(operation, texts, one) for one in options.include):
+    if options.include and not any(
+        _matches(operation, texts, pattern) for pattern in options.include
+    ):
         return "not included"
     if marks.enabled is False:
         return "its marks do not enable it"
@@ -172,5 +174,5 @@ def _notes(
         if key not in known:
             yield f"the overlay's {key!r} matches no field"
     for pattern in (*options.include, *options.exclude):
-        if not any(_matches(*one, pattern) for one in fields):
+        if not any(_matches(*names, pattern) for names in fields):
             yield f"the pattern {pattern!r} matches no field"

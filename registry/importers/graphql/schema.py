@@ -125,7 +125,10 @@ class Schema:
         for name in BUILT_IN:
             self.types.setdefault(name, Type(name, "scalar"))
         if not self.roots:  # section 3.3.1: the default names need no `schema`
-            self.roots = {one: one.capitalize() for one in ("query", "mutation", "subscription")}
+            self.roots = {
+                operation: operation.capitalize()
+                for operation in ("query", "mutation", "subscription")
+            }
         missing = sorted({ref.named for ref in self._references()} - self.types.keys())
         if missing:
             named = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
@@ -136,9 +139,9 @@ class Schema:
         for type_ in self.types.values():
             for value in type_.inputs.values():
                 yield value.type
-            for one in type_.fields.values():
-                yield one.type
-                yield from (argument.type for argument in one.args.values())
+            for schema_field in type_.fields.values():
+                yield schema_field.type
+                yield from (argument.type for argument in schema_field.args.values())
 
 
 UPLOADS = frozenset({"upload", "file", "fileupload"})  # in lower case; multipart requests only

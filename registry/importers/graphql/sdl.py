@@ -66,26 +66,28 @@ def _take(schema: Schema, node: Any, implementing: list[tuple[str, str]]) -> Non
     known.description = known.description or _text(getattr(node, "description", None))
     match kind:
         case "object" | "interface":
-            for one in node.fields or ():
-                known.fields.setdefault(one.name.value, _field(one))
+            for value in node.fields or ():
+                known.fields.setdefault(value.name.value, _field(value))
             if kind == "object":
-                implementing += [(name, one.name.value) for one in node.interfaces or ()]
+                implementing += [
+                    (name, interface.name.value) for interface in node.interfaces or ()
+                ]
         case "input":
-            for one in node.fields or ():
-                known.inputs.setdefault(one.name.value, _value(one))
+            for value in node.fields or ():
+                known.inputs.setdefault(value.name.value, _value(value))
             known.one_of = known.one_of or _directive(node, "oneOf") is not None
         case "enum":
-            for one in node.values or ():
-                choice = Choice(one.name.value, _text(one.description), _deprecated(one))
+            for value in node.values or ():
+                choice = Choice(value.name.value, _text(value.description), _deprecated(value))
                 known.choices.setdefault(choice.name, choice)
         case "union":
-            known.members += [one.name.value for one in node.types or ()]
+            known.members += [type_.name.value for type_ in node.types or ()]
         case "scalar" if (stated := _directive(node, "specifiedBy")) is not None:
             known.specified_by = stated.get("url")
 
 
 def _field(node: Any) -> Field:
-    args = {one.name.value: _value(one) for one in node.arguments or ()}
+    args = {argument.name.value: _value(argument) for argument in node.arguments or ()}
     return Field(
         node.name.value,
         _ref(node.type),
@@ -145,11 +147,11 @@ def _deprecated(node: Any) -> str | None:
 
 def _directive(node: Any, name: str) -> dict[str, Any] | None:
     """The text arguments of the directive `name`; None without it."""
-    for one in node.directives or ():
-        if one.name.value == name:
+    for directive in node.directives or ():
+        if directive.name.value == name:
             return {
                 argument.name.value: argument.value.value
-                for argument in one.arguments or ()
+                for argument in directive.arguments or ()
                 if isinstance(argument.value, ast.StringValueNode)
             }
     return None

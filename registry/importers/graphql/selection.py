@@ -54,17 +54,19 @@ class Selection:
         return f"{{ {' '.join(self._parts())} }}"
 
     def _parts(self) -> Iterator[str]:
-        for one in self.fields:
-            alias = f"{one.alias}: " if one.alias else ""
-            inner = f" {one.inner.printed()}" if one.inner else ""
-            yield f"{alias}{one.name}{one.arguments}{inner}"
+        for schema_field in self.fields:
+            alias = f"{schema_field.alias}: " if schema_field.alias else ""
+            inner = f" {schema_field.inner.printed()}" if schema_field.inner else ""
+            yield f"{alias}{schema_field.name}{schema_field.arguments}{inner}"
         for fragment in self.fragments:
             yield f"... on {fragment.type.name} {fragment.printed()}"
 
     def prune(self) -> bool:
         """Remove fields with empty selections; whether any field is left."""
-        self.fields = [one for one in self.fields if one.inner is None or one.inner.prune()]
-        self.fragments = [one for one in self.fragments if one.prune()]
+        self.fields = [
+            fragment for fragment in self.fields if fragment.inner is None or fragment.inner.prune()
+        ]
+        self.fragments = [fragment for fragment in self.fragments if fragment.prune()]
         return bool(self.fields or self.fragments)
 
 
@@ -177,11 +179,15 @@ class Chooser:
             return [_Node(selection, type_.fields.values(), weight, ancestors)]
         selection.fields.append(Selected(None))
         nodes = [_Node(selection, type_.fields.values(), weight, ancestors)] if type_.fields else []
-        keys = {name: str(one.type) for name, one in type_.fields.items()}
+        keys = {name: str(schema_field.type) for name, schema_field in type_.fields.items()}
         for member in self._members(type_, is_root):
             fragment = Selection(member)
             selection.fragments.append(fragment)
-            own = [one for name, one in member.fields.items() if name not in type_.fields]
+            own = [
+                schema_field
+                for name, schema_field in member.fields.items()
+                if name not in type_.fields
+            ]
             nodes.append(_Node(fragment, own, weight, ancestors | {member.name}, keys=keys))
         return nodes
 
@@ -234,11 +240,11 @@ class Chooser:
 
     def _leaves(self, node: _Node) -> Iterator[Field]:
         leaves = (
-            one
-            for one in node.fields
-            if self._schema.of(one.type).kind in ("scalar", "enum")
-            and one.deprecated is None
-            and not any(value.demanded for value in one.args.values())
+            schema_field
+            for schema_field in node.fields
+            if self._schema.of(schema_field.type).kind in ("scalar", "enum")
+            and schema_field.deprecated is None
+            and not any(value.demanded for value in schema_field.args.values())
         )
         for leaf in sorted(leaves, key=_rank):
             if node.keys is None or node.keys.setdefault(leaf.name, str(leaf.type)) == str(
@@ -248,13 +254,17 @@ class Chooser:
 
     def _candidates(self, nodes: list[_Node]) -> list[tuple[_Node, Field, str]]:
         """Composite fields: round-robin over the nodes, lists last."""
-        found = []
+        candidates = []
         for node in nodes:
-            fields = [one for one in node.fields if self._is_new(node, one)]
-            for turn, one in enumerate(sorted(fields, key=self._is_many)):
-                if (arguments := bounding(one)) is not None:
-                    found.append((self._is_many(one), turn, (node, one, arguments)))
-        return [candidate for *_, candidate in sorted(found, key=lambda entry: entry[:2])]
+            fields = [
+                schema_field for schema_field in node.fields if self._is_new(node, schema_field)
+            ]
+            for turn, schema_field in enumerate(sorted(fields, key=self._is_many)):
+                if (arguments := bounding(schema_field)) is not None:
+                    candidates.append(
+                        (self._is_many(schema_field), turn, (node, schema_field, arguments))
+                    )
+        return [candidate for *_, candidate in sorted(candidates, key=lambda entry: entry[:2])]
 
     def _is_new(self, node: _Node, one: Field) -> bool:
         type_ = self._schema.of(one.type)
@@ -276,14 +286,14 @@ class Chooser:
         """Enter as many objects as the budget gives a few fields each."""
         level: list[_Node] = []
         planned = 0
-        for node, one, arguments in candidates:
-            weight = node.weight * (LIST_WEIGHT if self._is_many(one) else 1)
-            cost = weight * self._worth(one)
-            if planned + cost > self._left or not self._merges(node, one):
+        for node, schema_field, arguments in candidates:
+            weight = node.weight * (LIST_WEIGHT if self._is_many(schema_field) else 1)
+            cost = weight * self._worth(schema_field)
+            if planned + cost > self._left or not self._merges(node, schema_field):
                 continue
             planned += cost
-            inner = Selection(self._schema.of(one.type))
-            node.selection.fields.append(Selected(one, inner, arguments))
+            inner = Selection(self._schema.of(schema_field.type))
+            node.selection.fields.append(Selected(schema_field, inner, arguments))
             level += self._enter(inner, weight, node.ancestors)
         return level
 
@@ -293,9 +303,9 @@ class Chooser:
         if type_.kind != "object" or connection(self._schema, type_):
             return OBJECT_COST
         plain = (
-            one
-            for one in type_.fields.values()
-            if self._schema.of(one.type).kind in ("scalar", "enum")
+            schema_field
+            for schema_field in type_.fields.values()
+            if self._schema.of(schema_field.type).kind in ("scalar", "enum")
         )
         return max(1, len(list(islice(plain, OBJECT_COST))))  # types can have hundreds of fields
 
@@ -347,18 +357,18 @@ def _selection(schema: Schema, type_: Type, node: Any, depth: int) -> Selection:
     if depth == 0:
         raise Unselectable(f"it is more than {DEPTH_LIMIT} levels deep")
     selection = Selection(type_)
-    for one in node.selections:
-        if one.directives:
+    for node_ in node.selections:
+        if node_.directives:
             raise Unselectable("directives are not taken")
-        match one:
+        match node_:
             case ast.FieldNode():
-                selection.fields.append(_selected(schema, type_, one, depth))
+                selection.fields.append(_selected(schema, type_, node_, depth))
             case ast.InlineFragmentNode():
-                name = one.type_condition.name.value if one.type_condition else type_.name
+                name = node_.type_condition.name.value if node_.type_condition else type_.name
                 inner = schema.types.get(name)
                 if inner is None or inner.kind not in COMPOSITE:
                     raise Unselectable(f"there is no object type {name}")
-                fragment = _selection(schema, inner, one.selection_set, depth - 1)
+                fragment = _selection(schema, inner, node_.selection_set, depth - 1)
                 selection.fragments.append(fragment)
             case _:
                 raise Unselectable("named fragments are not taken; write `... on Type { }`")
@@ -399,9 +409,9 @@ def _varies(value: Any) -> bool:
         case ast.VariableNode():
             return True
         case ast.ListValueNode():
-            return any(_varies(one) for one in value.values)
+            return any(_varies(item) for item in value.values)
         case ast.ObjectValueNode():
-            return any(_varies(one.value) for one in value.fields)
+            return any(_varies(schema_field.value) for schema_field in value.fields)
     return False
 
 
@@ -439,8 +449,9 @@ def _object(schema: Schema, selection: Selection) -> dict[str, Any]:
     made: dict[str, Any] = {"type": "object", "properties": properties}
     further = [
         name
-        for name, one in selection.type.fields.items()
-        if name not in properties and not any(value.demanded for value in one.args.values())
+        for name, schema_field in selection.type.fields.items()
+        if name not in properties
+        and not any(value.demanded for value in schema_field.args.values())
     ]
     if further:
         more = ", …" if len(further) > FURTHER else ""
@@ -449,12 +460,12 @@ def _object(schema: Schema, selection: Selection) -> dict[str, Any]:
 
 
 def _gather(schema: Schema, selection: Selection, properties: dict[str, Any]) -> None:
-    for one in selection.fields:
-        if one.field is None:
+    for schema_field in selection.fields:
+        if schema_field.field is None:
             made: dict[str, Any] = {"type": "string"}
         else:
-            made = _of(schema, one.field.type, one.inner)
-        known = properties.setdefault(one.key, made)
+            made = _of(schema, schema_field.field.type, schema_field.inner)
+        known = properties.setdefault(schema_field.key, made)
         if known is not made and "properties" in known and "properties" in made:
             known["properties"] = {**made["properties"], **known["properties"]}
     for fragment in selection.fragments:

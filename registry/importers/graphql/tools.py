@@ -167,26 +167,28 @@ def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _unsendable(schema: Schema) -> frozenset[str]:
     """Input objects that require a file."""
-    found: set[str] = set()
-    inputs = [one for one in schema.types.values() if one.kind == "input"]
+    unsendable: set[str] = set()
+    inputs = [type_ for type_ in schema.types.values() if type_.kind == "input"]
     users: Mapping[str, list[str]] = _users(inputs)
     queue = [
-        one.name for one in inputs if any(is_upload(schema.of(v.type)) for v in _demanded(one))
+        input_type.name
+        for input_type in inputs
+        if any(is_upload(schema.of(v.type)) for v in _demanded(input_type))
     ]
     while queue:
         name = queue.pop()
-        if name not in found:
-            found.add(name)
+        if name not in unsendable:
+            unsendable.add(name)
             queue.extend(users.get(name, ()))
-    return frozenset(found)
+    return frozenset(unsendable)
 
 
 def _users(inputs: Iterable[Type]) -> dict[str, list[str]]:
     """Reverse index: names of input objects by the type that they require."""
     users: dict[str, list[str]] = {}
-    for one in inputs:
-        for value in _demanded(one):
-            users.setdefault(value.type.named, []).append(one.name)
+    for type_ in inputs:
+        for value in _demanded(type_):
+            users.setdefault(value.type.named, []).append(type_.name)
     return users
 
 

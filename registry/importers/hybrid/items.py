@@ -189,22 +189,24 @@ def _item(
     if size_of(id_) > ID_LIMIT:
         problem = f"its id has {size_of(id_)} bytes, more than {ID_LIMIT}"
         return WrittenAction(f"{id_[:60]}…", node, problem=problem)
-    mistaken = next((one.text for one in findings if one.restricts), None)
+    mistaken = next((finding.text for finding in findings if finding.restricts), None)
     if unclear := _unclear(node.get("scope")) or mistaken:  # must not be open to all callers
         return WrittenAction(id_, node, problem=unclear)
-    return WrittenAction(id_, node, request, inline, notes=tuple(one.text for one in findings))
+    return WrittenAction(
+        id_, node, request, inline, notes=tuple(finding.text for finding in findings)
+    )
 
 
 def _unclear(scope: Any) -> str | None:
     listed = scope if isinstance(scope, list) else [scope]
-    for one in listed:
-        if not isinstance(one, str) and (one is not None or listed is scope):
-            return f"scope: expected text, found {kind(one)}"
+    for member in listed:
+        if not isinstance(member, str) and (member is not None or listed is scope):
+            return f"scope: expected text, found {kind(member)}"
     return None
 
 
 def _part(document: Mapping[str, Any], name: str) -> str:
-    found = text(document.get(name))
-    if not found:
+    part = text(document.get(name))
+    if not part:
         raise ImportRejected(f"{name}: expected text, found {kind(document.get(name))}")
-    return found
+    return part

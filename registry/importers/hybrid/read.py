@@ -98,11 +98,11 @@ class _Closing:
 
     def run(self, place: _Place) -> dict[str, Any]:
         remarks, place = self._followed(place)
-        found = self._found(place)
-        whole = self._rewritten(found, place.resource)
+        target = self._found(place)
+        whole = self._rewritten(target, place.resource)
         if not isinstance(whole, dict):
             whole = {} if whole else {"not": {}}
-        dialect = found.get("$schema") if isinstance(found, dict) else None
+        dialect = target.get("$schema") if isinstance(target, dict) else None
         head = {"$schema": dialect} if isinstance(dialect, str) else {}
         definitions = self._definitions()
         return {**head, **whole, **remarks, **({"$defs": definitions} if definitions else {})}
@@ -111,14 +111,14 @@ class _Closing:
         """The annotations beside a chain of bare references, and the place that it leads to."""
         remarks: dict[str, Any] = {}
         seen = {place}
-        while isinstance(found := self._found(place), dict) and found.keys() <= _REMARKS:
-            if "$ref" not in found:
+        while isinstance(target := self._found(place), dict) and target.keys() <= _REMARKS:
+            if "$ref" not in target:
                 break
-            texts = {name: found[name] for name in ("title", "description") if name in found}
+            texts = {name: target[name] for name in ("title", "description") if name in target}
             remarks = texts | remarks
-            place = self._place(found["$ref"], place.resource)
+            place = self._place(target["$ref"], place.resource)
             if place in seen:
-                raise UnusableSchema(f"the reference {found['$ref']} leads to itself")
+                raise UnusableSchema(f"the reference {target['$ref']} leads to itself")
             seen.add(place)
         return remarks, place
 
@@ -134,7 +134,7 @@ class _Closing:
 
     def _rewritten(self, schema: Any, resource: str | None) -> Any:
         if isinstance(schema, list):
-            return [self._rewritten(one, resource) for one in schema]
+            return [self._rewritten(item, resource) for item in schema]
         if not isinstance(schema, dict):
             return schema
         return {
@@ -147,7 +147,7 @@ class _Closing:
         if keyword in _SCHEMAS:
             return self._rewritten(value, resource)
         if keyword in _BY_NAME and isinstance(value, dict):
-            return {str(name): self._rewritten(one, resource) for name, one in value.items()}
+            return {str(name): self._rewritten(member, resource) for name, member in value.items()}
         if keyword == "$ref":
             return f"#/$defs/{self._name(self._place(value, resource))}"
         if keyword in _DYNAMIC:
@@ -168,17 +168,17 @@ class _Closing:
         return _Place(resource, path)
 
     def _found(self, place: _Place) -> Any:
-        found = self._schema if place.resource is None else self._shared[place.resource]
+        target = self._schema if place.resource is None else self._shared[place.resource]
         for step in place.path:
-            if isinstance(found, list) and step.isdecimal() and int(step) < len(found):
-                found = found[int(step)]
-            elif isinstance(found, dict) and step in found:
-                found = found[step]
+            if isinstance(target, list) and step.isdecimal() and int(step) < len(target):
+                target = target[int(step)]
+            elif isinstance(target, dict) and step in target:
+                target = target[step]
             else:
                 raise UnusableSchema(f"the reference #/{'/'.join(place.path)} leads nowhere")
-        if not isinstance(found, dict | bool):
-            raise UnusableSchema(f"a schema is a mapping, not {type(found).__name__}")
-        return found
+        if not isinstance(target, dict | bool):
+            raise UnusableSchema(f"a schema is a mapping, not {type(target).__name__}")
+        return target
 
     def _name(self, place: _Place) -> str:
         if place not in self._names:
@@ -238,10 +238,10 @@ def read_spec(document: Any) -> ServiceDescription:
     Raises ImportRejected when it is neither, or has no action. Errors in one action are in its
     outcome.
     """
-    found = written(document)
-    if not found.items:
+    service = written(document)
+    if not service.items:
         raise ImportRejected("there are no actions in it: the list `action` is empty")
-    return _described(found)
+    return _described(service)
 
 
 def _described(found: WrittenService) -> ServiceDescription:
@@ -325,7 +325,9 @@ def _referred(reference: Any) -> str:
 def _description(item: WrittenAction, request: dict[str, Any] | None) -> str:
     schema = request or {}
     texts = (item.node.get("description"), schema.get("description"), schema.get("title"))
-    return next((words for one in texts if (words := text(one))), f"Service {item.label}")
+    return next(
+        (words for candidate in texts if (words := text(candidate))), f"Service {item.label}"
+    )
 
 
 def _scope(value: Any) -> str | None:
@@ -479,7 +481,9 @@ def _matches(outcome: Outcome, draft: ToolDraft, pattern: str) -> bool:
 def _idle(
     outcomes: tuple[Outcome, ...], by_key: dict[str, ToolDraft], patterns: tuple[str, ...]
 ) -> list[str]:
-    considered = [(one, by_key[one.key]) for one in outcomes if one.status != "skipped"]
+    considered = [
+        (outcome, by_key[outcome.key]) for outcome in outcomes if outcome.status != "skipped"
+    ]
     return [
         f"the pattern {pattern!r} matches no action"
         for pattern in patterns

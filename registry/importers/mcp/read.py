@@ -82,14 +82,14 @@ def definitions(
 
 def _object(text: bytes) -> dict[str, Any]:
     try:
-        found = decode_json(text)
+        document = decode_json(text)
     except ParseError as error:
         raise SkipEntry(error.message.replace("The body", "The definition")) from error
-    if not isinstance(found, dict):
-        raise SkipEntry(f"is {json_type(found)}, expected an object")
-    if _is_deep(found):
+    if not isinstance(document, dict):
+        raise SkipEntry(f"is {json_type(document)}, expected an object")
+    if _is_deep(document):
         raise SkipEntry(f"is nested more than {DEPTH_LIMIT} levels deep")
-    return found
+    return document
 
 
 def _is_deep(value: Any) -> bool:
@@ -109,8 +109,8 @@ def _is_deep(value: Any) -> bool:
 def _identity(members: dict[str, Any], member: str) -> str:
     key = members.get(member)
     if not isinstance(key, str):
-        found = json_type(key) if member in members else "missing"
-        raise SkipEntry(f"its {member} is {found}, expected text")
+        actual = json_type(key) if member in members else "missing"
+        raise SkipEntry(f"its {member} is {actual}, expected text")
     if not key.strip():
         raise SkipEntry(f"its {member} is empty")
     if len(key.encode()) > KEY_LIMIT:
@@ -325,9 +325,9 @@ def read_snapshot(
         snapshot = decode_snapshot(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ImportRejected(f"the server's lists cannot be read: {error}") from error
-    found = list(definitions("tool", snapshot.tools))
-    names = _names(found)
-    drafts, outcomes = _tools(found, names, include, exclude)
+    tool_definitions = list(definitions("tool", snapshot.tools))
+    names = _names(tool_definitions)
+    drafts, outcomes = _tools(tool_definitions, names, include, exclude)
     item_drafts, item_outcomes = _items(snapshot)
     info = snapshot.facts.info
     return Imported(
@@ -344,9 +344,9 @@ def read_snapshot(
 
 def _names(found: Sequence[Found]) -> dict[str, str]:
     """Legal names by key. Assigned before the selection, which must not rename the others."""
-    known = [one for one in found if isinstance(one, Definition)]
-    wanted = {one.key: (legal(one.key) or suffixed(str(one.kind), one.key), one.key)
-              for one in known}  # fmt: skip
+    known = [definition for definition in found if isinstance(definition, Definition)]
+    keys = ((definition.key, str(definition.kind)) for definition in known)
+    wanted = {key: (legal(key) or suffixed(kind, key), key) for key, kind in keys}
     return assign(wanted)
 
 
@@ -358,22 +358,22 @@ def _tools(
 ) -> tuple[list[ToolDraft], list[Outcome]]:
     drafts: list[ToolDraft] = []
     outcomes: list[Outcome] = []
-    for one in found:
-        if isinstance(one, UnusableEntry):
-            outcomes.append(_skipped("tool", one.label, one.reason))
+    for definition in found:
+        if isinstance(definition, UnusableEntry):
+            outcomes.append(_skipped("tool", definition.label, definition.reason))
             continue
-        key, name = key_of(one.key), names[one.key]
-        if refused := _refusal(one.key, name, include, exclude):
-            outcomes.append(Outcome(key, one.label, None, "excluded", reason=refused))
+        key, name = key_of(definition.key), names[definition.key]
+        if refused := _refusal(definition.key, name, include, exclude):
+            outcomes.append(Outcome(key, definition.label, None, "excluded", reason=refused))
             continue
         try:
-            draft, notes = tool_draft(one, name)
+            draft, notes = tool_draft(definition, name)
         except SkipEntry as skip:
-            outcomes.append(Outcome(key, one.label, None, "skipped", reason=str(skip)))
+            outcomes.append(Outcome(key, definition.label, None, "skipped", reason=str(skip)))
             continue
         drafts.append(draft)
         status: OutcomeStatus = "degraded" if notes else "imported"
-        outcomes.append(Outcome(key, one.label, name, status, reason=_reason(notes)))
+        outcomes.append(Outcome(key, definition.label, name, status, reason=_reason(notes)))
     return drafts, outcomes
 
 
@@ -386,19 +386,19 @@ def _items(snapshot: Snapshot) -> tuple[list[ItemDraft], list[Outcome]]:
     drafts: list[ItemDraft] = []
     outcomes: list[Outcome] = []
     for kind, entries in lists.items():
-        found = list(definitions(kind, entries))
-        names = _names(found) if kind == "prompt" else {}
-        for one in found:
-            if isinstance(one, UnusableEntry):
-                outcomes.append(_skipped(kind, one.label, one.reason))
+        item_definitions = list(definitions(kind, entries))
+        names = _names(item_definitions) if kind == "prompt" else {}
+        for definition in item_definitions:
+            if isinstance(definition, UnusableEntry):
+                outcomes.append(_skipped(kind, definition.label, definition.reason))
                 continue
             try:
-                draft = item_draft(one, kind, names.get(one.key, one.key))
+                draft = item_draft(definition, kind, names.get(definition.key, definition.key))
             except SkipEntry as skip:
-                outcomes.append(_skipped(kind, one.label, str(skip)))
+                outcomes.append(_skipped(kind, definition.label, str(skip)))
                 continue
             drafts.append(draft)
-            outcomes.append(Outcome(draft.id, one.label, draft.name, "imported"))
+            outcomes.append(Outcome(draft.id, definition.label, draft.name, "imported"))
     return drafts, outcomes
 
 

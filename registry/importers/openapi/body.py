@@ -197,8 +197,8 @@ class Encodings:
             schema = raw_schemas.items(schema)
         kind = raw_schemas.kind(schema)
         if content_type is not None:
-            kinds = [one for one in content_type.split(",") if one.strip()]
-            opaque = not any(is_textual(one) for one in kinds)
+            kinds = [media_type for media_type in content_type.split(",") if media_type.strip()]
+            opaque = not any(is_textual(media_type) for media_type in kinds)
             return kind in (None, "string") and opaque and not self._packed(schema)
         # 3.1, 4.8.15.1.1: an empty schema means bytes
         return not raw_schemas.resolved(schema) and self._document.version >= (3, 1)
@@ -223,7 +223,7 @@ class Encodings:
         )
 
     def _headers(self, encoding: dict[str, Any], notes: list[str]) -> list[WireParameter]:
-        found = []
+        headers = []
         for header, raw in mapping(encoding.get("headers")).items():
             if header.lower() in _OWN_HEADERS:
                 continue
@@ -235,8 +235,8 @@ class Encodings:
                 notes.append(f"body: the header {header} of a part: {skip}")
                 continue
             if wire:
-                found.append(wire)
-        return found
+                headers.append(wire)
+        return headers
 
 
 def file_schema(converted: dict[str, Any], many: bool = False) -> dict[str, Any]:
@@ -528,11 +528,11 @@ class Bodies:
 
     def _marks(self, schema: Any, properties: dict[str, Any] | None) -> dict[str, ArgumentMarks]:
         """`x-toolgate` of the properties."""
-        found = {}
+        by_property = {}
         for name, raw in self._raw_schemas.properties(schema).items() if properties else ():
             if (marks := argument_marks(mapping(raw))) is not None:
-                found[name] = marks
-        return found
+                by_property[name] = marks
+        return by_property
 
     def _form(
         self, payload: RequestPayload, media: dict[str, Any], schema: Any, notes: list[str]

@@ -182,12 +182,12 @@ class OpenApiDocument:
         pointer = canonical(ref)
         if pointer not in self._found:
             self._found[pointer] = self._walk(pointer, _Hops())
-        found = self._found[pointer]
-        if isinstance(found, Unread):
-            raise MissingReference(f"$ref {shown(ref)!r} cannot be read: {found.reason}")
-        if found is ABSENT:
+        target = self._found[pointer]
+        if isinstance(target, Unread):
+            raise MissingReference(f"$ref {shown(ref)!r} cannot be read: {target.reason}")
+        if target is ABSENT:
             raise MissingReference(f"$ref {shown(ref)!r} points at nothing")
-        return found
+        return target
 
     def resolve(self, node: object) -> dict[str, Any]:
         """`node`, or the object at the end of its `$ref`s, with `summary` and `description` beside
@@ -209,19 +209,19 @@ class OpenApiDocument:
         """A map of schemas by name. A `$ref` in place of the map is followed, although no version
         allows it: each schema of the target becomes a reference, so that circular maps stay small.
         Raises `SkipOperation`."""
-        found: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         for _ in range(REF_HOPS):
             value = mapping(node)
             ref = value.get("$ref")
             beside = (
                 value if not isinstance(ref, str) else {k: value[k] for k in value if k != "$ref"}
             )
-            found = {**beside, **found}
+            members = {**beside, **members}
             if not isinstance(ref, str):
-                return found
+                return members
             node = {
-                name: one if name == "$ref" else {"$ref": f"{ref}/{escaped(name)}"}
-                for name, one in mapping(self.find(ref)).items()
+                name: member if name == "$ref" else {"$ref": f"{ref}/{escaped(name)}"}
+                for name, member in mapping(self.find(ref)).items()
             }
         raise SkipOperation(f"$ref {shown(str(ref))!r} never ends")
 

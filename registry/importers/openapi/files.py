@@ -123,15 +123,15 @@ def stands_alone(data: bytes) -> bool:
 
 def scan(name: str, tree: Any) -> Scan:
     """Collect references and identifiers in one pass over a parsed file."""
-    found = Scan(name, tree)
+    scan = Scan(name, tree)
     seen: set[int] = set()  # nodes shared by YAML aliases are visited once
     stack = [_At(tree, None, ROOT)]
     while stack:
         at = stack.pop()
         if id(at.node) not in seen:
             seen.add(id(at.node))
-            stack.extend(_visit(found, at))
-    return found
+            stack.extend(_visit(scan, at))
+    return scan
 
 
 class _At(NamedTuple):
@@ -236,11 +236,11 @@ class Files:
     def assembled(self) -> dict[str, Any]:
         """The root file with the others in it. Modifies the parsed files, so it works once."""
         root: dict[str, Any] = self._scans[self.entry].tree
-        for found in self._scans.values():
-            for reference in found.references:
-                self._rewrite(found, reference)
+        for scan in self._scans.values():
+            for reference in scan.references:
+                self._rewrite(scan, reference)
         others: dict[str, Any] = {
-            name: found.tree for name, found in self._scans.items() if name != self.entry
+            name: scan.tree for name, scan in self._scans.items() if name != self.entry
         }
         if others or self._unread:
             root[FILES] = {**others, **self._unread}
@@ -256,11 +256,11 @@ class Files:
 
     def _place(self, name: str, base: str, fragment: str) -> str:
         """Pointer that `fragment` means in a file; `base`: the `$id` that it is relative to."""
-        found = self._scans.get(name)
+        scan = self._scans.get(name)
         if fragment and not fragment.startswith("/"):
-            return found.anchors.get(fragment, f"/{fragment}") if found else f"/{fragment}"
+            return scan.anchors.get(fragment, f"/{fragment}") if scan else f"/{fragment}"
         # many declare an `$id` and still count from the root of the file
-        if found and base and has(found.tree, base + fragment):
+        if scan and base and has(scan.tree, base + fragment):
             return base + fragment
         return fragment
 

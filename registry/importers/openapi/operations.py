@@ -89,19 +89,19 @@ class Swagger:
     def _parameters(self, stated: object, notes: list[str]) -> _Parameters:
         if stated is not None and not isinstance(stated, list):
             notes.append("`parameters` is not a list; ignored")
-        found = _Parameters({}, {}, None)
+        parameters = _Parameters({}, {}, None)
         for raw in sequence(stated):
             parameter = self._document.resolve(raw)
             name, location = parameter.get("name"), parameter.get("in")
             if location == "body":
-                found = _Parameters(found.plain, found.forms, parameter)
+                parameters = _Parameters(parameters.plain, parameters.forms, parameter)
             elif location == "formData":
-                found.forms[str(name)] = parameter
+                parameters.forms[str(name)] = parameter
             else:
-                found.plain[str(name), str(location)] = self._parameter(parameter)
+                parameters.plain[str(name), str(location)] = self._parameter(parameter)
             if mapping(parameter.get("items")).get("type") == "array":
                 notes.append(f"parameter {name}: arrays inside an array are sent as JSON")
-        return found
+        return parameters
 
     def _parameter(self, parameter: dict[str, Any]) -> dict[str, Any]:
         if id(parameter) not in self._upgraded:
@@ -289,19 +289,19 @@ class _Reading:
         self._skipped: list[Outcome] = []
 
     def all(self) -> tuple[list[DocumentOperation], list[Outcome]]:
-        found: list[DocumentOperation] = []
+        operations: list[DocumentOperation] = []
         for path, item in self._paths().items():
             if path.startswith("x-"):
                 continue
             try:
-                found.extend(self._of_path(path, item))
+                operations.extend(self._of_path(path, item))
             except SkipOperation as skip:
                 self._skip(path, path, str(skip))
-            if len(found) > OPERATIONS_LIMIT:
+            if len(operations) > OPERATIONS_LIMIT:
                 raise ImportRejected(
                     f"The description has more than {OPERATIONS_LIMIT:,} operations, the limit."
                 )
-        return found, self._skipped
+        return operations, self._skipped
 
     def _paths(self) -> dict[str, Any]:
         stated = self._document.root.get("paths")

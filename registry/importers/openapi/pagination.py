@@ -126,12 +126,12 @@ class _Page:
 
     def array(self) -> _Member | None:
         """The only array of the answer, which holds the entries."""
-        arrays = [one for one in self.top.values() if self._kind(one) == "array"]
+        arrays = [member for member in self.top.values() if self._kind(member) == "array"]
         return arrays[0] if len(arrays) == 1 else None
 
     def flag(self) -> _Member | None:
-        found = (one for name, one in {**self.below, **self.top}.items() if name in _MORE)
-        return next((one for one in found if self._kind(one) == "boolean"), None)
+        flags = (member for name, member in {**self.below, **self.top}.items() if name in _MORE)
+        return next((member for member in flags if self._kind(member) == "boolean"), None)
 
     def inside(self, member: _Member) -> dict[str, Any]:
         """The properties of a member that is an object."""
@@ -161,8 +161,8 @@ def of(
 
     page = _Page(arguments, find(answered.raw_schema), find)
     for recognise in (_last, _url, _cursor, _numbered, _offset):
-        if found := recognise(page):
-            return found
+        if pagination := recognise(page):
+            return pagination
     return _link(page, "link" in answered.headers)
 
 
@@ -173,15 +173,15 @@ def plain(name: str) -> str:
 
 
 def _arguments(binding: OpenAPIBinding, properties: Mapping[str, Any]) -> dict[str, _Argument]:
-    found = {
+    arguments = {
         plain(name): _Argument(argument, False, mapping(properties.get(argument)))
         for argument, name in (binding.body and binding.body.properties) or ()
     }
-    for one in binding.parameters:
-        if one.location == "query" and one.argument in properties:
-            schema = mapping(properties[one.argument])
-            found[plain(one.name)] = _Argument(one.argument, True, schema)
-    return found
+    for parameter in binding.parameters:
+        if parameter.location == "query" and parameter.argument in properties:
+            schema = mapping(properties[parameter.argument])
+            arguments[plain(parameter.name)] = _Argument(parameter.argument, True, schema)
+    return arguments
 
 
 def _last(page: _Page) -> Pagination | None:
@@ -213,8 +213,8 @@ def _url(page: _Page) -> Pagination | None:
         if inner and "href" not in inner:  # an object other than a link
             continue
         path = (*member.path, "href") if inner else member.path
-        if found := _fed_by_url(page, path):
-            return found
+        if pagination := _fed_by_url(page, path):
+            return pagination
     return None
 
 
@@ -244,7 +244,7 @@ def _numbered(page: _Page) -> Pagination | None:
 def _first(argument: _Argument) -> int | None:
     """The first page number, if the description states it."""
     stated = [argument.schema.get(key) for key in ("default", "minimum")]
-    return next((one for one in stated if type(one) is int and one in (0, 1)), None)
+    return next((value for value in stated if type(value) is int and value in (0, 1)), None)
 
 
 def _offset(page: _Page) -> Pagination | None:
@@ -273,14 +273,16 @@ def _link(page: _Page, described: bool) -> Pagination | None:
 
 
 def _named(path: tuple[str, ...], members: Mapping[str, Any]) -> dict[str, _Member]:
-    return {plain(name): _Member((*path, name), mapping(one)) for name, one in members.items()}
+    return {
+        plain(name): _Member((*path, name), mapping(member)) for name, member in members.items()
+    }
 
 
 def _properties(schema: Any, find: Find, hops: int = _HOPS) -> dict[str, Any]:
     """The properties of an object and of the schemas that it includes."""
     node = find(schema)
-    found: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
     if hops:
         for part in sequence(node.get("allOf")):
-            found |= _properties(part, find, hops - 1)
-    return found | mapping(node.get("properties"))
+            properties |= _properties(part, find, hops - 1)
+    return properties | mapping(node.get("properties"))

@@ -105,11 +105,11 @@ class RawSchemas:
 
     def properties(self, raw: object) -> dict[str, Any]:
         """The raw schemas of the properties; of duplicates the first wins."""
-        found: dict[str, Any] = {}
+        properties: dict[str, Any] = {}
         for part in self.parts(raw):
             for name, schema in self._named(part).items():
-                found.setdefault(name, schema)
-        return found
+                properties.setdefault(name, schema)
+        return properties
 
     def _named(self, part: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -36,12 +36,14 @@ def read(
     """Import a document. `duplicates`: notes on its duplicate keys. Raises `ImportRejected` only
     where no operation could be read at all."""
     parsed = OpenApiDocument(document)
-    found, outcomes = operations(parsed, options.overlay)
+    parsed_operations, outcomes = operations(parsed, options.overlay)
     # assigned before the selection, which must not rename the others
-    names = assign({op.key: (_name(op), op.marks.name or op.operation_id) for op in found})
+    names = assign(
+        {op.key: (_name(op), op.marks.name or op.operation_id) for op in parsed_operations}
+    )
     drafts = []
-    mapper = _Mapper(parsed, found, options)
-    for operation in found:
+    mapper = _Mapper(parsed, parsed_operations, options)
+    for operation in parsed_operations:
         draft, outcome = mapper.map(operation, names[operation.key], options)
         outcomes.append(outcome)
         drafts.extend([draft] if draft else [])
@@ -54,7 +56,7 @@ def read(
         outcomes=tuple(outcomes),
         notes=(
             *duplicates[:_DUPLICATES_NAMED],
-            *_notes(parsed, found, names, options),
+            *_notes(parsed, parsed_operations, names, options),
             *secret_notes(drafts),
         ),
     )
@@ -110,7 +112,7 @@ def _notes(
     options: OpenApiOptions,
 ) -> Iterator[str]:
     others = mapping(document.root.get(FILES)).items()
-    unread = sorted((name, one.reason) for name, one in others if isinstance(one, Unread))
+    unread = sorted((name, file.reason) for name, file in others if isinstance(file, Unread))
     for name, reason in unread[:_FILES_NAMED]:
         yield f"the file {name!r} cannot be read: {reason}"
     if (more := len(unread) - _FILES_NAMED) > 0:

@@ -34,9 +34,9 @@ def widened(schema: dict[str, Any], dropped: Collection[str]) -> dict[str, Any]:
         if key == "$ref" and isinstance(value, str) and value.removeprefix(_PREFIX) in dropped:
             continue
         if key in ("oneOf", "anyOf"):  # values may match several branches of `oneOf` now
-            _add_choice(out, [_member(one, dropped) for one in value])
+            _add_choice(out, [_member(member, dropped) for member in value])
         elif key in MAP_KEYWORDS and isinstance(value, dict):
-            out[key] = {name: _member(one, dropped) for name, one in value.items()}
+            out[key] = {name: _member(member, dropped) for name, member in value.items()}
         else:
             out[key] = value if key in VALUE_KEYWORDS else _member(value, dropped)
     return out
@@ -54,7 +54,7 @@ def _member(value: Any, dropped: Collection[str]) -> Any:
     if isinstance(value, dict):
         return widened(value, dropped)
     if isinstance(value, list):
-        return [_member(one, dropped) for one in value]
+        return [_member(member, dropped) for member in value]
     return value
 
 
@@ -95,7 +95,9 @@ class Responses:
         except SkipOperation as skip:
             return ResponseFacts(notes=(f"answers: {skip}",))
         accept = _accept([key for response in good for key in mapping(response.get("content"))])
-        usual = [str(name).lower() for one in good[:1] for name in mapping(one.get("headers"))]
+        usual = [
+            str(name).lower() for response in good[:1] for name in mapping(response.get("headers"))
+        ]
         facts = ResponseFacts(accept=accept, headers=frozenset(usual))
         try:
             raws = json_schemas(good, self._document)
@@ -108,16 +110,16 @@ class Responses:
 
     def _schema(self, raws: list[Any]) -> dict[str, Any] | None:
         """The schema of all successful responses together. Raises `SkipOperation`."""
-        found = [self._one(raw) for raw in raws]
-        if not found or any(schema.keys() <= _UNCONSTRAINING for schema in found):
+        schemas = [self._one(raw) for raw in raws]
+        if not schemas or any(schema.keys() <= _UNCONSTRAINING for schema in schemas):
             return None
-        if len(found) == 1:
-            return found[0]
+        if len(schemas) == 1:
+            return schemas[0]
         definitions: dict[str, Any] = {}
-        for schema in found:
+        for schema in schemas:
             definitions |= schema.get("$defs", {})
         return {
-            "anyOf": [_without_definitions(schema) for schema in found],
+            "anyOf": [_without_definitions(schema) for schema in schemas],
             **({"$defs": definitions} if definitions else {}),
         }
 
@@ -196,16 +198,16 @@ def successful_responses(
 
 def json_schemas(good: list[dict[str, Any]], document: OpenApiDocument) -> list[Any]:
     """The distinct JSON schemas of these responses; true for any JSON."""
-    found: list[Any] = []
+    schemas: list[Any] = []
     for response in good:
         content = mapping(response.get("content"))
         best = min((key for key in content if is_json_type(key)), key=_rank, default=None)
         if best is None:
             continue
         raw = document.resolve(content[best]).get("schema", True)
-        if raw not in found:
-            found.append(raw)
-    return found
+        if raw not in schemas:
+            schemas.append(raw)
+    return schemas
 
 
 def is_json_type(media_type: str) -> bool:

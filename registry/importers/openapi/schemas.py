@@ -647,7 +647,7 @@ class Schemas:
         """Raises `SkipOperation` for a schema that does not compile. Referenced components are
         checked separately, each once."""
         try:
-            compiled_as_2020({**schema, "$defs": {self.name(one): True for one in uses}})
+            compiled_as_2020({**schema, "$defs": {self.name(use): True for use in uses}})
         except ValueError as error:
             problem = str(error).partition("\n")[0]
             raise SkipOperation(f"its input schema cannot be compiled: {problem}") from error

@@ -32,7 +32,7 @@ class Security:
         self._read: dict[str, tuple[Credential, str | None]] = {}
         schemes = mapping(mapping(document.root.get("components")).get("securitySchemes"))
         read = [self._scheme(name)[0] for name in reversed(schemes)]  # of duplicates the first wins
-        self._keys = {_identity(one): one for one in read if one.kind == "apiKey"}
+        self._keys = {_identity(scheme): scheme for scheme in read if scheme.kind == "apiKey"}
 
     @property
     def fills(self) -> frozenset[Identity]:
@@ -50,8 +50,10 @@ class Security:
         raw = sequence(stated)
         if len(raw) > ALTERNATIVES_LIMIT:
             notes.append(f"of {len(raw)} alternatives in `security`, {ALTERNATIVES_LIMIT} are read")
-        found = [self._alternative(one, notes) for one in raw[:ALTERNATIVES_LIMIT]]
-        return self._with_keys(operation, tuple(dict.fromkeys(found)))
+        alternatives = [
+            self._alternative(alternative, notes) for alternative in raw[:ALTERNATIVES_LIMIT]
+        ]
+        return self._with_keys(operation, tuple(dict.fromkeys(alternatives)))
 
     def _alternative(self, raw: object, notes: list[str]) -> tuple[Credential, ...]:
         """One alternative; an invalid one must not pass for an empty one, which needs no
@@ -93,13 +95,19 @@ class Security:
     def _with_keys(self, operation: DocumentOperation, stated: Alternatives) -> Alternatives:
         """`stated` with the API keys among the operation's parameters that `security` does not
         name: they are hidden from callers, so the gateway must send them."""
-        required_identities = {_identity(one) for alternative in stated for one in alternative}
-        found = self._parameters(operation)
+        required_identities = {
+            _identity(identity) for alternative in stated for identity in alternative
+        }
+        parameters = self._parameters(operation)
         required = tuple(
-            self._keys[one] for one in found if found[one] and one not in required_identities
+            self._keys[identity]
+            for identity in parameters
+            if parameters[identity] and identity not in required_identities
         )
         optional = tuple(
-            self._keys[one] for one in found if not found[one] and one not in required_identities
+            self._keys[identity]
+            for identity in parameters
+            if not parameters[identity] and identity not in required_identities
         )
         if required:
             stated = tuple((*alternative, *required) for alternative in stated or ((),))
@@ -107,7 +115,7 @@ class Security:
 
     def _parameters(self, operation: DocumentOperation) -> dict[Identity, bool]:
         """The API keys among the parameters of the operation, and whether they are required."""
-        found: dict[Identity, bool] = {}
+        parameters: dict[Identity, bool] = {}
         for holder in (operation.item, operation.node):
             for raw in sequence(holder.get("parameters")) if self._keys else ():
                 try:
@@ -116,8 +124,8 @@ class Security:
                     continue  # reported where parameters are read
                 identity = identity_of(text(parameter.get("name")), text(parameter.get("in")))
                 if identity in self._keys:
-                    found[identity] = parameter.get("required") is True
-        return found
+                    parameters[identity] = parameter.get("required") is True
+        return parameters
 
 
 # of parameters that nothing else is called by, without case and separators

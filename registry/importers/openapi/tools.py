@@ -92,16 +92,16 @@ class Inputs:
         marks = [self._marks_of(wire.name, wire.marks) for wire in wires]
         offered = [i for i, mark in enumerate(marks) if not mark.hide]
         names = self._name_parameters({i: wires[i] for i in offered}, marks)
-        found = []
+        parameters = []
         for i, wire in enumerate(wires):
             if i in names:
                 self._add_property(
                     names[i], self._described(wire, marks[i]), required=wire.required
                 )
-                found.append(_parameter(wire, names[i]))
+                parameters.append(_parameter(wire, names[i]))
             elif hidden := self._hidden(wire, marks[i]):
-                found.append(hidden)
-        return tuple(found)
+                parameters.append(hidden)
+        return tuple(parameters)
 
     def body(self, body: RequestPayload) -> Body:
         headers = self._part_headers(body)
@@ -178,7 +178,7 @@ class Inputs:
         return (target.schema if target else schema).get("default", UNSET)
 
     def _part_headers(self, body: RequestPayload) -> dict[str, tuple[Parameter, ...]]:
-        found: dict[str, tuple[Parameter, ...]] = {}
+        headers: dict[str, tuple[Parameter, ...]] = {}
         for part, wires in body.encoded.headers.items():
             named = []
             for wire in wires:
@@ -186,8 +186,8 @@ class Inputs:
                 name = self._names.claim(wanted)
                 self._add_property(name, self._described(wire, _UNMARKED))
                 named.append(_parameter(wire, name))
-            found[part] = tuple(named)
-        return found
+            headers[part] = tuple(named)
+        return headers
 
     def _hoisted(self, body: RequestPayload) -> Body:
         self.parts.take(body.converted, "body")

@@ -62,45 +62,45 @@ def ignored(
     was: Gathered, now: Gathered, where: str, described_names: frozenset[str]
 ) -> Iterator[AcceptanceFinding]:
     """Findings of properties that were described before and are not any more."""
-    if any("additionalProperties" in one.schema for one in now.parts):
+    if any("additionalProperties" in part.schema for part in now.parts):
         return  # its values are compared by that
-    patterns = any("patternProperties" in one.schema for one in now.parts)
-    before = {name for one in was.parts for name in members(one.schema, "properties")}
+    patterns = any("patternProperties" in part.schema for part in now.parts)
+    before = {name for part in was.parts for name in members(part.schema, "properties")}
     for name in sorted(before - described_names) if not patterns else ():
         if not gather(property_of(was, name)).accepts_none:
             yield AcceptanceFinding("argument", joined(where, name), effect=Effect.IGNORED)
 
 
 def ids_of(gathered: Gathered) -> tuple[frozenset[int], bool]:
-    return frozenset(id(one.schema) for one in gathered.parts), gathered.accepts_none
+    return frozenset(id(part.schema) for part in gathered.parts), gathered.accepts_none
 
 
 def item_of(was: Gathered, place: int) -> list[RootedSchema]:
-    found = []
-    for one in was.parts:
-        prefix = listed(one.schema.get("prefixItems"))
-        rest = one.schema.get("items", True)
-        found.append(one.of(prefix[place] if place < len(prefix) else rest))
-    return found
+    items = []
+    for part in was.parts:
+        prefix = listed(part.schema.get("prefixItems"))
+        rest = part.schema.get("items", True)
+        items.append(part.of(prefix[place] if place < len(prefix) else rest))
+    return items
 
 
 def property_of(was: Gathered, name: str) -> list[RootedSchema]:
     """The schemas that applied to a property, except those of `patternProperties`."""
-    found = []
-    for one in was.parts:
-        own = members(one.schema, "properties")
+    properties = []
+    for part in was.parts:
+        own = members(part.schema, "properties")
         if name in own:
-            found.append(one.of(own[name]))
-        elif not members(one.schema, "patternProperties"):
-            found.append(one.of(one.schema.get("additionalProperties", True)))
-    return found
+            properties.append(part.of(own[name]))
+        elif not members(part.schema, "patternProperties"):
+            properties.append(part.of(part.schema.get("additionalProperties", True)))
+    return properties
 
 
 def is_undescribed(was: Gathered, name: str) -> bool:
     """Whether callers do not send it: it is not described where others are."""
     if any(
-        "additionalProperties" in one.schema or "patternProperties" in one.schema
-        for one in was.parts
+        "additionalProperties" in part.schema or "patternProperties" in part.schema
+        for part in was.parts
     ):
         return False
     names = declared(was.parts)
@@ -111,7 +111,7 @@ def exclusive(branches: Sequence[RootedSchema]) -> bool:
     """Whether the alternatives are mutually exclusive."""
     if len(branches) > BRANCHES:
         return False
-    return all(_disjoint(one, other) for one, other in combinations(branches, 2))
+    return all(_disjoint(first, second) for first, second in combinations(branches, 2))
 
 
 def _disjoint(one: RootedSchema, other: RootedSchema) -> bool:
@@ -126,14 +126,14 @@ def _disjoint(one: RootedSchema, other: RootedSchema) -> bool:
 
 def _tags(at: RootedSchema) -> dict[str, set[bytes]]:
     """Discriminators: the required properties with an enumeration of values."""
-    found: dict[str, set[bytes]] = {}
+    tags: dict[str, set[bytes]] = {}
     for part in gather([at]).parts:
-        needed = keywords.required([one.schema for one in gather([at]).parts])
+        needed = keywords.required([schema.schema for schema in gather([at]).parts])
         for name, schema in members(part.schema, "properties").items():
             for inner in gather([part.of(schema)]).parts if name in needed else ():
                 if (values := finite(inner.schema)) is not None:
-                    found[name] = {canonical(value) for value in values}
-    return found
+                    tags[name] = {canonical(value) for value in values}
+    return tags
 
 
 UnionId = tuple[int, int, int]  # identifies a union of alternatives
@@ -168,7 +168,7 @@ class Narrowing:
         """
         if after.schema is True or after.schema == {}:
             return []
-        if any(self.same(one, after) for one in before):
+        if any(self.same(schema, after) for schema in before):
             return []
         was, now = gather(before), gather([after])
         key = (ids_of(was), ids_of(now), described_names, used_unions)
@@ -184,7 +184,7 @@ class Narrowing:
         if self._steps_left < 0 or depth >= DEPTH:
             return [AcceptanceFinding("schema", where, after="too large to be compared")]
         self._in_progress[key] = depth
-        found = _without_duplicates(
+        findings = _without_duplicates(
             self._narrowed(
                 tuple(before),
                 after,
@@ -197,9 +197,9 @@ class Narrowing:
         )
         del self._in_progress[key]
         if self._lowest_assumed >= depth:
-            self._results[key] = found
+            self._results[key] = findings
             self._lowest_assumed = DEPTH
-        return found
+        return findings
 
     def _narrowed(
         self,
@@ -217,23 +217,23 @@ class Narrowing:
         if now.accepts_none:
             return [AcceptanceFinding("schema", where, after="nothing is accepted")]
         if now.is_incomplete or any(
-            name in one.schema for one in now.parts for name in UNSUPPORTED
+            name in part.schema for part in now.parts for name in UNSUPPORTED
         ):
             return [AcceptanceFinding("schema", where, after="cannot be compared")]
-        values = [one for part in was.parts if (one := finite(part.schema)) is not None]
+        values = [value for part in was.parts if (value := finite(part.schema)) is not None]
         if values and (refused := self._refused(values[0], before, after)) is not None:
             return [AcceptanceFinding("enum", where, after=refused)] if refused else []
-        found = self._compare_parts(
+        findings = self._compare_parts(
             before, was, now, where, described_names=described_names, used_unions=used_unions
         )
-        if not any_lost(found):
-            return found
+        if not any_lost(findings):
+            return findings
         by_branch = self._by_branch(
             before, was, after, where, described_names=described_names, used_unions=used_unions
         )
         return (
-            found
-            if by_branch is None or (any_lost(by_branch) and len(by_branch) >= len(found))
+            findings
+            if by_branch is None or (any_lost(by_branch) and len(by_branch) >= len(findings))
             else by_branch
         )
 
@@ -241,14 +241,17 @@ class Narrowing:
         self, values: list[Any], before: Sequence[RootedSchema], after: RootedSchema
     ) -> str | None:
         """The enumerated values that are rejected now; None when that is undecidable."""
-        new_checker, old_checkers = self._checker(after), [self._checker(one) for one in before]
+        new_checker, old_checkers = (
+            self._checker(after),
+            [self._checker(schema) for schema in before],
+        )
         if new_checker is None or None in old_checkers:
             return None
         try:
             lost_values = [
                 value
                 for value in values
-                if all(one.accepts(value) for one in old_checkers if one)
+                if all(checker.accepts(value) for checker in old_checkers if checker)
                 and not new_checker.accepts(value)
             ]
         except ValueError:  # nested too deeply
@@ -285,9 +288,9 @@ class Narrowing:
                 union_id = (id(part.schema), id(union[0].schema), len(union))
                 if union_id not in used_unions and len(union) <= BRANCHES:
                     return [
-                        one
+                        finding
                         for branch in union
-                        for one in self(
+                        for finding in self(
                             (*before, branch),
                             after,
                             where,
@@ -310,7 +313,7 @@ class Narrowing:
         old_types = types(before)
         if not old_types:
             return []
-        if not all(old_types <= stated_types(one.schema) for one in now.parts):
+        if not all(old_types <= stated_types(part.schema) for part in now.parts):
             return [
                 AcceptanceFinding(
                     "type",
@@ -320,29 +323,29 @@ class Narrowing:
                 )
             ]
         described_names |= declared(now.parts)
-        found: list[AcceptanceFinding] = []
+        findings: list[AcceptanceFinding] = []
         for part in now.parts:
             schema = part.schema
             if (values := finite(schema)) is not None:
-                found += self._enum_findings(old_types, values, where)
-            found += [
+                findings += self._enum_findings(old_types, values, where)
+            findings += [
                 AcceptanceFinding(kind, where, *change)
                 for kind, change in keywords.bounds(
-                    old_types, [one.schema for one in was.parts], schema
+                    old_types, [part.schema for part in was.parts], schema
                 )
             ]
-            found += self._verbatim(was, part, where)
-            found += self._negated(was, old_types, part, where)
-            found += self._alternatives(
+            findings += self._verbatim(was, part, where)
+            findings += self._negated(was, old_types, part, where)
+            findings += self._alternatives(
                 before, was, part, where, described_names=described_names, used_unions=used_unions
             )
             if "array" in old_types:
-                found += self._items(was, part, where)
+                findings += self._items(was, part, where)
             if "object" in old_types:
-                found += self._properties(was, part, where)
+                findings += self._properties(was, part, where)
         if "object" in old_types:
-            found += ignored(was, now, where, described_names)
-        return found
+            findings += ignored(was, now, where, described_names)
+        return findings
 
     def _enum_findings(
         self, old_types: frozenset[str], values: list[Any], where: str
@@ -364,7 +367,7 @@ class Narrowing:
             if not any(name in part.schema for name in group):
                 continue
             expected = part.of({name: part.schema[name] for name in group if name in part.schema})
-            if not any(self._has_group(one, group, expected) for one in was.parts):
+            if not any(self._has_group(part, group, expected) for part in was.parts):
                 yield AcceptanceFinding("schema", where, after=f"`{group[0]}` is other than it was")
 
     def _has_group(self, one: RootedSchema, group: Sequence[str], expected: RootedSchema) -> bool:
@@ -382,8 +385,10 @@ class Narrowing:
         refused = part.of(part.schema["not"])
         if not old_types & types([refused]):
             return
-        for one in was.parts:
-            if "not" in one.schema and not self([refused], one.of(one.schema["not"])):
+        for old_part in was.parts:
+            if "not" in old_part.schema and not self(
+                [refused], old_part.of(old_part.schema["not"])
+            ):
                 return
         yield AcceptanceFinding("schema", where, after="`not` is other than it was")
 
@@ -397,21 +402,21 @@ class Narrowing:
         described_names: frozenset[str],
         used_unions: frozenset[UnionId],
     ) -> list[AcceptanceFinding]:
-        found: list[AcceptanceFinding] = []
-        if branches := [part.of(one) for one in listed(part.schema.get("anyOf"))]:
-            found += self._best_branch(
+        findings: list[AcceptanceFinding] = []
+        if branches := [part.of(branch) for branch in listed(part.schema.get("anyOf"))]:
+            findings += self._best_branch(
                 before, branches, where, described_names, used_unions=used_unions
             )
-        if branches := [part.of(one) for one in listed(part.schema.get("oneOf"))]:
+        if branches := [part.of(branch) for branch in listed(part.schema.get("oneOf"))]:
             if exclusive(branches):
-                found += self._best_branch(
+                findings += self._best_branch(
                     before, branches, where, described_names, used_unions=used_unions
                 )
             elif not self._paired(was, branches):
-                found.append(
+                findings.append(
                     AcceptanceFinding("schema", where, after="its alternatives are others")
                 )
-        return found
+        return findings
 
     def _best_branch(
         self,
@@ -428,21 +433,24 @@ class Narrowing:
                 AcceptanceFinding("schema", where, after="too many alternatives to be compared")
             ]
         old_types = types(before)
-        likely = [one for one in branches if old_types & types([one])] or branches
+        likely = [branch for branch in branches if old_types & types([branch])] or branches
         best: list[AcceptanceFinding] | None = None
         for branch in likely:
-            found = self(before, branch, where, described_names, used_unions=used_unions)
-            if not found:
+            branch_findings = self(before, branch, where, described_names, used_unions=used_unions)
+            if not branch_findings:
                 return []
-            if best is None or (any_lost(found), len(found)) < (any_lost(best), len(best)):
-                best = found
+            if best is None or (any_lost(branch_findings), len(branch_findings)) < (
+                any_lost(best),
+                len(best),
+            ):
+                best = branch_findings
         return best or []
 
     def _paired(self, was: Gathered, branches: Sequence[RootedSchema]) -> bool:
         """Whether as many mutually exclusive alternatives existed before, each as wide as the one
         at its index."""
-        for one in was.parts:
-            old = [one.of(branch) for branch in listed(one.schema.get("oneOf"))]
+        for part in was.parts:
+            old = [part.of(branch) for branch in listed(part.schema.get("oneOf"))]
             if len(old) == len(branches) and all(
                 not any_lost(self([a], b)) and not any_lost(self([b], a))
                 for a, b in zip(old, branches, strict=True)
@@ -452,7 +460,9 @@ class Narrowing:
 
     def _items(self, was: Gathered, part: RootedSchema, where: str) -> Iterator[AcceptanceFinding]:
         prefix = listed(part.schema.get("prefixItems"))
-        longest = max((len(listed(one.schema.get("prefixItems"))) for one in was.parts), default=0)
+        longest = max(
+            (len(listed(part.schema.get("prefixItems"))) for part in was.parts), default=0
+        )
         rest = part.schema.get("items", True)
         for place in range(max(len(prefix), longest if "items" in part.schema else 0)):
             expected = part.of(prefix[place] if place < len(prefix) else rest)
@@ -463,7 +473,7 @@ class Narrowing:
     def _properties(
         self, was: Gathered, part: RootedSchema, where: str
     ) -> Iterator[AcceptanceFinding]:
-        schemas = [one.schema for one in was.parts]
+        schemas = [part.schema for part in was.parts]
         for kind, name, change in keywords.new_requirements(schemas, part.schema):
             if not (kind == "dependent" and self._never_sent(was, change[1])):
                 yield AcceptanceFinding("required", joined(where, name), *change)
@@ -477,14 +487,14 @@ class Narrowing:
             return
         rest = part.of(part.schema["additionalProperties"])
         for name in sorted(
-            {n for one in schemas for n in members(one, "properties")} - {*expected}
+            {n for schema in schemas for n in members(schema, "properties")} - {*expected}
         ):
             if rest.schema is False:
                 if not gather(property_of(was, name)).accepts_none:
                     yield AcceptanceFinding("argument", joined(where, name))
             else:
                 yield from self(property_of(was, name), rest, joined(where, name))
-        others = [one.of(one.schema.get("additionalProperties", True)) for one in was.parts]
+        others = [part.of(part.schema.get("additionalProperties", True)) for part in was.parts]
         if rest.schema is False:
             if not gather(others).accepts_none:
                 yield AcceptanceFinding("constraint", where, "other properties", "none")

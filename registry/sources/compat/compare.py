@@ -68,8 +68,8 @@ class AnswerComparison:
             yield SchemaChange("output", _join(where, name), True, "is described no longer")
         for name in sorted(after - before):
             yield SchemaChange("output", _join(where, name), False, "is new")
-        no_longer_required = keywords.required(one.schema for one in was) - keywords.required(
-            one.schema for one in now
+        no_longer_required = keywords.required(part.schema for part in was) - keywords.required(
+            part.schema for part in now
         )
         for name in sorted(no_longer_required & after):
             yield SchemaChange("output", _join(where, name), True, "may be missing now")
@@ -80,36 +80,36 @@ class AnswerComparison:
 
 def _values(was: list[RootedSchema], now: list[RootedSchema], where: str) -> Iterator[SchemaChange]:
     """Values that an answer may have now and could not have before."""
-    before = [value for one in was for value in finite(one.schema) or ()]
-    after = [value for one in now for value in finite(one.schema) or ()]
+    before = [value for part in was for value in finite(part.schema) or ()]
+    after = [value for part in now for value in finite(part.schema) or ()]
     known = {canonical(value) for value in before}
-    if new := [one for one in after if canonical(one) not in known] if before else []:
+    if new := [value for value in after if canonical(value) not in known] if before else []:
         yield SchemaChange("output", where, False, f"may also be {keywords.shown(new)}")
 
 
 def _parts(schemas: Sequence[RootedSchema]) -> list[RootedSchema]:
     """The schemas that apply to a value, including those of all its alternatives."""
-    found: dict[int, RootedSchema] = {}
+    parts: dict[int, RootedSchema] = {}
     left = list(schemas)
     while left:
         for part in gather([left.pop()]).parts:
-            if id(part.schema) not in found:
-                found[id(part.schema)] = part
+            if id(part.schema) not in parts:
+                parts[id(part.schema)] = part
                 left += [branch for union in unions(part) for branch in union]
-    return list(found.values())
+    return list(parts.values())
 
 
 def _named(parts: list[RootedSchema], name: str) -> list[RootedSchema]:
-    all_ = ((one, members(one.schema, "properties")) for one in parts)
-    return [one.of(own[name]) for one, own in all_ if name in own]
+    all_ = ((part, members(part.schema, "properties")) for part in parts)
+    return [part.of(own[name]) for part, own in all_ if name in own]
 
 
 def _below(parts: list[RootedSchema], keyword: str) -> list[RootedSchema]:
-    return [one.of(one.schema[keyword]) for one in parts if keyword in one.schema]
+    return [part.of(part.schema[keyword]) for part in parts if keyword in part.schema]
 
 
 def _ids(schemas: Sequence[RootedSchema]) -> frozenset[int]:
-    return frozenset(id(one.schema) for one in schemas)
+    return frozenset(id(schema.schema) for schema in schemas)
 
 
 def _join(path: str, name: str) -> str:
@@ -144,11 +144,19 @@ def _input_changes(was: RootedSchema, now: RootedSchema) -> list[SchemaChange]:
     narrowing, widening = Narrowing(), Narrowing()
     if narrowing.same(was, now):
         return []
-    found = _unique(_schema_change(one, is_narrowing=True) for one in narrowing([was], now))
-    reported = {(one.kind, one.where) for one in found}
-    widened = _unique(_schema_change(one, is_narrowing=False) for one in widening([now], was))
-    found += [one for one in widened if one.kind == "enum" or (one.kind, one.where) not in reported]
-    return [*found, *_described(narrowing, was, now, found)]
+    changes = _unique(
+        _schema_change(finding, is_narrowing=True) for finding in narrowing([was], now)
+    )
+    reported = {(finding.kind, finding.where) for finding in changes}
+    widened = _unique(
+        _schema_change(finding, is_narrowing=False) for finding in widening([now], was)
+    )
+    changes += [
+        change
+        for change in widened
+        if change.kind == "enum" or (change.kind, change.where) not in reported
+    ]
+    return [*changes, *_described(narrowing, was, now, changes)]
 
 
 def output_changes(before: Schema | None, after: Schema | None) -> list[SchemaChange]:

@@ -39,7 +39,7 @@ def bounds(
     if "number" in old_types or "integer" in old_types:
         yield from _numeric(old_types, was, now)
     if "string" in old_types and "pattern" in now:
-        patterns = [one["pattern"] for one in was if "pattern" in one]
+        patterns = [schema["pattern"] for schema in was if "pattern" in schema]
         if now["pattern"] not in patterns:
             before = patterns[0] if patterns else None
             yield "constraint", _change_text("pattern", before, now["pattern"])
@@ -48,7 +48,7 @@ def bounds(
 
 
 def _is_unique(schemas: Iterable[Schema]) -> bool:
-    return any(one.get("uniqueItems") is True for one in schemas)
+    return any(schema.get("uniqueItems") is True for schema in schemas)
 
 
 def _numeric(
@@ -56,8 +56,8 @@ def _numeric(
 ) -> Iterator[tuple[str, BeforeAfter]]:
     for plain, (exclusive, strictest_of) in RANGES.items():
         sign = 1 if strictest_of is max else -1
-        limits = [_bound(one, plain, exclusive, sign) for one in was]
-        before = max((one for one in limits if one is not None), default=None)
+        limits = [_bound(limit, plain, exclusive, sign) for limit in was]
+        before = max((limit for limit in limits if limit is not None), default=None)
         limit = _bound(now, plain, exclusive, sign)
         if limit is not None and (before is None or before < limit):
             before_text = None if before is None else _readable(before[0] * sign)
@@ -65,27 +65,27 @@ def _numeric(
             yield "constraint", _change_text(keyword, before_text, _readable(limit[0] * sign))
     step = _number(now.get("multipleOf"))
     if step and not (step == 1 and "number" not in old_types):
-        steps = [found for one in was if (found := _number(one.get("multipleOf")))]
-        if not any((one / step).denominator == 1 for one in steps):
+        steps = [step_ for limit in was if (step_ := _number(limit.get("multipleOf")))]
+        if not any((limit / step).denominator == 1 for limit in steps):
             before_step = _readable(steps[0]) if steps else None
             yield "constraint", _change_text("multipleOf", before_step, _readable(step))
 
 
 def _bound(schema: Schema, plain: str, exclusive: str, sign: int) -> tuple[Fraction, bool] | None:
     """The stricter of the two bounds, larger for a stricter one; with whether it is exclusive."""
-    found = [
+    bounds = [
         (value * sign, excluded)
         for keyword, excluded in ((plain, False), (exclusive, True))
         if (value := _number(schema.get(keyword))) is not None
     ]
-    return max(found, default=None)
+    return max(bounds, default=None)
 
 
 def _strictest(
     was: Iterable[Schema], keyword: str, strictest_of: Callable[..., Any]
 ) -> Fraction | None:
-    found = [value for one in was if (value := _number(one.get(keyword))) is not None]
-    return strictest_of(found) if found else None
+    values = [value for schema in was if (value := _number(schema.get(keyword))) is not None]
+    return strictest_of(values) if values else None
 
 
 def _number(value: object) -> Fraction | None:
@@ -100,8 +100,8 @@ def _readable(value: Fraction) -> str:
 
 
 def _change_text(keyword: str, before: object, now: object) -> BeforeAfter:
-    values = (_readable(one) if isinstance(one, Fraction) else one for one in (before, now))
-    was, is_ = ("unset" if one is None else shown([one]) for one in values)
+    values = (_readable(value) if isinstance(value, Fraction) else value for value in (before, now))
+    was, is_ = ("unset" if value is None else shown([value]) for value in values)
     return f"{keyword} {was}", f"{keyword} {is_}"
 
 
@@ -112,18 +112,18 @@ def new_requirements(was: Sequence[Schema], now: Schema) -> Iterator[tuple[str, 
     for name in map(str, listed(now.get("required"))):
         if name not in needed:
             yield "required", name, ("", "")
-    for other, names in members(now, "dependentRequired").items():
+    for argument, names in members(now, "dependentRequired").items():
         for name in map(str, listed(names)):
-            if name not in needed and name != other and not _requires(was, other, name):
-                yield "dependent", name, ("", other)
+            if name not in needed and name != argument and not _requires(was, argument, name):
+                yield "dependent", name, ("", argument)
 
 
 def required(schemas: Iterable[Schema]) -> set[str]:
-    return {str(name) for one in schemas for name in listed(one.get("required"))}
+    return {str(name) for schema in schemas for name in listed(schema.get("required"))}
 
 
 def _requires(was: Sequence[Schema], other: str, name: str) -> bool:
-    return any(name in listed(members(one, "dependentRequired").get(other)) for one in was)
+    return any(name in listed(members(schema, "dependentRequired").get(other)) for schema in was)
 
 
 def types_text(found: frozenset[str]) -> str:
@@ -135,10 +135,12 @@ def types_text(found: frozenset[str]) -> str:
 
 def shown(values: Sequence[Any]) -> str:
     """A few values in readable form; empty for none."""
-    texts = [one if isinstance(one, str) else _encoded(one) for one in values[:VALUES_SHOWN]]
-    cut = [one if len(one) <= VALUE_CHARACTERS else f"{one[:VALUE_CHARACTERS]}…" for one in texts]
+    texts = [text if isinstance(text, str) else _encoded(text) for text in values[:VALUES_SHOWN]]
+    cut = [
+        text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}…" for text in texts
+    ]
     more = [f"and {len(values) - VALUES_SHOWN} more"] if len(values) > VALUES_SHOWN else []
-    return ", ".join([*(one or '""' for one in cut), *more])
+    return ", ".join([*(text or '""' for text in cut), *more])
 
 
 def _encoded(value: Any) -> str:

@@ -61,7 +61,7 @@ class AcceptanceFinding:
 
 
 def any_lost(found: Iterable[AcceptanceFinding]) -> bool:
-    return any(one.effect is Effect.LOST for one in found)
+    return any(finding.effect is Effect.LOST for finding in found)
 
 
 def joined(path: str, name: str) -> str:
@@ -130,16 +130,16 @@ def gather(schemas: Iterable[RootedSchema]) -> Gathered:
     visited: set[int] = set()
     accepts_none = is_incomplete = False
     while left:
-        one = left.pop()
-        if not isinstance(one.schema, dict):
-            accepts_none = accepts_none or one.schema is False
-        elif id(one.schema) not in visited:
+        part = left.pop()
+        if not isinstance(part.schema, dict):
+            accepts_none = accepts_none or part.schema is False
+        elif id(part.schema) not in visited:
             if len(visited) >= GATHERED_LIMIT:
                 return Gathered(tuple(parts), accepts_none, True)
-            visited.add(id(one.schema))
-            if not one.schema.keys() <= ANNOTATION_KEYWORDS:
-                parts.append(one)
-            followed = list(_followed(one))
+            visited.add(id(part.schema))
+            if not part.schema.keys() <= ANNOTATION_KEYWORDS:
+                parts.append(part)
+            followed = list(_followed(part))
             _spend(len(followed))
             is_incomplete = is_incomplete or None in followed
             left += [more for more in followed if more is not None]
@@ -158,26 +158,26 @@ def resolve(root: Any, reference: object) -> RootedSchema | None:
     """The target of a reference inside the document; None when it has no target."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None
-    found = root
+    target = root
     for step in reference.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
-        elif isinstance(found, dict) and name in found:
-            found = found[name]
+        if isinstance(target, list) and name.isdecimal() and int(name) < len(target):
+            target = target[int(name)]
+        elif isinstance(target, dict) and name in target:
+            target = target[name]
         else:
             return None
-    return RootedSchema(found, root)
+    return RootedSchema(target, root)
 
 
 def types(schemas: Iterable[RootedSchema], depth: int = 8) -> frozenset[str]:
     """The types that a value may have; where a number may be one, an integer may, too."""
-    found = TYPES
+    types_ = TYPES
     for part in gather(schemas).parts:
-        found &= _own_types(part.schema)
+        types_ &= _own_types(part.schema)
         for branches in unions(part) if depth else ():
-            found &= frozenset().union(*(types([branch], depth - 1) for branch in branches))
-    return found
+            types_ &= frozenset().union(*(types([branch], depth - 1) for branch in branches))
+    return types_
 
 
 def stated_types(schema: dict[str, Any]) -> frozenset[str]:
@@ -185,15 +185,15 @@ def stated_types(schema: dict[str, Any]) -> frozenset[str]:
     if "type" not in schema:
         return TYPES
     stated = schema["type"]
-    found = frozenset([stated] if isinstance(stated, str) else map(str, listed(stated)))
-    return found | {"integer"} if "number" in found else found
+    names = frozenset([stated] if isinstance(stated, str) else map(str, listed(stated)))
+    return names | {"integer"} if "number" in names else names
 
 
 def _own_types(schema: dict[str, Any]) -> frozenset[str]:
-    found = stated_types(schema)
+    types_ = stated_types(schema)
     if (values := finite(schema)) is not None:
-        found &= frozenset().union(*map(_types_of, values))
-    return found
+        types_ &= frozenset().union(*map(_types_of, values))
+    return types_
 
 
 def _types_of(value: object) -> set[str]:
@@ -229,14 +229,14 @@ def unions(part: RootedSchema) -> Iterator[list[RootedSchema]]:
 
 def declared(schemas: Iterable[RootedSchema], depth: int = 8) -> frozenset[str]:
     """The properties described anywhere for one value."""
-    found: set[str] = set()
+    names: set[str] = set()
     for part in gather(schemas).parts:
-        found.update(members(part.schema, "properties"))
+        names.update(members(part.schema, "properties"))
         branches = [branch for union in unions(part) for branch in union]
         conditions = [part.of(part.schema[k]) for k in ("then", "else") if k in part.schema]
         for branch in [*branches, *conditions] if depth else ():
-            found |= declared([branch], depth - 1)
-    return frozenset(found)
+            names |= declared([branch], depth - 1)
+    return frozenset(names)
 
 
 def listed(value: object) -> list[Any]:

@@ -94,8 +94,8 @@ class FileTool:
 
     async def view(self, asked: FileCommand) -> str:
         path = checked(asked.path)
-        if (found := await self._files.read(path)) is not None:
-            return _numbered(path, found.text, asked.view_range)
+        if (file := await self._files.read(path)) is not None:
+            return _numbered(path, file.text, asked.view_range)
         below = _below(path, await self._files.sizes())
         if not below and path != ROOT:
             raise FileError(f"The path {path} does not exist. Please provide a valid path.")
@@ -103,21 +103,21 @@ class FileTool:
 
     async def create(self, asked: FileCommand) -> str:
         path, text = checked(asked.path), _given(asked.file_text, "file_text", "create")
-        found, sizes = await self._files.read(path), await self._files.sizes()
-        if path == ROOT or _below(path, sizes) or (found is not None and not self._overwrites):
+        text_found, sizes = await self._files.read(path), await self._files.sizes()
+        if path == ROOT or _below(path, sizes) or (text_found is not None and not self._overwrites):
             raise FileError(f"Error: File {path} already exists")
         _check_parents(path, sizes)
-        await self._files.write(path, text, "" if found is None else found.id)
+        await self._files.write(path, text, "" if text_found is None else text_found.id)
         return f"File created successfully at: {path}"
 
     async def str_replace(self, asked: FileCommand) -> str:
         path, old = checked(asked.path), _given(asked.old_str, "old_str", "str_replace")
-        found = await self._file(path)
-        if (count := found.text.count(old) if old else 0) != 1:
-            raise FileError(_not_replaced(found.text, old, path, count))
-        text = found.text.replace(old, asked.new_str)
-        await self._files.write(path, text, found.id)
-        changed = found.text.partition(old)[0].count("\n")
+        file = await self._file(path)
+        if (count := file.text.count(old) if old else 0) != 1:
+            raise FileError(_not_replaced(file.text, old, path, count))
+        text = file.text.replace(old, asked.new_str)
+        await self._files.write(path, text, file.id)
+        changed = file.text.partition(old)[0].count("\n")
         lines = text.split("\n")
         begin = max(0, changed - CONTEXT)
         shown = _with_numbers(lines[begin : changed + CONTEXT + 1], begin + 1)
@@ -128,8 +128,8 @@ class FileTool:
 
     async def insert(self, asked: FileCommand) -> str:
         path, text = checked(asked.path), _given(asked.insert_text, "insert_text", "insert")
-        found = await self._file(path)
-        lines = found.text.removesuffix("\n").split("\n") if found.text else []
+        file = await self._file(path)
+        lines = file.text.removesuffix("\n").split("\n") if file.text else []
         at = asked.insert_line
         if at is None or not 0 <= at <= len(lines):
             raise FileError(
@@ -139,7 +139,7 @@ class FileTool:
         lines.insert(at, text.removesuffix("\n"))
         changed = "\n".join(lines)
         ended = changed if changed.endswith("\n") else f"{changed}\n"
-        await self._files.write(path, ended, found.id)
+        await self._files.write(path, ended, file.id)
         return f"The file {path} has been edited."
 
     async def delete(self, asked: FileCommand) -> str:
@@ -158,21 +158,21 @@ class FileTool:
         if new in sizes or _below(new, sizes):
             raise FileError(f"Error: The destination {new} already exists")
         _check_parents(new, sizes)
-        await self._files.rename({one: checked(new + one[len(old) :]) for one in moved})
+        await self._files.rename({path: checked(new + path[len(old) :]) for path in moved})
         return f"Successfully renamed {old} to {new}"
 
     async def _file(self, path: str) -> FileVersion:
-        if (found := await self._files.read(path)) is None:
+        if (file := await self._files.read(path)) is None:
             raise FileError(f"Error: The path {path} does not exist. Please provide a valid path.")
-        return found
+        return file
 
     async def _all(self, path: str) -> list[str]:
         """The file, or the files of the folder."""
         sizes = await self._files.sizes()
-        found = [path] if path in sizes else [*_below(path, sizes)]
-        if not found:
+        paths = [path] if path in sizes else [*_below(path, sizes)]
+        if not paths:
             raise FileError(f"Error: The path {path} does not exist")
-        return found
+        return paths
 
 
 def checked(path: str) -> str:

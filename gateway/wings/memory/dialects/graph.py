@@ -134,12 +134,18 @@ class GraphTools:
 
     async def create_entities(self, asked: NewEntities) -> NewEntities:
         def decide(graph: KnowledgeGraph) -> GraphChange:
-            known = {one.name for one in graph.entities}
-            new = {one.name: one for one in reversed(asked.entities) if one.name not in known}
+            known = {entity.name for entity in graph.entities}
+            new = {
+                entity.name: entity
+                for entity in reversed(asked.entities)
+                if entity.name not in known
+            }
             entities = [
-                msgspec.structs.replace(one, observations=tuple(dict.fromkeys(one.observations)))
-                for one in asked.entities
-                if new.get(one.name) is one
+                msgspec.structs.replace(
+                    entity, observations=tuple(dict.fromkeys(entity.observations))
+                )
+                for entity in asked.entities
+                if new.get(entity.name) is entity
             ]
             return GraphChange(entities=entities)
 
@@ -149,7 +155,7 @@ class GraphTools:
     async def create_relations(self, asked: NewRelations) -> NewRelations:
         def decide(graph: KnowledgeGraph) -> GraphChange:
             known = set(graph.relations)
-            new = [one for one in dict.fromkeys(asked.relations) if one not in known]
+            new = [relation for relation in dict.fromkeys(asked.relations) if relation not in known]
             return GraphChange(relations=new)
 
         made = await self._store.change(decide)
@@ -160,18 +166,22 @@ class GraphTools:
         asked_for: list[AddedContents] = []
 
         def decide(graph: KnowledgeGraph) -> GraphChange:
-            known = {one.name: dict.fromkeys(one.observations) for one in graph.entities}
+            known = {entity.name: dict.fromkeys(entity.observations) for entity in graph.entities}
             asked_for.clear()
-            for one in asked.observations:
-                if one.entity_name not in known:
-                    raise UnknownEntity(f"Entity with name {one.entity_name} not found")
-                present = known[one.entity_name]
-                new = tuple(text for text in dict.fromkeys(one.contents) if text not in present)
+            for addition in asked.observations:
+                if addition.entity_name not in known:
+                    raise UnknownEntity(f"Entity with name {addition.entity_name} not found")
+                present = known[addition.entity_name]
+                new = tuple(
+                    text for text in dict.fromkeys(addition.contents) if text not in present
+                )
                 present.update(dict.fromkeys(new))
-                asked_for.append(AddedContents(one.entity_name, new))
+                asked_for.append(AddedContents(addition.entity_name, new))
             return GraphChange(
                 observations=[
-                    (one.entity_name, text) for one in asked_for for text in one.added_observations
+                    (addition.entity_name, text)
+                    for addition in asked_for
+                    for text in addition.added_observations
                 ]
             )
 
@@ -179,12 +189,14 @@ class GraphTools:
         return Added(
             tuple(
                 AddedContents(
-                    one.entity_name,
+                    addition.entity_name,
                     tuple(
-                        text for text in one.added_observations if (one.entity_name, text) in made
+                        text
+                        for text in addition.added_observations
+                        if (addition.entity_name, text) in made
                     ),
                 )
-                for one in asked_for
+                for addition in asked_for
             )
         )
 
@@ -192,18 +204,22 @@ class GraphTools:
         gone = frozenset(asked.entity_names)
 
         def decide(graph: KnowledgeGraph) -> GraphChange:
-            names = [one.name for one in graph.entities if one.name in gone]
+            names = [entity.name for entity in graph.entities if entity.name in gone]
             return GraphChange(gone_entities=names, gone_relations=_touching(graph, gone))
 
         await self._store.change(decide)
         return Deleted(True, "Entities deleted successfully")
 
     async def delete_observations(self, asked: Deletions) -> Deleted:
-        wanted = [(one.entity_name, text) for one in asked.deletions for text in one.observations]
+        wanted = [
+            (deletion.entity_name, text)
+            for deletion in asked.deletions
+            for text in deletion.observations
+        ]
 
         def decide(graph: KnowledgeGraph) -> GraphChange:
-            known = {(one.name, text) for one in graph.entities for text in one.observations}
-            return GraphChange(gone_observations=[one for one in wanted if one in known])
+            known = {(pair.name, text) for pair in graph.entities for text in pair.observations}
+            return GraphChange(gone_observations=[pair for pair in wanted if pair in known])
 
         await self._store.change(decide)
         return Deleted(True, "Observations deleted successfully")
@@ -211,7 +227,9 @@ class GraphTools:
     async def delete_relations(self, asked: NewRelations) -> Deleted:
         def decide(graph: KnowledgeGraph) -> GraphChange:
             wanted = set(asked.relations)
-            return GraphChange(gone_relations=[one for one in graph.relations if one in wanted])
+            return GraphChange(
+                gone_relations=[relation for relation in graph.relations if relation in wanted]
+            )
 
         await self._store.change(decide)
         return Deleted(True, "Relations deleted successfully")
@@ -221,20 +239,28 @@ class GraphTools:
 
     async def search_nodes(self, asked: NodeQuery) -> KnowledgeGraph:
         graph = await self._store.read()
-        names = dict.fromkeys(one.name for one in graph.entities if _has(one, asked.query.lower()))
+        names = dict.fromkeys(
+            entity.name for entity in graph.entities if _has(entity, asked.query.lower())
+        )
         names.update(dict.fromkeys(await self._store.ranked(asked.query)))
         return _part(graph, names)
 
     async def open_nodes(self, asked: NodeNames) -> KnowledgeGraph:
         graph = await self._store.read()
         wanted = frozenset(asked.names)
-        return _part(graph, [one.name for one in graph.entities if one.name in wanted])
+        return _part(graph, [entity.name for entity in graph.entities if entity.name in wanted])
 
 
 def size_of(graph: KnowledgeGraph) -> int:
     """Bytes of the texts in a graph."""
-    texts = [text for one in graph.entities for text in (one.name, *one.observations)]
-    texts += [text for one in graph.relations for text in (one.from_, one.to, one.relation_type)]
+    texts = [
+        text for relation in graph.entities for text in (relation.name, *relation.observations)
+    ]
+    texts += [
+        text
+        for relation in graph.relations
+        for text in (relation.from_, relation.to, relation.relation_type)
+    ]
     return sum(len(text.encode()) for text in texts)
 
 
@@ -256,13 +282,15 @@ def text_of(answer: Struct) -> str:
 
 def _part(graph: KnowledgeGraph, names: Collection[str]) -> KnowledgeGraph:
     """These entities in this order, and the relations with one of them at either end."""
-    by_name = {one.name: one for one in graph.entities}
+    by_name = {entity.name: entity for entity in graph.entities}
     entities = tuple(by_name[name] for name in names if name in by_name)
     return KnowledgeGraph(entities, tuple(_touching(graph, by_name.keys() & set(names))))
 
 
 def _touching(graph: KnowledgeGraph, names: Collection[str]) -> list[Relation]:
-    return [one for one in graph.relations if one.from_ in names or one.to in names]
+    return [
+        relation for relation in graph.relations if relation.from_ in names or relation.to in names
+    ]
 
 
 def _has(entity: Entity, query: str) -> bool:

@@ -84,8 +84,8 @@ class MemoryFiles:
         new = self._parts.intake.made(self._target.scope, text, kind="file", slot=path)
         async with borrowed(self._parts.pool) as connection:
             [stored] = await self._parts.store.add_in(connection, self._target, [new])
-            found = stored.superseded if stored.created else stored.id
-            if (found or "") != since:
+            earlier = stored.superseded if stored.created else stored.id
+            if (earlier or "") != since:
                 raise FileChanged(path)  # which rolls back
 
     async def delete(self, paths: Sequence[str]) -> None:
@@ -103,18 +103,18 @@ class MemoryFiles:
         ]
         async with borrowed(self._parts.pool) as connection:
             stored = await self._parts.store.add_in(connection, self._target, new)
-            for one, row in zip(stored, rows, strict=True):
-                if not one.created or one.superseded != row[2]:
+            for stored_file, row in zip(stored, rows, strict=True):
+                if not stored_file.created or stored_file.superseded != row[2]:
                     raise FileChanged(row[0])
 
     async def _rows(self, columns: str, paths: list[str] | None = None) -> list[tuple[Any, ...]]:
         named = "" if paths is None else "AND slot = ANY (%(paths)s)"
         async with borrowed(self._parts.pool) as connection:
-            found = await connection.execute(
+            rows = await connection.execute(
                 f"SELECT {columns} FROM memory_t WHERE {_FILE} {named}".encode(),
                 {**self._target.values, "paths": paths},
             )
-            return await found.fetchall()
+            return await rows.fetchall()
 
 
 class MemoryGraph:
@@ -149,10 +149,10 @@ class MemoryGraph:
             condition=condition,
             limit=RANKED,
         )
-        found = await self._parts.recaller.search(recall)
+        result = await self._parts.recaller.search(recall)
         return [
             memory.source["entity"]
-            for memory, scored in found.scored
+            for memory, scored in result.scored
             if scored.candidate.bm25 > 0 or (scored.candidate.cosine or 0) >= NEAR
         ]
 
@@ -164,8 +164,8 @@ class MemoryGraph:
         types: dict[str, str] = {}
         texts: dict[str, list[str]] = {}
         ids: dict[tuple[str, str | None], list[str]] = {}
-        found = await connection.execute(_NODES.encode(), self._target.values)
-        for id_, is_entity, name, content, kind in await found.fetchall():
+        rows = await connection.execute(_NODES.encode(), self._target.values)
+        for id_, is_entity, name, content, kind in await rows.fetchall():
             ids.setdefault((name, None), []).append(id_)
             if is_entity:
                 types[name] = kind or ""
@@ -186,19 +186,21 @@ class MemoryGraph:
             raise too_many(
                 f"The owner has {relations} relations, expected at most {most} (memory.owner_rows)."
             )
-        for one in change.relations:
-            names = [one.from_, one.relation_type, one.to]
+        for relation in change.relations:
+            names = [relation.from_, relation.relation_type, relation.to]
             self._parts.intake.check_names(self._target.scope, "relation", names)
         await self._relate(connection, _RELATE, change.relations)
-        observed = [(one.name, text) for one in change.entities for text in one.observations]
+        observed = [
+            (entity.name, text) for entity in change.entities for text in entity.observations
+        ]
         observed += change.observations
-        entities = [self._entity(one) for one in change.entities]
+        entities = [self._entity(entity) for entity in change.entities]
         facts = [self._observation(name, text) for name, text in observed]
         if not entities and not facts:
             return change
         added = await self._parts.store.add_in(connection, self._target, [*entities, *facts])
         stored = dict(zip(observed, added[len(entities) :], strict=True))
-        kept = [one for one in change.observations if stored[one].created]
+        kept = [observation for observation in change.observations if stored[observation].created]
         return GraphChange(entities=change.entities, relations=change.relations, observations=kept)
 
     def _entity(self, one: Entity) -> NewMemory:
@@ -218,8 +220,8 @@ class MemoryGraph:
     ) -> None:
         if relations:
             values = {
-                "from": [one.from_ for one in relations],
-                "relation": [one.relation_type for one in relations],
-                "to": [one.to for one in relations],
+                "from": [relation.from_ for relation in relations],
+                "relation": [relation.relation_type for relation in relations],
+                "to": [relation.to for relation in relations],
             }
             await connection.execute(statement, {**self._target.values, **values})
