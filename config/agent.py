@@ -10,7 +10,7 @@ from config.types import Amount, Count, Seconds
 
 
 class AgentBudget(Struct, frozen=True, forbid_unknown_fields=True):
-    """What may be used at most; 0: no limit."""
+    """Upper bounds of use; 0 is no limit."""
 
     tokens: Amount
     money: Rate

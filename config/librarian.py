@@ -23,7 +23,7 @@ class AnswerCacheSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunLimits(Struct, frozen=True, forbid_unknown_fields=True):
-    """What one query or run may use at most."""
+    """Upper bounds of one query or run."""
 
     depth: Amount
     iterations: Count
@@ -55,7 +55,7 @@ class ResearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class IndexLimits(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is taken of an index of code."""
+    """Upper bounds of a code index."""
 
     files: Count
     occurrences: Count

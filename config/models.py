@@ -30,7 +30,7 @@ Currency = Annotated[str, Meta(pattern=r"^[A-Z]{3}" + END, description="a curren
 
 
 class Price(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a model costs, for a million tokens."""
+    """Price of a model per million tokens."""
 
     input: Rate
     output: Rate  # reasoning included

@@ -176,7 +176,7 @@ class Portal(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Profile(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client, or the provider of its model, accepts in a tool definition; by default
+    """Features of tool definitions that a client, or its model's provider, accepts; by default
     everything."""
 
     clients: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ OUTBOX_BYTES = 16 << 20  # of unsent messages, beyond the first: bounds memory p
 
 
 class _Prepared:
-    """What guards prepare for exactly one principal, which lives as long as its cached credential:
+    """Cache of guards for exactly one principal, which lives as long as its cached credential:
     by guard, what it was made by, and itself. No field: it is not compared, copied or encoded."""
 
     __slots__ = ("prepared",)

@@ -1,1 +1,1 @@
-"""What tools exist: PostgreSQL + pgvector, importers, the in-memory catalog."""
+"""Stored tools: PostgreSQL + pgvector, importers, the in-memory catalog."""

@@ -264,7 +264,7 @@ class Access:
 
     @property
     def guardrails(self) -> Guardrails:
-        """Those of the present settings."""
+        """Guardrails of the present settings."""
         return self._guardrails
 
     def _guards_of(self, settings: Settings) -> Sequence[Guard]:

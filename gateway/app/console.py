@@ -35,7 +35,7 @@ from schemas.tool import TextContent, Tool, ToolResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallChains:
-    """What calls of tools run through, made anew for a call whose requests to services are
+    """Middleware and guards of calls of tools, made anew for a call whose requests to services are
     recorded: other calls pass nothing of it."""
 
     client: Client

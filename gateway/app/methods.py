@@ -192,7 +192,7 @@ def _lists(
 
 
 def _usage(settings: SearchSettings, pool: Callable[[], Pool | None]) -> Usage | None:
-    """What is done with calls that follow a search; None: nothing."""
+    """Recorder of calls that follow a search; None without one."""
     records: list[Record] = []
     characters = 0
     if settings.feedback:

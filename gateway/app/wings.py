@@ -156,7 +156,7 @@ class Wings:
 
     @property
     def offers(self) -> Mapping[str, Offer]:
-        """What open wings offer, by name."""
+        """Contributions of open wings, by name."""
         return self._ground.offers
 
     @property

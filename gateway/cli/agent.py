@@ -176,7 +176,7 @@ class Chat:
 
 
 def _lines() -> Iterator[str]:
-    """What the user types, up to an empty line or the end of the input."""
+    """Lines of the user, up to an empty line or the end of the input."""
     while True:
         if sys.stdin.isatty():
             err.print("> ", end="")

@@ -82,7 +82,7 @@ async def _added(gateway: RunningGateway, given: Mapping[str, Any]) -> Any:
 
 
 def kind_of(location: str) -> str:
-    """What a URL leads to, by its looks."""
+    """Kind of the content of a URL, guessed from its text."""
     parts = urlsplit(location)
     if parts.scheme == "s3":
         return "s3"

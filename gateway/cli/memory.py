@@ -212,7 +212,7 @@ def _without_type(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[str, int]:
-    """What was stored, counted."""
+    """Counts of stored items."""
     counts: Counter[str] = Counter()
     with _tracked(_batches(read.memories), "memories") as batches:
         begin = 0

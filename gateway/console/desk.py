@@ -1,4 +1,4 @@
-"""What the console does, and it does nothing else: operations of the admin API and of wings, and
+"""Facade between pages and operations: those of the admin API and of wings, and
 calls of tools, with what the visitor may do.
 
 Knows no page. Operations are called in process; rights, conditions, idempotency and jobs hold as
@@ -83,7 +83,7 @@ class OperationAnswer:
 
     @property
     def problem(self) -> str:
-        """What was wrong; "" if nothing was."""
+        """Text of the problem; "" without one."""
         return "" if self.ok else str(self.value.get("detail", ""))
 
     @property
@@ -122,7 +122,8 @@ class Desk:
     def __init__(
         self, parts: ConsoleParts, identity: Identity, *, caller: Identity, client: str
     ) -> None:
-        """What a visitor may do as `identity`, and call tools as `caller`, from an address."""
+        """Operations for a visitor with the rights of `identity` and calls of tools as
+        `caller`, from an address."""
         self._parts = parts
         self._identity = identity
         self._caller = caller

@@ -36,7 +36,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What happened between two samples."""
+    """Differences between two samples."""
 
     at: float
     calls_s: float
@@ -58,7 +58,7 @@ class WorkerCounts(Struct, frozen=True, array_like=True):
     streams: int
 
     def since(self, old: "WorkerCounts | None") -> "WorkerCounts":
-        """What was counted since `old`; all of it where the worker has begun anew."""
+        """Counts since `old`; all of them where the worker has begun anew."""
         if old is None or old.calls > self.calls:
             return self
         return WorkerCounts(

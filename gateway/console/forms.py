@@ -89,7 +89,7 @@ class NotReadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a posted form says: the value, and errors by the pointer of their field."""
+    """Value of a posted form, and errors by the pointer of their field."""
 
     value: Any
     errors: Mapping[str, str] = field(default_factory=dict)

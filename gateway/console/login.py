@@ -78,7 +78,7 @@ class Doors:
         return "" if self._ended.get(session_id) else session_id
 
     async def identities(self, session_id: str) -> tuple[Identity | None, Identity | None]:
-        """Who does what the console does, and who calls tools; None: nobody is logged in.
+        """Identity for the console's operations and caller of tools; None without a login.
         `session_id`: "" without a session."""
         if self.is_open:
             return self._visitor
@@ -257,7 +257,7 @@ def _set_pending(visit: Visit, response: Response, value: str) -> None:
 
 
 def _ticket(identity: Identity, refresh: str) -> Ticket:
-    """What a session keeps of a login; it ends with its token, or renews it then."""
+    """Session record of a login; it ends with its token, or renews it then."""
     context = Context(replace(identity, scope_token=None), V2025_11_25, new_request_id())
     ends = identity.principal.claims.get("exp")
     token_ends = datetime.fromtimestamp(ends, UTC) if isinstance(ends, int | float) else None

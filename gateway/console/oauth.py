@@ -65,7 +65,7 @@ class _Metadata(Struct):
 
 
 class LoginTokens(Struct, frozen=True):
-    """What the authorization server gives for a code or a refresh token."""
+    """Answer of the authorization server to a code or a refresh token."""
 
     access_token: str
     refresh_token: str = ""

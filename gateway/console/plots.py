@@ -94,7 +94,8 @@ def recall_plot(curves: Sequence[Mapping[str, Any]], x_title: str, y_title: str)
 
 
 def calibration_plot(bins: Sequence[Mapping[str, Any]], x_title: str, y_title: str) -> Plot:
-    """What the fit told, and what was so, from 0 to 1; on the diagonal the two are the same."""
+    """Plot of the mean fit against the measured share, from 0 to 1; on the diagonal the two are
+    the same."""
     ticks = [share / 5 for share in range(6)]
     return Plot(
         x_title,

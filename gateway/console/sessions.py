@@ -108,7 +108,7 @@ class RefreshToken(Struct, frozen=True):
 
 
 class Ticket(NamedTuple):
-    """What a login gave: the caller, and how it is renewed."""
+    """Result of a login: the caller, and how it is renewed."""
 
     caller: bytes
     token_ends: datetime | None = None  # None: its session ends otherwise

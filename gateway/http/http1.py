@@ -67,7 +67,7 @@ class Stream:
 
 
 class Origin(NamedTuple):
-    """What connections are shared by."""
+    """Connection-pool key: scheme, host and port."""
 
     tls: bool
     host: str  # as resolved, and as verified in the certificate
@@ -217,7 +217,7 @@ def _frame(lines: dict[str, str], method: str, body: bytes | Stream | None) -> N
 
 
 class State(Enum):
-    """What the next bytes of the server are."""
+    """Parser state: the meaning of the server's next bytes."""
 
     IDLE = auto()  # nothing: no request is under way
     HEAD = auto()  # a status line and headers, perhaps of an interim response
@@ -588,7 +588,7 @@ class Http1Response(Struct):
 
     @property
     def content_length(self) -> int | None:
-        """What the response declares, which a HEAD does not send."""
+        """Declared length of the body, which a response to HEAD does not send."""
         declared = self.headers.get("Content-Length")
         return None if declared is None else int(declared)
 

@@ -72,7 +72,7 @@ class Metrics:
         self.registry.register(_Messages(self._series))
 
     def totals(self) -> list[Totals]:
-        """What was counted so far."""
+        """Counts so far."""
         return [
             Totals(method, outcome, histogram.count, tuple(histogram.buckets))
             for (_, method, outcome), histogram in list(self._series.items())

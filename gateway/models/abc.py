@@ -36,8 +36,8 @@ class ModelCall(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True):
-    """What a provider needs back of its own answer, verbatim. Opaque; other strategies ignore it.
-    It holds reasoning."""
+    """Verbatim part of its own answer that a provider needs back. Opaque; other strategies
+    ignore it. It holds reasoning."""
 
     strategy: str
     data: Raw  # JSON

@@ -1,4 +1,4 @@
-"""What a dialect is: requests and answers of one wire format. Dialects are pure: no I/O, no clock.
+"""Dialect interface: requests and answers of one wire format. Dialects are pure: no I/O, no clock.
 
 `provider_error` reads the errors that providers send, which resemble each other in all dialects.
 """
@@ -43,7 +43,7 @@ class Prompt:
         return self.options.max_tokens or self.settings.max_tokens
 
     def kept(self, message: ChatMessage) -> Any:
-        """What this strategy kept of its own message; None for another's."""
+        """State that this strategy stored with its own message; None for another's."""
         kept = message.kept
         return decode(kept.data) if kept is not None and kept.strategy == self.strategy else None
 
@@ -67,7 +67,7 @@ class AnswerReader(Protocol):
     closed: bool  # nothing follows
 
     def feed(self, event: ServerEvent) -> Sequence[ModelEvent]:
-        """What one event brings. Raises ProviderError."""
+        """Model events in one server-sent event. Raises ProviderError."""
 
     def answer(self) -> ModelAnswer:
         """The whole answer, once it has ended. Raises ProviderError."""

@@ -531,7 +531,7 @@ async def _whole_body(ask: _Ask, response: ProviderResponse) -> bytes:
 async def _read_stream(
     ask: _Ask, response: ProviderResponse, reader: AnswerReader
 ) -> AsyncGenerator[ModelEvent]:
-    """What the events of a stream bring, up to its end. Raises ProviderError."""
+    """Model events of a stream, up to its end. Raises ProviderError."""
     limit = 1 << 30  # the transport bounds all of it
     stream = EventStream(limit)
     chunks = _until_tail(response.chunks, reader)

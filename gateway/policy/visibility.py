@@ -371,7 +371,7 @@ class PolicyView:
 
 
 class _Caller:
-    """What the rules of a tenant make of a principal at an endpoint; kept with the principal."""
+    """Cached verdicts of a tenant's rules for a principal at an endpoint."""
 
     __slots__ = ("catalog", "standing", "view", "whole")
 

@@ -68,7 +68,7 @@ class Channel:
 
 
 class Output:
-    """What a cell prints: its beginning and its end."""
+    """Printed output of a cell: its beginning and its end."""
 
     encoding = "utf-8"
 

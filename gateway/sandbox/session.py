@@ -48,7 +48,7 @@ Reason = Literal["refused", "time", "memory", "crashed", "protocol"]
 
 
 class AskRefused(ToolgateError):
-    """What a cell asked for is refused; the text is for its code."""
+    """Refusal of a cell's request; the text is for its code."""
 
 
 class SessionEnded(ToolgateError):

@@ -1,4 +1,5 @@
-"""What the two MCP transports share: the parts of the gateway, and the toolset of an endpoint."""
+"""Shared base of the two MCP transports: the parts of the gateway, and the toolset of an
+endpoint."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -59,7 +59,7 @@ NAME_LENGTH = 100  # characters of an unverified toolset name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """What the paths share."""
+    """Dependencies shared by the /rpc and /portal endpoints."""
 
     dispatcher: Dispatcher
     identify: Identify

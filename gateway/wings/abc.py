@@ -1,4 +1,4 @@
-"""What a wing is: facts that hold before it is open, what it gets to open, and what it offers then.
+"""The wing interface: static description (Wing), dependencies (WingParts), contributions (Offer).
 
 A wing is a folder `gateway/wings/NAME/` whose `wing.py` has a `Wing`, and a row of
 `gateway.wings.table`. Wings do not import each other: they meet through operations, which they call
@@ -183,7 +183,7 @@ class WingEvent(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What an open wing adds to its gateway."""
+    """Contributions of an open wing to its gateway."""
 
     operations: Sequence[Operation] = ()  # their ids begin with the wing's name and `_`
     tasks: Sequence[Task] = ()  # run until the wing is closed; an error reopens the wing
@@ -212,7 +212,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminAccess:
-    """What operations of the admin API for a wing use."""
+    """Dependencies of a wing's operations of the admin API."""
 
     settings: Any  # the wing's section
     pool: Callable[[], Pool]
@@ -234,7 +234,8 @@ Commands = Mapping[str, tuple[str, str]]  # name -> "module:attribute", summary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wing:
-    """What is known of a wing before it is open. All but its name and `open` is optional."""
+    """Static description of a wing, known before it is open. All but its name and `open` is
+    optional."""
 
     name: str
     open: Callable[[WingParts], AbstractAsyncContextManager[Offer]]

@@ -20,7 +20,7 @@ from schemas.tool import ToolDraft
 
 
 def imported(name: str, drafts: Sequence[ToolDraft], offer: Offer) -> Imported:
-    """What the wing `name` offers to clients, as the import of its source."""
+    """Import of the source of the wing `name`, with everything it offers to clients."""
     items = tuple(_items(offer))
     outcomes = [Outcome(item.key, item.key, item.name, "imported") for item in drafts]
     outcomes += [Outcome(item.id, item.key, item.name, "imported") for item in items]

@@ -114,7 +114,7 @@ class Shelf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShelfStatus:
-    """What of a collection is found now."""
+    """Searchable state of a collection."""
 
     name: str
     documents: Mapping[str, int]  # by the status of their last version
@@ -136,7 +136,7 @@ class SourcePlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestedSource:
-    """What became of the files of a source."""
+    """Outcomes of a source's files."""
 
     added: int
     changed: int
@@ -174,7 +174,7 @@ class IndexedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedCode:
-    """What became of an index of code."""
+    """Outcome of a code index."""
 
     files: int
     definitions: int

@@ -33,7 +33,7 @@ class CurvePoint(Struct, frozen=True):
 
 
 class ModeCurve(Struct, frozen=True):
-    """What one search mode found. `mrr`: mean reciprocal rank, per cent."""
+    """Recall curve of one search mode. `mrr`: mean reciprocal rank, per cent."""
 
     mode: str
     points: tuple[CurvePoint, ...]
@@ -90,7 +90,8 @@ def believed(
 
 
 def calibration(fits: Iterable[tuple[float, bool]]) -> tuple[FitBin, ...]:
-    """What the fit told, and what was so, in each range of it that has searches; see `believed`."""
+    """Mean fit and measured share of successes, in each range of fits that has searches; see
+    `calibration_pairs`."""
     ranges: dict[int, list[tuple[float, bool]]] = {}
     for pair in fits:
         ranges.setdefault(min(int(pair[0] * BINS), BINS - 1), []).append(pair)

@@ -223,7 +223,7 @@ class Sources:
         return await self._save(*uploaded, progress, _check_absent(spec.name))
 
     async def preview(self, spec: ImportSpec, document: bytes | None = None) -> ImportReport:
-        """What `create` would import; nothing is written. Raises ImportRejected."""
+        """Outcome of `create` without writing anything. Raises ImportRejected."""
         if document is None:
             return await _dry_run(spec, await self._find(spec))
         return await _dry_run(*_uploaded(spec, document, self._limits))

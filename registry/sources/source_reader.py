@@ -314,7 +314,7 @@ def _python_service(spec: ImportSpec, services: Services) -> FoundSource:
 
 
 async def _find_offered(spec: ImportSpec, _limits: Imports, origins: Origins) -> FoundSource:
-    """What a wing offers: no document, so the digest is that of its tools and items."""
+    """Contributions of a wing: without a document, so the digest covers its tools and items."""
     if spec.name not in origins.offered:
         raise ImportRejected(
             f"The source {spec.name} is a wing of the gateway: `toolgate serve` imports it, and "

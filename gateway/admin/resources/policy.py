@@ -89,7 +89,8 @@ class TriedTool(Struct, frozen=True):
 
 
 class TriedRule(Struct, frozen=True):
-    """What a rule would have matched. `undecided` are its members that records cannot tell, such as
+    """Calls that a rule would have matched. `undecided` are its members that records cannot
+    tell, such as
     roles: with them it would have matched some of the calls, or none. `gone`: calls of tools that
     are not served any more. `tools`: the most frequent ones."""
 

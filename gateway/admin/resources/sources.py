@@ -182,7 +182,8 @@ class SourceOperations:
             return _told(await self._sources(asked).preview(spec, document))
 
     async def _asked_for(self, asked: OperationInput) -> tuple[ImportSpec, bytes | None]:
-        """What to import, and the document if it was uploaded. Raises ProblemDetails."""
+        """Specification of the import, and the document if it was uploaded. Raises
+        ProblemDetails."""
         body: Import = asked.body
         self._check_ours(asked, body.name)
         if await self._secrets.of(asked.tenant, body.name):

@@ -56,7 +56,7 @@ Numbers = Callable[[], tuple[str, str, int, int]]
 
 
 class Restarted(Struct, frozen=True):
-    """What begins anew: the program, or the settings alone where one process serves."""
+    """Restarted part: the program, or the settings alone where one process serves."""
 
     restarts: Literal["program", "settings"]
 

@@ -98,8 +98,8 @@ def lines(name: str, found: SourceCredentials) -> Iterator[str]:
 
 
 def hint(name: str, found: SourceCredentials) -> str:
-    """What to configure where calls would be refused: the credentials that fix most calls come
-    first; remaining schemes are named."""
+    """Advice on what to configure where calls would be refused: the credentials that fix most
+    calls come first; remaining schemes are named."""
     count = len(found.refused)
     calls = "Calls of 1 tool are refused" if count == 1 else f"Calls of {count} tools are refused"
     wanted = Counter(found.refused)
@@ -121,7 +121,7 @@ def hint(name: str, found: SourceCredentials) -> str:
 def _helped(
     security: Security, wanted: Iterable[Security], found: SourceCredentials
 ) -> frozenset[Security]:
-    """Those of `wanted` that credentials for `security` satisfy, too."""
+    """Members of `wanted` that credentials for `security` satisfy, too."""
     given = {credential.scheme for credential in settable(each for each in security if each) or ()}
     given |= {scheme for scheme, (_, is_met) in found.schemes.items() if is_met}
     met_too = (

@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """What commands need from an open database."""
+    """Dependencies of commands on an open database."""
 
     database: Database
     store: ToolStore

@@ -204,7 +204,7 @@ READY_BYTES = 1_000_000
 
 
 def serving(settings: Settings) -> Iterator[Check]:
-    """What the gateway at this address says of itself: its workers, and the sources whose circuit
+    """Status of the gateway at this address: its workers, and the sources whose circuit
     breaker is open. Nothing if none serves here."""
     state = _state(settings.server, settings.metrics.token)
     for worker, reported in sorted(_strings(state.get("workers")).items()):

@@ -99,7 +99,7 @@ _dry_run_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class ImportChoice:
-    """What each command that imports is asked, besides what it imports."""
+    """Options that all import commands share."""
 
     include: tuple[str, ...]
     exclude: tuple[str, ...]

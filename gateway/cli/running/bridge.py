@@ -303,7 +303,7 @@ class Bridge:
 
 
 def _decoded(line: bytes) -> Sent:
-    """What `line` is; the server judges an invalid one."""
+    """Message in `line`; the server judges an invalid one."""
     try:
         return decode(line, NO_LIMIT)
     except Fault as fault:

@@ -128,7 +128,8 @@ async def _lines(descriptor: int) -> AsyncIterator[bytes]:
 
 
 async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
-    """What a thread reads: an event loop cannot wait for files. The program ends without it."""
+    """Chunks that a thread reads: an event loop cannot wait for files. The program ends without
+    it."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[bytes](CHUNKS)
 
     def read() -> None:

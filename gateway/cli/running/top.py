@@ -43,7 +43,7 @@ class Scrape(Struct, frozen=True):
 
 
 class CallRate(Struct, frozen=True):
-    """What happened to a method, a source or a tool between two scrapes."""
+    """Rates of a method, a source or a tool between two scrapes."""
 
     name: str
     per_second: float
@@ -176,7 +176,7 @@ async def _get(gateway: RunningGateway) -> tuple[int, str]:
 
 
 def rates(before: Scrape, after: Scrape) -> list[CallRate]:
-    """What happened between two scrapes, the busiest first. A counter that went back belongs
+    """Rates between two scrapes, the busiest first. A counter that went back belongs
     to a gateway that was restarted: it began at zero."""
     seconds = max(after.at - before.at, 1e-9)
     names = {name for name, _ in after.counts}

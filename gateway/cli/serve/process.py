@@ -105,7 +105,7 @@ class ServingProcess:
         return settings if self._link is None else of_worker(settings, self._link)
 
     def _answers(self) -> Answers:
-        """What this worker tells the others."""
+        """Figures of this worker for the others."""
         gateway, breaker = self._gateway, self._gateway.access.bounds.breaker
 
         def follow(state: str, place: str) -> bytes:
@@ -331,7 +331,7 @@ class UvicornServer(uvicorn.Server):
             task.cancel()
 
     async def _listen(self, sockets: list[socket.socket]) -> None:
-        """What uvicorn does at its startup, with a limit for handshakes of TLS."""
+        """Startup of uvicorn, with a limit for handshakes of TLS."""
         loop, config = asyncio.get_running_loop(), self.config
         timeout_s = self._gateway.settings.limits.header_timeout_s if config.ssl else None
 

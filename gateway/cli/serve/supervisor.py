@@ -216,7 +216,7 @@ class Supervisor:
             self._stop(signal.SIGTERM)
 
     def _care(self) -> None:
-        """What the time demands: starts, and the end of workers that stand still."""
+        """Timed duties: starts, and the end of workers that stand still."""
         now = time.monotonic()
         if now - self._looked > 3 * TICK_S:  # the whole machine stood still
             for worker in self._workers.values():

@@ -1,4 +1,4 @@
-"""Who may do what: rules and their explanation, approvals, the audit log."""
+"""Pages of access: rules and their explanation, approvals, the audit log."""
 
 import csv
 import io

@@ -213,8 +213,8 @@ async def shown(visit: Visit) -> Response:
 async def _also(
     visit: Visit, title: str, id_: str, names: Mapping[str, str]
 ) -> tuple[str, Sequence[Any], ConsolePage | None] | None:
-    """What another operation says of an entry, and the screen that lists it, if there is one; None
-    where the visitor may not ask."""
+    """Answer of another operation about an entry, and the screen that lists it, if there is one;
+    None where the visitor may not ask."""
     operation = visit.desk.operation(id_)
     if operation is None or not visit.desk.may(id_):
         return None
@@ -257,7 +257,7 @@ class ActForm:
 
     @property
     def named(self) -> str:
-        """What the operation is about: the entry of its path, else those of its body."""
+        """Subject of the operation: the entry of its path, else those of its body."""
         value = self.reading.value if isinstance(self.reading.value, dict) else {}
         values = (value[subject] for subject in SUBJECTS if value.get(subject))
         subject = next(values, "")
@@ -266,7 +266,7 @@ class ActForm:
 
     @property
     def confirmed_by(self) -> str:
-        """What confirms an operation that removes something; "" for any other."""
+        """Text that confirms an operation that removes something; "" for any other."""
         counts = isinstance(self.reading.value, dict) and self.reading.value.get("dry_run") is True
         is_asked = self.operation.effect == "remove" and not counts
         return (self.named or self.operation.id) if is_asked else ""
@@ -402,7 +402,7 @@ def _act_page(
 
 
 def _sent_along(filled: ActForm) -> str:
-    """What a form began with, as JSON; "" where it is too long to be posted."""
+    """Initial value of a form as JSON; "" where it is too long to be posted."""
     text = in_lines(filled.began) if filled.edition else ""
     return text if len(text) <= SHOWN_BYTES else ""
 
@@ -441,7 +441,7 @@ async def _present(
 
 
 def _initial(present: OperationAnswer | None, schema: Any) -> Any:
-    """What the form begins with: the resource's members that the operation takes; all for an
+    """Initial value of the form: the resource's members that the operation takes; all for an
     operation that takes none."""
     value = None if present is None else present.value
     whole = value.get("rule", value) if isinstance(value, dict) else {}
@@ -454,8 +454,8 @@ def _initial(present: OperationAnswer | None, schema: Any) -> Any:
 
 
 def _edition(operation: Operation, present: OperationAnswer | None, schema: Any) -> str:
-    """What a form began with: the ETag, or, of an operation that takes no If-Match, a digest of the
-    members that it replaces. "" without a resource to replace."""
+    """Version that a form began with: the ETag, or, of an operation that takes no If-Match, a
+    digest of the members that it replaces. "" without a resource to replace."""
     if present is None or (operation.method != "PUT" and not operation.match):
         return ""
     if operation.match:
@@ -465,7 +465,7 @@ def _edition(operation: Operation, present: OperationAnswer | None, schema: Any)
 
 
 def _first(visit: Visit, operation: Operation, schema: Any) -> Any:
-    """What the form of an entry begins with that the operation names in its body."""
+    """Initial value of a form whose operation names the entry in its body."""
     entry = [
         value
         for name, value in visit.query.items()

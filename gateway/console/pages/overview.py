@@ -1,4 +1,4 @@
-"""What happens now: calls, errors, latency; health, limits, and the design system."""
+"""Overview pages: calls, errors, latency; health, limits, and the design system."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

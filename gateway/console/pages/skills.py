@@ -125,7 +125,7 @@ def _skills(visit: Visit) -> SkillSnapshot:
 
 
 def _edges(skills: SkillSnapshot, start: str) -> list[GraphEdge]:
-    """What a skill requires and suggests, and so on."""
+    """Edges of required and suggested skills, transitively."""
     graph_edges: list[GraphEdge] = []
     waiting, seen = [start], {start}
     while waiting:

@@ -1,4 +1,4 @@
-"""What a text mentions, found by rules: names, acronyms, identifiers, links, addresses. Pure.
+"""Mentions in a text by rules: names, acronyms, identifiers, links, addresses. Pure.
 
 Rules propose generously: a mention is worth something only where something is about what it names.
 """
@@ -76,7 +76,7 @@ def normal(name: str) -> str:
 
 
 def mentions(text: str, start: int, end: int) -> Iterator[Mention]:
-    """What is mentioned between two offsets, in order; offsets are characters."""
+    """Mentions between two offsets, in order; offsets are characters."""
     mentions = [*_links(text, start, end), *_patterns(text, start, end)]
     mentions.sort(key=lambda one: (one.start, -one.end))
     clear = list(_apart(mentions, start))
@@ -92,7 +92,7 @@ def mentions(text: str, start: int, end: int) -> Iterator[Mention]:
 
 
 def _apart(found: Iterable[Mention], at: int) -> Iterator[Mention]:
-    """Those that begin after the end of the one before."""
+    """Mentions that begin after the end of the previous one."""
     for mention in found:
         if mention.start >= at:
             yield mention

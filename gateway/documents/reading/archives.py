@@ -59,7 +59,7 @@ def _found(data: bytes, limits: ReadingLimits) -> Iterator[Found]:
 
 
 class _Budget:
-    """What may still be unpacked from an archive."""
+    """Remaining budget of an archive's unpacking."""
 
     def __init__(self, packed: int, limits: ReadingLimits) -> None:
         self._left = unpacked_limit(packed, limits)

@@ -41,7 +41,7 @@ class SampleReport(Struct, frozen=True, omit_defaults=True):
 
 
 class ChunkerReport(Struct, frozen=True, tag=True):
-    """What a trial of a module found. `error`: why it is not used."""
+    """Result of a module's trial. `error`: why it is not used."""
 
     compile_ms: float
     samples: tuple[SampleReport, ...] = ()

@@ -81,7 +81,7 @@ def git_url(url: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without URLs: they may have been chosen by others."""
+    """Reason of a failure without URLs: they may have been chosen by others."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, PrivateAddress):

@@ -87,7 +87,7 @@ Found = SourceFile | LeftOut
 
 
 class WantedFiles(Struct, frozen=True):
-    """Which files of a source are wanted, and which contents are known."""
+    """Selection of a source's files, and the contents that are known."""
 
     filter: tuple[str, ...] = ()  # patterns in the syntax of .gitignore; empty: all
     known: dict[str, str] = {}  # ids of contents by path

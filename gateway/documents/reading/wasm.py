@@ -65,7 +65,7 @@ _Name = Annotated[str, Meta(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*" + END)
 
 
 class SpanMetadata(Struct, frozen=True):
-    """What a chunk is, and the headings or scopes that it stands in."""
+    """Kind of a chunk, and the headings or scopes around it."""
 
     symbol: _Name = ""
     header: _Name = ""
@@ -84,7 +84,7 @@ class ChunkSpan(Struct, frozen=True):
 
 
 class ChunkingFailure(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a module returns instead where it cannot read a file."""
+    """Error of a module that cannot read a file."""
 
     error: str
 

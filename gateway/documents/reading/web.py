@@ -50,7 +50,7 @@ class Bucket(Struct, frozen=True):
 
 
 class UrlFile(Struct, frozen=True):
-    """What a URL has: a file, or None where it is as it was when it was `seen`."""
+    """Content of a URL: a file, or None if unchanged since it was `seen`."""
 
     file: SourceFile | None
     seen: str

@@ -155,7 +155,7 @@ def _paged(text: str, chunks: tuple[Chunk, ...], pages: Sequence[int]) -> tuple[
 
 
 def answers(request: Request) -> Iterator[Answer]:
-    """What a request is answered with; `Finished` or `NotRead` is the last."""
+    """Answers to a request; `Finished` or `NotRead` is the last."""
     try:
         if isinstance(request, FileReading):
             yield read_document(request)

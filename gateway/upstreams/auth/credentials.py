@@ -211,7 +211,8 @@ class FixedCredentials:
 
 
 def fixed(pool: SourcePool, security: tuple[Alternative, ...]) -> FixedCredentials | None:
-    """What `Credentials.apply` adds to every request of a tool, and the configured headers. None
+    """Headers that `Credentials.apply` adds to every request of a tool, and the configured ones.
+    None
     where callers or requests differ, where no token is at hand, and where `apply` would fail."""
     if pool.by_caller or ((security or pool.headers) and not pool.trusted):
         return None

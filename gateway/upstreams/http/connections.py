@@ -54,7 +54,7 @@ USUAL = Contexts("", None)
 
 
 def contexts(sources: Mapping[str, SourceSettings]) -> dict[str, Contexts]:
-    """Those of the sources with TLS settings of their own. Raises TlsUnusable."""
+    """TLS contexts of the sources with TLS settings of their own. Raises TlsUnusable."""
     return {
         name: Contexts(name, source.tls)
         for name, source in sources.items()

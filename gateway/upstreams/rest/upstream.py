@@ -102,7 +102,7 @@ _BY_REQUEST = frozenset({"accept", "content-type"})
 
 
 class PreparedCalls(Struct, frozen=True):
-    """What the requests of one tool to one source have in common."""
+    """Common part of the requests of one tool to one source."""
 
     source: Source
     pool: SourcePool
@@ -127,7 +127,7 @@ class RequestTemplate:
         self._prepared: PreparedCalls | None = None
 
     def prepared(self, source: Source, client: Client) -> PreparedCalls:
-        """What is prepared for calls of `source`. It is prepared anew when the source, its
+        """Prepared part of calls of `source`. It is made again when the source, its
         settings or secrets, or a fetched token have changed, or a token has expired."""
         prepared = self._prepared
         if (

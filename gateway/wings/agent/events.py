@@ -160,7 +160,7 @@ def terminal_event(run: Run, number: int) -> RunEvent:
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """What a run came to."""
+    """Summary of a run's result."""
     duration = (run.updated - run.created).total_seconds()
     told: dict[str, Any] = {
         "run_id": run.id,

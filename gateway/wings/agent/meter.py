@@ -56,7 +56,7 @@ class RunMeter:
         return min(left, default=None)
 
     def owed(self) -> Used:
-        """What was used and is not stored yet; negative where more was reserved."""
+        """Usage that is not stored yet; negative where more was reserved."""
         self._measured = time.monotonic()
         request = self._request or Budget()
         used = Used(request.used.total, request.spent, self._measured - self._since)
@@ -72,7 +72,7 @@ class RunMeter:
         return self._reserved != NOTHING or time.monotonic() - self._since > WORTH_S
 
     def settled(self, spent: Spent) -> None:
-        """What was owed is stored."""
+        """Mark the outstanding usage as stored."""
         self._spent, self._since = spent, self._measured
         self._reserved, self._request = NOTHING, None
 

@@ -24,7 +24,7 @@ ENDED: tuple[RunState, ...] = ("completed", "failed", "cancelled", "exhausted")
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What was used, in the units of budgets."""
+    """Usage in the units of budgets."""
 
     tokens: int = 0
     money: float = 0.0
@@ -43,7 +43,7 @@ NOTHING = Used()
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a run has used, and its owner on a day."""
+    """Usage of a run, and of its owner on a day."""
 
     run: Used = NOTHING
     day: Used = NOTHING
@@ -307,7 +307,7 @@ class Conversations(_Tables):
             return list(zip(runs, await _turns(connection, host_id, runs), strict=True))
 
     async def spent(self, run: Run) -> tuple[Used, Used]:
-        """What the other runs of the conversation used, and its owner on this day."""
+        """Usage of the conversation's other runs, and of its owner on this day."""
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT sum(tokens)::bigint, sum(money), sum(seconds), sum(calls)::bigint"  # noqa: S608 - constants

@@ -237,7 +237,7 @@ class Dispatch:
                 await anyio.sleep(self.settings.poll_s)
 
     def _interrupted(self, delivery: Delivery) -> End | Pause:
-        """What becomes of a call that a shutdown ended."""
+        """Outcome of a call that a shutdown ended."""
         if delivery.repeatable:
             return Pause(0.0)
         return failed(delivery, "The outcome is unknown: the gateway was shut down")

@@ -198,7 +198,7 @@ class Counts(Struct, frozen=True):
 
 
 class Filter(Struct, frozen=True):
-    """Which invocations a list has."""
+    """Filter of a list of invocations."""
 
     status: str | None = None
     skill: str | None = None
@@ -656,7 +656,7 @@ class Journal:
             return [id_ async for (id_,) in rows]
 
     async def ended_among(self, ids: Iterable[tuple[str, str]]) -> set[str]:
-        """Those of these invocations, of (tenant, id), that have ended."""
+        """Subset of these invocations, of (tenant, id), that have ended."""
         rows = [{"host_id": host, "invocation_id": id_} for host, id_ in ids]
         async with borrowed(self._pool) as connection:
             result = await connection.execute(

@@ -23,7 +23,7 @@ LOCK = 0x746F6F6C65766E74  # "toolevnt"
 
 
 class Swept(Struct, frozen=True):
-    """What a sweep has changed."""
+    """Counts of a sweep's changes."""
 
     waiting: int  # leases that were over, and wait again
     failed: int

@@ -143,7 +143,7 @@ class Erased(Struct, frozen=True):
 
 
 class Redrive(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Which invocations, of those that FAILED."""
+    """Selection of FAILED invocations."""
 
     ids: tuple[CorrelationId, ...] = ()
     skill_name: Text | None = None
@@ -156,7 +156,7 @@ class Redriven(Struct, frozen=True):
 
 
 class Claims(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What a worker takes."""
+    """Deliveries that a worker takes."""
 
     skills: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=100)]
     limit: Annotated[int, Meta(ge=1, le=100)] = 1

@@ -44,7 +44,7 @@ SETTLED_S = 2.0  # without a change of the catalog, until schedules are checked
 
 
 class EventsEngine(Protocol):
-    """What wakes workers of other processes, and carries events to topics."""
+    """Engine that wakes workers of other processes, and carries events to topics."""
 
     def accepted(self, host_id: str, invocation_id: str) -> None: ...
     async def publish(self, host_id: str, topic: str, event: bytes) -> None: ...
@@ -140,7 +140,8 @@ class _Wired:
         )
 
     def _engine(self, settings: EventsSettings, worker: str) -> "EventsEngine | None":
-        """What wakes workers in place of NOTIFY. Raises ToolgateError without its package."""
+        """Engine that wakes workers in place of NOTIFY. Raises ToolgateError without its
+        package."""
         if settings.redis_url:
             return RedisEngine(
                 settings.redis_url,

@@ -63,7 +63,7 @@ class CitedText(Struct, frozen=True):
 
 
 class AnswerRequest(Struct, frozen=True):
-    """What is asked, about which passages. `history` and `wish` are for the model alone."""
+    """Question about passages. `history` and `wish` are for the model alone."""
 
     tenant: str
     question: str
@@ -115,7 +115,7 @@ class Answerer:
                 yield first
 
     async def say(self, asked: AnswerRequest) -> str:
-        """What the model says without passages. Raises ModelFailed and BudgetExhausted."""
+        """Answer of the model without passages. Raises ModelFailed and BudgetExhausted."""
         model = self._models.of(self._strategy)
         messages = [*_past(asked), ChatMessage("user", asked.question)]
         options = RequestOptions(max_tokens=self._settings.tokens)

@@ -62,7 +62,7 @@ class CollectionStore:
     async def find(
         self, reader: KnowledgeReader, names: Sequence[str] | None = None, access: Access = "read"
     ) -> list[Collection]:
-        """Those that the caller has this access to, by name. `names` None: all."""
+        """Collections that the caller has this access to, by name. `names` None: all."""
         values = {**reader.values(access), "names": None if names is None else list(names)}
         async with borrowed(self._pool) as connection:
             rows = await connection.execute(_FIND, values)

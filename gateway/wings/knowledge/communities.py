@@ -57,7 +57,7 @@ class CitedSentence:
 
 @dataclass(frozen=True, slots=True)
 class CommunitiesFound:
-    """Those that most chunks mention first. `is_sample`: there are more chunks than were read."""
+    """Communities, most mentioned first. `is_sample`: there are more chunks than were read."""
 
     items: Sequence[tuple[Community, Sequence[CitedSentence]]]
     chunks: int

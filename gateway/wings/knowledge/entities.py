@@ -125,7 +125,7 @@ class Entities:
         type_: str | None = None,
         limit: int = 20,
     ) -> NamedEntity | None:
-        """What is known of a name; None: no chunk that the caller may read mentions it."""
+        """Facts of a name; None: no chunk that the caller may read mentions it."""
         values = {
             **_values(reader, collections),
             "norm": normal(name),
@@ -352,7 +352,7 @@ def _edges(
 async def _merged(
     opened: Transaction, values: Mapping[str, Any], norm: str
 ) -> Sequence[MergedName]:
-    """What was merged with a name in collections that the caller may read."""
+    """Names merged with a name in collections that the caller may read."""
     rows = await opened.rows(LOOKUPS, _MERGED, {**values, "norm": norm})
     return [MergedName(*row) for row in rows]
 

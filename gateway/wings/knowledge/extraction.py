@@ -76,7 +76,8 @@ class FoundRelation(Struct, frozen=True):
 
 
 class Extracted(Struct, frozen=True):
-    """What stands in a chunk. `dropped`: how much the model named that does not."""
+    """Names and relations that a chunk contains. `dropped`: how much the model named that does
+    not."""
 
     names: tuple[FoundName, ...] = ()
     relations: tuple[FoundRelation, ...] = ()
@@ -94,7 +95,7 @@ def cache_key(strategy: str, model: str, header: str, text: str) -> bytes:
 
 
 def extracted(reply: ModelReply, text: str) -> Extracted:
-    """What of an answer stands in the text. Raises UnusableAnswer."""
+    """Part of an answer that the text contains. Raises UnusableAnswer."""
     if reply.finish == "length":
         raise UnusableAnswer("the answer was cut: it has more tokens than it may")
     if reply.finish in ("refused", "filtered"):

@@ -50,7 +50,7 @@ class UnreadFile:
 
 @dataclass(slots=True)
 class IngestReport:
-    """What became of the files of a source."""
+    """Outcomes of a source's files."""
 
     added: int = 0
     changed: int = 0
@@ -358,7 +358,7 @@ def _with_text(new: NewDocument, found: ReadDocument) -> NewDocument:
 
 
 def _read(known: Mapping[str, str]) -> dict[str, str]:
-    """Those that need not be read again."""
+    """Documents that need not be read again."""
     return {path: id_ for path, id_ in known.items() if id_}
 
 

@@ -1,4 +1,4 @@
-"""What is known of a text beside its words: lines of conversations, and whether it says anything.
+"""Metadata of a text: lines of conversations, and whether it is trivial.
 Pure.
 """
 
@@ -18,7 +18,7 @@ _GREETING = 100  # characters of a greeting, with what follows its words
 
 @dataclass(frozen=True, slots=True)
 class ConversationTurn:
-    """What a text tells of itself, if it is an exchange between a user and an assistant."""
+    """Exchange between a user and an assistant, as a text describes it."""
 
     metadata: dict[str, Any] = field(default_factory=dict)
     dated: datetime | None = None

@@ -313,7 +313,7 @@ class LightRag:
         )
 
     async def _answer(self, asked: "_Asked") -> str:
-        """What the chat model says; "": nothing, or it is not asked."""
+        """Answer of the chat model; "": none, or it is not asked."""
         if self._model is None or not asked.wants_answer:
             return ""
         request = self._request(self._model, asked)
@@ -400,7 +400,7 @@ class LightRag:
         )
 
     async def _asked(self, request: Request, *, names: bool = False) -> "_Asked":
-        """What a request asks for, and what is found, with its `names` or without."""
+        """Parsed request and its results, with `names` or without."""
         workspace, given = await self._workspaces.read(request, LightRagQuery)
         query = given.query.strip()
         if not query:
@@ -615,7 +615,7 @@ def _entity(one: NameView, paths: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _relationships(found: KnowledgeFound, paths: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """What a chat model read, then what a passage is about, and what it mentions."""
+    """Relations read by a chat model, then subjects and mentions of passages."""
     for stated in found.relations:
         chunks = [id_ for id_ in stated.chunks if id_ in paths]
         told = {"description": stated.description, "keywords": stated.type}

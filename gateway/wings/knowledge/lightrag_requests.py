@@ -167,7 +167,7 @@ class LightRagInvalid(ProblemDetails):
 
 
 def invalid_value(place: tuple[str, ...], text: str, found: Any = None) -> LightRagInvalid:
-    """What a validator of theirs refuses."""
+    """Error of a value that LightRAG's validators refuse."""
     return LightRagInvalid(
         "value_error", place, f"Value error, {text}", found=found, context={"error": {}}
     )
@@ -216,7 +216,7 @@ def _scalar_kinds(type_: type[Any]) -> Mapping[str, type[int]]:
 
 
 def _shown(body: bytes) -> Any:
-    """What of a body errors may show: the whole of a small one. Raises LightRagInvalid."""
+    """Part of a body that errors may show: the whole of a small one. Raises LightRagInvalid."""
     if len(body) > SHOWN:
         return None
     try:

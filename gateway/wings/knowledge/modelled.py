@@ -1,4 +1,4 @@
-"""What the knowledge does with a chat model: imported only where `knowledge.model` names one."""
+"""Uses of a chat model in the knowledge: imported only where `knowledge.model` names one."""
 
 from collections.abc import Sequence
 
@@ -114,7 +114,7 @@ class KnowledgeModel:
         return AnswerRequest(tenant, question, found, history, wish)
 
     async def say(self, asked: AnswerRequest) -> str:
-        """What the model says without passages. Raises ProblemDetails."""
+        """Answer of the model without passages. Raises ProblemDetails."""
         try:
             return await self.answerer.say(asked)
         except (ModelFailed, BudgetExhausted) as error:

@@ -1,4 +1,4 @@
-"""What the wing offers beside its operations: documents as resources of MCP, and metrics."""
+"""Contributions of the wing beside its operations: documents as resources of MCP, and metrics."""
 
 import re
 

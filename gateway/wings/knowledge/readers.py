@@ -1,4 +1,4 @@
-"""Who a caller is to the collections: their owner, or one whom it granted access. Pure."""
+"""Relation of a caller to the collections: owner or grantee. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class KnowledgeReader:
 
     @property
     def owner(self) -> str:
-        """What it owns has this owner; "": it owns nothing."""
+        """Owner id of the reader's own collections; "": it owns nothing."""
         return "" if self.subject is None else f"user:{self.subject}"
 
     def require_owner(self) -> str:

@@ -160,7 +160,7 @@ def _rows(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) ->
 
 
 def _bases(one: IndexedName, known: Row, told: set[Hashable]) -> list[str]:
-    """What a definition inherits by an index, and as it was parsed: both once, as lists may be long
+    """Bases of a definition by an index and by the parser: both once, as lists may be long
     and definitions be repeated."""
     lists: list[tuple[Hashable, Sequence[str]]] = [(one.whole, one.bases)]
     if known:

@@ -54,7 +54,7 @@ Mode = Literal["naive", "local", "global", "hybrid", "mix"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkQuery:
-    """What is searched for, and by whom."""
+    """Query of a search, and its caller."""
 
     reader: KnowledgeReader
     text: str
@@ -144,7 +144,7 @@ class Searcher:
     async def _candidates(
         self, opened: Transaction, query: ChunkQuery, text: str, encoded: Encoded
     ) -> tuple[list[Candidate], int]:
-        """What words and meaning propose, and the number of chunks searched."""
+        """Candidates by words and meaning, and the number of chunks searched."""
         narrowed, values = self._values(query)
         rows = await opened.rows(LOOKUPS, _FACTS, {**values, "text": text})
         words, total = (
@@ -220,7 +220,7 @@ class Searcher:
 
 
 def _grams(words: Sequence[str]) -> Iterator[str]:
-    """What might be a name in a question: up to NAME words in a row."""
+    """Possible names in a question: up to NAME words in a row."""
     for begin in range(len(words)):
         for end in range(begin + 1, min(begin + NAME, len(words)) + 1):
             yield " ".join(words[begin:end])

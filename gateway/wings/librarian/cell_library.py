@@ -1,4 +1,4 @@
-"""What the code of research asks of the library: with the rights of the caller, and counted."""
+"""Library as the code of research sees it: with the rights of the caller, and counted."""
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence

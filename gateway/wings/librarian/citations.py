@@ -52,7 +52,7 @@ _STOP = frozenset({
 
 
 class QuotedFinding(Struct, frozen=True):
-    """What a model says that a document says."""
+    """Statement of a model about a document."""
 
     claim: str = ""
     path: str = ""
@@ -199,7 +199,7 @@ def _claim(
 def _supporting(
     place: tuple[str, Lines, str], quotes: Sequence[str], findings: Sequence[QuotedFinding]
 ) -> Iterator[QuotedFinding]:
-    """What may support a citation: its own quote, findings at its place, quotes beside it."""
+    """Evidence for a citation: its own quote, findings at its place, quotes beside it."""
     path, lines, quote = place
     if quote:
         yield QuotedFinding("", path, lines, quote)

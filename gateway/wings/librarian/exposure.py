@@ -1,4 +1,4 @@
-"""Which passages were shown to a model, for whom, and by which question."""
+"""Log of passages shown to a model, by caller and question."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What a query or a run may use, and has used. No I/O.
+"""Budget and usage of a query or a run. No I/O.
 
 One ledger serves the whole tree of a run: requests of the root and of all children reserve what
 they may cost at most before they are sent, and settle what they did cost after it.
@@ -39,7 +39,7 @@ class LimitReached(ToolgateError):
 
 
 class RunSpent(Struct, frozen=True):
-    """What was used."""
+    """Usage of a run."""
 
     iterations: int = 0
     calls: int = 0

@@ -482,7 +482,7 @@ def _view(
 
 
 def _sources(answer: LibraryAnswer) -> list[CitedSource]:
-    """What the answer cites, and then the other passages that it was chosen from."""
+    """Citations of the answer, then the other passages that it was chosen from."""
     cited = dict.fromkeys(citation for claim in answer.claims for citation in claim.citations)
     views = [
         CitedSource(

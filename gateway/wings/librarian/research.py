@@ -102,7 +102,7 @@ class _Cell:
 
 
 class _Ran(msgspec.Struct, frozen=True):
-    """What is recorded of a cell."""
+    """Journal entry of one executed cell."""
 
     result: CellResult
     end: int  # the step after it
@@ -110,7 +110,7 @@ class _Ran(msgspec.Struct, frozen=True):
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """What was found before the first request."""
+    """Hits before the first request."""
 
     hits: tuple[Passage, ...]
     files: int
@@ -575,7 +575,7 @@ def _prompts(arguments: Sequence[Any]) -> list[str]:
 
 
 def _shown(outputs: Sequence[str], mark: str) -> str:
-    """What cells have printed, of which most is from documents."""
+    """Printed output of cells, most of it from documents."""
     return "\n".join(
         f"Output:\n{mark}\n{plain(output) or '(nothing)'}\n/{mark}" for output in outputs
     )

@@ -65,7 +65,7 @@ class ScipSymbol:
 
 @dataclass(slots=True)
 class _Facts:
-    """What a document says of a symbol."""
+    """Facts of a symbol in a document."""
 
     kind: str = ""
     bases: list[str] = field(default_factory=list)

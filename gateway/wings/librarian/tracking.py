@@ -125,7 +125,7 @@ class AskStatus(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShelfView(Struct, frozen=True):
-    """What of a collection is found now."""
+    """Searchable state of a collection."""
 
     collection: str
     documents: Annotated[Mapping[str, int], Meta(description="by the status of their last version")]

@@ -25,7 +25,7 @@ MENTIONS = 100  # rows of others that are listed
 
 
 class Forgotten(Struct, frozen=True, omit_defaults=True):
-    """What was deleted, or would be."""
+    """Counts of deleted rows, or of those that would be."""
 
     memories: int  # the wanted ones
     rows: int = 0  # deleted, with history and copies

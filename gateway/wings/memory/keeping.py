@@ -103,7 +103,7 @@ class Import(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Stats(Struct, frozen=True):
-    """What the caller's owners have."""
+    """Counts of the caller's owners."""
 
     memories: dict[str, int]  # by scope
 

@@ -35,7 +35,7 @@ OWNERS = 500  # sessions of one run
 
 
 class Purged(Struct, frozen=True):
-    """What a run did."""
+    """Counts of one run."""
 
     promoted: int
     deleted: int

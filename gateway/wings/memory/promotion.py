@@ -1,4 +1,5 @@
-"""Which memories of a session are kept for its user when it ends. Pure, and without a model.
+"""Selection of the memories of a session that are kept for its user when it ends. Pure, and
+without a model.
 
 Promoted: what was asked to be kept, preferences and facts that the user stated, what came up in
 several sessions or was recalled several times, and turns of the user with a cue such as "remember".
@@ -62,7 +63,7 @@ def is_promoted(one: SessionMemory, rules: MemoryPromotion) -> bool:
 
 
 def promoted(found: Iterable[SessionMemory], rules: MemoryPromotion) -> list[Memory]:
-    """Those that the rules promote: explicitly kept ones first, then the most important."""
+    """Memories that the rules promote: explicitly kept ones first, then the most important."""
     kept = [candidate.memory for candidate in found if is_promoted(candidate, rules)]
     kept.sort(key=lambda one: (-one.keep, -one.importance, one.created, one.id))
     return kept[: rules.max]

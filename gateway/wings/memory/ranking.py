@@ -57,7 +57,7 @@ class Scored(NamedTuple):
 
     @property
     def parts(self) -> dict[str, float]:
-        """What the score is made of, as answers explain it."""
+        """Parts of the score, as answers explain it."""
         candidate = self.candidate
         return {
             "words": candidate.bm25, "meaning": candidate.cosine or 0.0,
@@ -150,7 +150,7 @@ def _relevance(candidates: Sequence[RecalledMemory], share: float, docs: int) ->
 def _turns(
     candidates: Sequence[RecalledMemory], relevance: Mapping[str, float], settings: MemoryRanking
 ) -> dict[str, float]:
-    """What the turns beside a turn, and the best of its session, add to its relevance."""
+    """Additions to a turn's relevance by its neighbours and by the best turn of its session."""
     sessions: defaultdict[tuple[Scope, str], dict[int, str]] = defaultdict(dict)
     for candidate in candidates:
         if candidate.position is not None:

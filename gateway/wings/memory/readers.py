@@ -1,4 +1,4 @@
-"""Who a caller is to the memory: its owners follow from the principal and the session, never from
+"""Owners of a caller in the memory: they follow from the principal and the session, never from
 arguments, which only narrow them. Pure.
 """
 

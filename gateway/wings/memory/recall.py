@@ -50,7 +50,7 @@ UNKNOWN_SCRIPT = "the embedding model does not know the script of the query"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall:
-    """What is searched for, and by whom."""
+    """Query of a search, and its caller."""
 
     reader: Reader
     query: str = ""  # empty: by importance and recency
@@ -169,7 +169,7 @@ class Recaller:
     async def _candidates(
         self, opened: Transaction, recall: Recall, text: str, encoded: Encoded
     ) -> tuple[list[RecalledMemory], int]:
-        """What words and meaning propose, and the number of memories searched."""
+        """Candidates by words and meaning, and the number of memories searched."""
         values = self._values(recall)
         docs = await self._docs(opened, values)
         model = encoded.model or ""
@@ -321,7 +321,7 @@ def _whole(shape: RecallShape) -> str:
 
 
 def _proposed(shape: RecallShape) -> str:
-    """What has the rarest words of the query, what is newest of each owner, and, of the
+    """Candidates with the rarest words of the query, the newest of each owner, and, of the
     organisation, instead of that what the index on its vectors finds near."""
     near, newest = "", "true"
     if shape.vectors and shape.indexed and not shape.listed:

@@ -64,14 +64,14 @@ CHUNKS = 500  # of a document, in one call
 
 
 class ByCaller(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Whose memories are meant, where it is not told by token and transport."""
+    """Owner of the memories, where token and transport do not say it."""
 
     session: SessionName | None = None
     user_id: UserId | None = None
 
 
 class ItemFields(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a memory to be added has beside its content."""
+    """Fields of a memory to be added, beside its content."""
 
     kind: Kind = "fact"
     slot: Slot | None = None

@@ -222,7 +222,7 @@ class MemoryStore:
         memories: Sequence[NewMemory | Memory],
         replaced: Sequence[Memory] = (),
     ) -> dict[str, Any]:
-        """What quotas are checked by."""
+        """Sums that quotas are checked against."""
         return {
             **target.values,
             "caller": target.reader.subject,
@@ -315,7 +315,7 @@ class MemoryStore:
     async def get(
         self, reader: Reader, ids: Sequence[str], times: Times | None = None
     ) -> list[Memory]:
-        """Those that the reader may read, in their order."""
+        """Memories that the reader may read, in the given order."""
         condition, values = readable(reader)
         if times is not None:
             text, more = visible(times, reader.agent)

@@ -1,5 +1,5 @@
 # ruff: noqa: S608 - made of constants; the values of callers are parameters
-"""What is held of a person, and import of it, which can be repeated."""
+"""Export and idempotent import of one person's data."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ FIRST = "00000000-0000-0000-0000-000000000000"
 
 
 class ImportCounts(Struct, frozen=True, omit_defaults=True):
-    """What an import did: stored, there already (or their place is taken), of sessions that are
+    """Counts of an import: stored, there already (or their place is taken), of sessions that are
     over, not taken because the person was erased after they were made; and which items, by their
     places, are no memories that can be stored."""
 

@@ -275,7 +275,7 @@ class _At:
 
 
 class Names(Protocol):
-    """What a tree needs of the document's schemas."""
+    """Interface of the document's schemas that a tree needs."""
 
     document: OpenApiDocument
     cycles: Cycles

@@ -102,7 +102,7 @@ class NodeNames(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphChange:
-    """What is added to a graph and removed from it; observations with the names of their
+    """Additions to a graph and removals from it; observations with the names of their
     entities."""
 
     entities: Sequence[Entity] = ()
