@@ -1,5 +1,6 @@
 """prompts/list, prompts/get and completion/complete."""
 
+import itertools
 from functools import partial
 from typing import Any
 
@@ -30,8 +31,9 @@ from schemas.source import Source
 
 
 def view(catalog: Catalog, source: str, context: Context) -> View:
-    """The translation of a source's messages into the client's revision and names."""
-    expose, refer = partial(catalog.expose, source), partial(catalog.refer, source)
+    """The translation of one message of a source into the client's revision and names."""
+    expose = partial(catalog.expose, source, lookups=itertools.count())
+    refer = partial(catalog.refer, source)
     return View(context.revision, expose, WRITTEN, refer)
 
 

@@ -4,7 +4,7 @@ An immutable snapshot: a request keeps the one that it began with. `registry.cat
 the current one of each tenant.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Final
 
@@ -137,9 +137,10 @@ class Catalog:
         """The server and URI of a resource; see `Resources.locate`."""
         return self.routes.locate(uri)
 
-    def expose(self, source: str, uri: str) -> str:
-        """The URI under which clients see the resource `uri` of the source of this name."""
-        return self.routes.expose(source, uri)
+    def expose(self, source: str, uri: str, lookups: Iterator[int] | None = None) -> str:
+        """The URI under which clients see the resource `uri` of the source of this name; see
+        `CatalogResources.expose`."""
+        return self.routes.expose(source, uri, lookups)
 
     def refer(self, source: str, text: str) -> str:
         """A text in the metadata of a source; see `CatalogResources.refer`."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import sha256
 
-from registry.names.uris import URI_LIMIT, Template, UriBits, unwrapped, wrapped
+from registry.names.uris import URI_LIMIT, Template, UriBits, looks_wrapped, unwrapped, wrapped
 from schemas.mcp.references import UI, refer_definition
 from schemas.mcp.snapshot import Eras, SnapshotItem
 from schemas.source import Source
@@ -19,6 +19,8 @@ from schemas.tool import Tool
 
 URIS = ("resource", "template")  # kinds of items that are named by URIs
 TRIED = 250  # templates of one server compared with one URI
+LETTERS = 10_000  # literal characters of those, in all
+LOOKUPS = 100  # of URIs of one answer that no list has
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,14 @@ class CatalogResources:
             return self._at(item, uri)
         return Located(self._only, uri) if self._only else None
 
-    def expose(self, source: str, uri: str) -> str:
+    def expose(self, source: str, uri: str, lookups: Iterator[int] | None = None) -> str:
         """The URI under which clients see the resource `uri` of `source`, such that `locate` finds
-        it."""
+        it. `lookups` counts those of one answer, of which a server can send any number: beyond
+        LOOKUPS that no list has, URIs are wrapped without a look at the templates."""
         if item := self._by_key.get((source, uri)):
             return item.name
+        if lookups is not None and next(lookups) >= LOOKUPS:
+            return wrapped(source, uri)
         located = self.locate(uri)
         if located is not None and located.source.name == source:
             return uri
@@ -74,11 +79,13 @@ class CatalogResources:
 
     def refer(self, source: str, text: str) -> str:
         """A text in the metadata of `source`, exposed if it names a resource or template of that
-        source: one that is listed, or a page of an MCP App, which need not be."""
+        source: one that is listed, or a page of an MCP App, which need not be. No template is
+        looked at, as any member of metadata may be such a text."""
         name = self._listed.get((source, text))
-        if name is not None:
-            return name
-        return self.expose(source, text) if text.startswith(UI) else text
+        if name is not None or not text.startswith(UI):
+            return text if name is None else name
+        is_only = self._only is not None and self._only.name == source
+        return text if is_only and not looks_wrapped(text) else wrapped(source, text)
 
     @cached_property
     def _templates(self) -> "_Templates":
@@ -150,13 +157,17 @@ class _Templates:
         if len(uri) > URI_LIMIT or not self._lengths:
             return []
         tried: Counter[str] = Counter()
+        compared: Counter[str] = Counter()  # literal characters, by server
         candidates = []
         letters = UriBits(uri)
         for item, template in self._beginning(uri):
             if item.source != source if source else item.name != item.key:
                 continue
             tried[item.source] += 1
-            if tried[item.source] <= TRIED and template.matches(letters):
+            if tried[item.source] > TRIED or not template.may_match(uri):
+                continue
+            compared[item.source] += template.size
+            if compared[item.source] <= LETTERS and template.matches(letters):
                 candidates.append((item, template))
         return candidates
 

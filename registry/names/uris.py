@@ -8,7 +8,9 @@ expressions of all levels are read, leniently, by the characters that they can p
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from schemas.mcp.references import UI
 
@@ -51,9 +53,13 @@ class UriBits:
     def __init__(self, uri: str) -> None:
         self.uri = uri
         self.all = (1 << len(uri)) - 1
-        self._bits: defaultdict[str, int] = defaultdict(int)
-        for position, letter in enumerate(uri):
-            self._bits[letter] |= 1 << position
+
+    @cached_property
+    def _bits(self) -> Mapping[str, int]:
+        bits: defaultdict[str, int] = defaultdict(int)
+        for position, letter in enumerate(self.uri):
+            bits[letter] |= 1 << position
+        return bits
 
     def of(self, letter: str) -> int:
         return self._bits.get(letter, 0)
@@ -87,6 +93,20 @@ class Template:
     def size(self) -> int:
         """Number of literal characters: the larger it is, the more specific the template."""
         return sum(map(len, self.literals))
+
+    def may_match(self, uri: str) -> bool:
+        """Whether `uri` has the literals in their order, whatever stands between them: a cheap look
+        before `matches`."""
+        first, *others = self.literals
+        if not uri.startswith(first) or not uri.endswith(self.literals[-1]):
+            return False
+        place = len(first)
+        for literal in others:
+            place = uri.find(literal, place)
+            if place < 0:
+                return False
+            place += len(literal)
+        return True
 
     def matches(self, letters: UriBits) -> bool:
         """Whether the template matches this URI.

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from msgspec import Raw
 
-from registry.catalog.resources import TRIED, CatalogResources
+from registry.catalog.resources import LETTERS, LOOKUPS, TRIED, CatalogResources
 from registry.names.tool_names import Naming
 from registry.names.uris import URI_LIMIT, Template, UriBits, wrapped
 from schemas.mcp.snapshot import SnapshotItem
@@ -129,13 +130,13 @@ def test_thousands_of_templates_of_one_server_do_not_hide_those_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compared = []
-    matches = Template.matches
+    may_match = Template.may_match
 
-    def counted(template: Template, letters: UriBits) -> bool:  # what takes the time
+    def counted(template: Template, uri: str) -> bool:  # each of them takes time
         compared.append(template)
-        return matches(template, letters)
+        return may_match(template, uri)
 
-    monkeypatch.setattr(Template, "matches", counted)
+    monkeypatch.setattr(Template, "may_match", counted)
     many = [item("template", f"x:{{a}}/{n}/{'{+b}' * 15}z", "a") for n in range(5000)]
     other = [item("template", f"y{n}:{{a}}", "b") for n in range(5000)]
     resources = routes(*many, *other, item("template", "x:/{+p}", "b"))
@@ -192,3 +193,53 @@ def test_an_item_of_a_source_that_is_gone_is_nowhere() -> None:
 
 def test_a_template_of_a_later_release_is_passed_over() -> None:
     assert found(routes(item("template", "x:{!new}", "a")), "x:y") is None
+
+
+@pytest.fixture
+def letters(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The literal characters of each template that a URI was matched against bit by bit."""
+    sizes = []
+    matches = Template.matches
+
+    def counted(template: Template, bits: UriBits) -> bool:
+        sizes.append(template.size)
+        return matches(template, bits)
+
+    monkeypatch.setattr(Template, "matches", counted)
+    return sizes
+
+
+def costly(of: str) -> CatalogResources:
+    """Resources of two servers, one with templates as long as they may be."""
+    many = [item("template", "ui://{+v}" + "a" * 1900 + "{+w}" + "a" * n, of) for n in range(250)]
+    return routes(*many, item("resource", "file:///x", "b"))
+
+
+LONG = "ui://" + "a" * (URI_LIMIT - 5)
+
+
+def test_long_templates_of_one_server_cost_no_more_than_many_short_ones(letters: list[int]) -> None:
+    """A URI of 2 KB that fits 250 templates of 2 KB took 0.4 s of the event loop."""
+    resources = costly("a")
+    assert found(resources, LONG) is not None
+    assert sum(letters) <= LETTERS
+
+
+def test_metadata_of_a_server_is_referred_to_without_a_look_at_templates(
+    letters: list[int],
+) -> None:
+    resources = costly("a")
+    assert resources.refer("a", LONG) == wrapped("a", LONG)
+    assert found(resources, wrapped("a", LONG)) == ("a", LONG)
+    assert routes(item("template", "ui://{v}", "a"), sources=["a"]).refer("a", PAGE) == PAGE
+    assert len(letters) <= LETTERS / 1900  # of `found` alone
+
+
+def test_links_of_one_result_are_looked_up_a_limited_number_of_times(letters: list[int]) -> None:
+    resources = routes(item("template", "x:{p}", "a"), item("resource", "file:///x", "b"))
+    lookups = count()
+    names = [resources.expose("a", f"x:{number}", lookups) for number in range(LOOKUPS + 50)]
+    assert len(letters) == LOOKUPS
+    assert names[LOOKUPS - 1] == f"x:{LOOKUPS - 1}"
+    assert names[LOOKUPS] == wrapped("a", f"x:{LOOKUPS}")
+    assert found(resources, names[-1]) == ("a", f"x:{LOOKUPS + 49}")
