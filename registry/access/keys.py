@@ -148,35 +148,31 @@ class ApiKeys:
         """A new key in place of a usable one, with its name, principal, scopes and roles; returns
         it with its text. The earlier one gets a name of its own, and expires after `overlap`.
         `expires` None: the new one lives as long as the earlier one. Raises KeyRefused."""
-        now = datetime.now(UTC)
-        found = await self.get(key_id)
-        if found is None or found.revoked or (found.expires and found.expires <= now):
-            raise KeyRefused(f"there is no valid key {key_id!r} to rotate")
-        if expires is None and found.expires is not None:
-            expires = now + (found.expires - found.created)
-        _check(found.name, found.principal, found.scopes, found.roles, expires=expires)
-        key, secret = _fresh(
-            replace(
-                found,
-                makers=tuple(sorted({*found.makers, *makers})),
-                created=now,
-                expires=expires,
-                last_used=None,
-            )
-        )
-        if len(key.makers) > MAKERS_LIMIT:
-            raise KeyRefused("too many have made this key: revoke it, and make another one")
         async with borrowed(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
+            earlier = await self._usable(connection, key_id)
+            key, secret = _rotated(earlier, expires, makers)
             await connection.execute(
                 "UPDATE api_key_t SET name = %s, expires_ts = least(expires_ts, %s),"
                 " aggregate_version = aggregate_version + 1,"
                 " update_ts = current_timestamp, update_user = session_user"
                 " WHERE (host_id, key_id) = (%s, %s)",
-                [earlier_name(found), now + overlap, self._host_id, key_id],
+                [earlier_name(earlier), key.created + overlap, self._host_id, key_id],
             )
             await self._store(connection, key, digest_of(secret))
         return key, f"{PREFIX}{key.id}_{secret}"
+
+    async def _usable(self, connection: AsyncConnection, key_id: str) -> ApiKey:
+        """A valid key, which stays so until the end of the transaction. Raises KeyRefused."""
+        rows = await connection.execute(
+            f"{_READ} WHERE (host_id, key_id) = (%s, %s) AND revoked_ts IS NULL"
+            " AND coalesce(expires_ts > current_timestamp, true) FOR UPDATE",
+            [self._host_id, key_id],
+        )
+        row = await rows.fetchone()
+        if row is None:
+            raise KeyRefused(f"there is no valid key {key_id!r} to rotate")
+        return _known(*row).key
 
     async def _insert(self, key: ApiKey, digest: bytes) -> ApiKey:
         """The key as stored: with a principal."""
@@ -237,6 +233,20 @@ def earlier_name(key: ApiKey) -> str:
 def earlier_mark(name: str) -> str:
     """The beginning of the names of the keys that a rotation replaced by the key of this name."""
     return f"{name[: NAME_LIMIT - ID_LENGTH - len(_EARLIER) - 1]}{_EARLIER}"
+
+
+def _rotated(
+    earlier: ApiKey, expires: datetime | None, makers: Iterable[str]
+) -> tuple[ApiKey, str]:
+    """The key in place of an earlier one, and its secret. Raises KeyRefused."""
+    now = datetime.now(UTC)
+    if expires is None and earlier.expires is not None:
+        expires = now + (earlier.expires - earlier.created)
+    _check(earlier.name, earlier.principal, earlier.scopes, earlier.roles, expires=expires)
+    known = tuple(sorted({*earlier.makers, *makers}))
+    if len(known) > MAKERS_LIMIT:
+        raise KeyRefused("too many have made this key: revoke it, and make another one")
+    return _fresh(replace(earlier, makers=known, created=now, expires=expires, last_used=None))
 
 
 def _fresh(key: ApiKey) -> tuple[ApiKey, str]:

@@ -2,10 +2,19 @@
 
 from datetime import UTC, datetime, timedelta
 
+import anyio
 import pytest
 
-from registry.access.keys import ApiKeys, KeyExists, KeyRefused, digest_of, known_keys, note_uses
-from registry.database.postgres import Database
+from registry.access.keys import (
+    ApiKey,
+    ApiKeys,
+    KeyExists,
+    KeyRefused,
+    digest_of,
+    known_keys,
+    note_uses,
+)
+from registry.database.postgres import Database, borrowed
 from tests.fixtures_database import HOST
 
 pytestmark = pytest.mark.anyio
@@ -147,3 +156,56 @@ async def test_a_key_without_an_end_gets_one_by_its_rotation(database: Database)
         await keys.rotate(first.id, timedelta(minutes=1))
     with pytest.raises(KeyRefused, match="no valid key"):
         await ApiKeys(database.pool, OTHER).rotate(second.id, timedelta(minutes=1))
+
+
+async def test_of_rotations_at_once_one_succeeds(database: Database) -> None:
+    keys = ApiKeys(database.pool, HOST)
+    first, _ = await keys.create("twice")
+    outcomes: list[ApiKey | KeyRefused] = []
+
+    async def rotate() -> None:
+        try:
+            key, _ = await keys.rotate(first.id, timedelta(0))
+        except KeyRefused as refused:
+            outcomes.append(refused)
+        else:
+            outcomes.append(key)
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(4):
+            tasks.start_soon(rotate)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["ApiKey"] + ["KeyRefused"] * 3
+
+
+async def test_a_key_that_is_revoked_meanwhile_is_not_rotated(database: Database) -> None:
+    keys = ApiKeys(database.pool, HOST)
+    first, _ = await keys.create("stolen")
+    revoking = "UPDATE api_key_t SET revoked_ts = current_timestamp WHERE key_id = %s"
+    async with borrowed(database.pool) as connection, anyio.create_task_group() as tasks:
+        refused = anyio.Event()
+
+        async def rotate() -> None:
+            with pytest.raises(KeyRefused, match="no valid key"):
+                await keys.rotate(first.id, timedelta(days=1))
+            refused.set()
+
+        async with connection.transaction():
+            await connection.execute(revoking, [first.id])
+            tasks.start_soon(rotate)
+            await waits(database)
+        with anyio.fail_after(5):
+            await refused.wait()
+    assert not await known_keys(database.pool)
+
+
+async def waits(database: Database) -> None:
+    """Wait until a statement waits for a lock."""
+    with anyio.fail_after(5):
+        while True:
+            async with borrowed(database.pool) as connection:
+                blocked = await connection.execute(
+                    "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                    " AND datname = current_database()"
+                )
+                if blocked.rowcount:
+                    return
