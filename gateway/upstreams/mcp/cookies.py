@@ -5,6 +5,7 @@ Kept no longer than the session, and sent to its origin alone, so that none is a
 
 import logging
 from collections.abc import Mapping, Sequence
+from http.cookies import Morsel
 
 import aiohttp
 from yarl import URL
@@ -16,7 +17,7 @@ COOKIE = "cookie"
 
 class SessionCookies:
     def __init__(self, source: str, limit_bytes: int) -> None:
-        """Without cookies. Over `limit_bytes` of names and values, all are dropped."""
+        """Without cookies. Over `limit_bytes` of names, values and paths, all are dropped."""
         self._source = source
         self._limit_bytes = limit_bytes
         # unsafe: servers whose address is an IP have cookies, too
@@ -25,7 +26,7 @@ class SessionCookies:
     def receive(self, lines: Sequence[str], url: URL) -> None:
         """Take the `Set-Cookie` lines of an answer from `url`."""
         self._jar.update_cookies_from_headers(lines, url)
-        if sum(len(one.key) + len(one.value) for one in self._jar) > self._limit_bytes:
+        if sum(map(_size, self._jar)) > self._limit_bytes:
             self._jar.clear()
             log.warning("mcp_cookies_dropped", extra={"source": self._source})
 
@@ -40,3 +41,8 @@ class SessionCookies:
         configured = [value for name, value in headers.items() if name.lower() == COOKIE]
         others = {name: value for name, value in headers.items() if name.lower() != COOKIE}
         return {**others, "Cookie": "; ".join([*configured, *own])}
+
+
+def _size(cookie: Morsel[str]) -> int:
+    """With the path: of one name there is a cookie for each."""
+    return len(cookie.key) + len(cookie.value) + len(cookie["path"])

@@ -8,9 +8,11 @@ import anyio
 import pytest
 from msgspec import Raw
 from starlette.types import ASGIApp, Receive, Scope, Send
+from yarl import URL
 
 from config.sources import SourceSettings
 from gateway.upstreams.http.connections import Connections, UpstreamFailed
+from gateway.upstreams.mcp.cookies import SessionCookies
 from gateway.upstreams.mcp.http_sse import open_http_sse
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
@@ -254,3 +256,11 @@ class Listing:
 
 def spec(url: str) -> ImportSpec:
     return ImportSpec("things", url, kind="mcp", options=McpOptions(era="handshake"))
+
+
+async def test_paths_of_cookies_count() -> None:
+    """Cookies of one name differ by their paths, of which a server has any number."""
+    url, cookies = URL("http://127.0.0.1:9/mcp"), SessionCookies("balanced", 4096)
+    for number in range(100):
+        cookies.receive([f"a=b; Path=/mcp/{number:03d}{'x' * 900}"], url)
+    assert len(cookies._jar) < 5
