@@ -128,14 +128,18 @@ async def _lines(descriptor: int) -> AsyncIterator[bytes]:
 
 
 async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
-    """Chunks that a thread reads: an event loop cannot wait for files. The program ends without
-    it."""
+    """Chunks that a thread reads, as an event loop cannot wait for files; the program ends
+    without it. A terminal that was closed is an end, too."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[bytes](CHUNKS)
 
     def read() -> None:
         chunk = b"begun"
         while chunk:
-            chunk = os.read(descriptor, READ_BYTES)
+            try:
+                chunk = os.read(descriptor, READ_BYTES)
+            except OSError as error:
+                log.info("input_failed", extra={"reason": error.strerror})
+                chunk = b""
             try:
                 asyncio.run_coroutine_threadsafe(queue.put(chunk), loop).result()
             except (RuntimeError, asyncio.CancelledError):

@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from config.settings import DatabaseSettings
 from gateway.cli.running.bridge import Bridge
+from gateway.cli.running.connect import _lines
 from tests.fixtures_gateway import DEADLINE_S, META, Client, Recorder
 from tests.fixtures_servers import serving
 from tests.gateway.cli.conftest import Toolgate
@@ -427,3 +428,13 @@ def test_stdio_needs_a_key_where_callers_are_authenticated(bare: Toolgate) -> No
     ran = bare("serve", "--stdio", TOOLGATE_AUTH__MODE="keys")
     assert ran.code == 2
     assert "--key-file" in ran.err
+
+
+async def test_input_that_cannot_be_read_is_at_its_end(tmp_path: Path) -> None:
+    """A gateway whose terminal was closed lived on: the thread that read it had failed."""
+    descriptor = os.open(tmp_path, os.O_RDONLY)  # fails at each read, as such a terminal
+    try:
+        with anyio.fail_after(5):
+            assert [line async for line in _lines(descriptor)] == [b""]
+    finally:
+        os.close(descriptor)
