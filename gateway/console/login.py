@@ -1,6 +1,7 @@
 """Logins of the console: by an API key, or without one where everybody is let in."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from weakref import WeakValueDictionary
@@ -9,7 +10,7 @@ import anyio
 from starlette.responses import RedirectResponse, Response
 
 from gateway.console.desk import ConsoleParts
-from gateway.console.oauth import LoginFailed, OAuthLogin, PendingLogin
+from gateway.console.oauth import AwayServer, LoginFailed, OAuthLogin, PendingLogin
 from gateway.console.routes import PageRoute
 from gateway.console.sessions import (
     ConsoleSession,
@@ -26,7 +27,7 @@ from gateway.operations.callers import caller_of, current_caller, read_caller
 from gateway.operations.operation import ALL, ProblemDetails, unavailable
 from registry.access.keys import ApiKeys
 from registry.database.postgres import Pool
-from schemas.errors import Forbidden
+from schemas.errors import Forbidden, Unavailable
 from schemas.mcp.revisions import V2025_11_25
 from schemas.memo import Memo
 
@@ -34,6 +35,7 @@ OPEN_ID = "console"  # principal of visitors where nobody logs in
 YEAR_S = 31_536_000
 ENDED = 10_000  # ids of sessions that are known to have ended
 PENDING_S = 600  # for a person to log in
+RENEWALS = 1  # at a time, each of which keeps a connection of the pool while it waits
 NOBODY = Identity(Principal("anonymous", ""), refusal=Forbidden("Log in first"))
 
 
@@ -50,8 +52,10 @@ class Doors:
         self._oauth = OAuthLogin(settings, root, parts.id_token) if wants_oauth else None
         self._ids = SignedIds(settings.tenant.host_id)
         self._ended: Memo[str, bool] = Memo(ENDED)  # ids of sessions that are no more
-        # Of the requests of a session one waits for its row, so that they use up no connections.
+        # Of the requests of a session one waits for its row, so that they use up no connections,
+        # nor do those of many sessions while the authorization server is slow.
         self._renewals: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._renewing = anyio.CapacityLimiter(RENEWALS)
         own, operator = settings.tenant.host_id, settings.admin.operator_role
         self._host_id = own
         admin = Principal(OPEN_ID, own, frozenset({ALL}), roles=frozenset({operator}))
@@ -104,7 +108,7 @@ class Doors:
         """The session with new tokens, which one of its requests fetches; None: it has ended.
         Raises Unreachable where the authorization server is away, and the session stays."""
         turn = self._renewals.setdefault(session_id, anyio.Lock())
-        async with turn, sessions.locked(session_id) as locked:
+        async with turn, self._turn_of_renewal(), sessions.locked(session_id) as locked:
             if locked is None or not locked.found.is_due:
                 return None if locked is None else locked.found
             if self._oauth is None or not locked.found.refresh:
@@ -116,14 +120,32 @@ class Doors:
                 await locked.end()
                 return None
             identity = await self._parts.identify(_bearing(tokens.access_token, self._path))
-            if identity.refusal is not None or identity.principal.key != (
+            is_away = isinstance(identity.refusal, Unavailable)  # no keys to verify the token with
+            if is_away:  # the former refresh token may be worth nothing by now
+                await locked.keep(session_id, tokens.refresh_token)
+            elif identity.refusal is not None or identity.principal.key != (
                 locked.found.caller.principal.key
             ):
                 await locked.end()
                 return None
-            ticket = _ticket(identity, tokens.refresh_token)
-            await locked.renew(session_id, ticket)
+            else:
+                ticket = _ticket(identity, tokens.refresh_token)
+                await locked.renew(session_id, ticket)
+        if is_away:
+            raise AwayServer
         return ConsoleSession(read_caller(ticket.caller), ticket.refresh, is_due=False)
+
+    @asynccontextmanager
+    async def _turn_of_renewal(self) -> AsyncIterator[None]:
+        """A turn among all sessions. Raises AwayServer where those before take too long."""
+        with anyio.move_on_after(self._parts.settings().oauth.metadata_timeout_s) as waiting:
+            await self._renewing.acquire_on_behalf_of(turn := object())
+        if waiting.cancelled_caught:
+            raise AwayServer
+        try:
+            yield
+        finally:
+            self._renewing.release_on_behalf_of(turn)
 
     async def login(self, visit: Visit) -> Response:
         if self.is_open or (visit.identity is not None and visit.request.method == "GET"):
@@ -260,8 +282,17 @@ def _ticket(identity: Identity, refresh: str) -> Ticket:
     """Session record of a login; it ends with its token, or renews it then."""
     context = Context(replace(identity, scope_token=None), V2025_11_25, new_request_id())
     ends = identity.principal.claims.get("exp")
-    token_ends = datetime.fromtimestamp(ends, UTC) if isinstance(ends, int | float) else None
-    return Ticket(caller_of(context), token_ends, refresh)
+    return Ticket(caller_of(context), _moment(ends), refresh)
+
+
+def _moment(seconds: object) -> datetime | None:
+    """A time of a token; None for no time, and for one that no session lives to see."""
+    if not isinstance(seconds, int | float):
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _bearing(token: str, path: str) -> dict[str, object]:

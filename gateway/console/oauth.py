@@ -30,6 +30,8 @@ log = logging.getLogger("toolgate.console")
 
 TOKEN_BYTES = 65_536  # of an answer with tokens
 RANDOM_BYTES = 32
+REFUSALS = (400, 401, 403)  # statuses of error responses of a token endpoint
+PASSING = ("temporarily_unavailable", "server_error", "slow_down")  # codes of those that pass
 
 
 class LoginFailed(Exception):
@@ -70,6 +72,10 @@ class LoginTokens(Struct, frozen=True):
     access_token: str
     refresh_token: str = ""
     id_token: str = ""
+
+
+class _ErrorResponse(Struct):
+    error: str
 
 
 IdToken = Callable[[str, str], Awaitable[Mapping[str, Any] | None]]
@@ -135,9 +141,12 @@ class OAuthLogin:
         return tokens
 
     async def renewed(self, refresh_token: str) -> LoginTokens:
-        """New tokens for a refresh token. Raises LoginFailed, and Unreachable where nobody has
-        answered."""
-        metadata = await self._metadata()
+        """New tokens for a refresh token. Raises LoginFailed where it is refused, and Unreachable
+        for every other answer: with an outage no session ends."""
+        try:
+            metadata = await self._metadata()
+        except LoginFailed as error:
+            raise AwayServer from error
         form = {
             "grant_type": "refresh_token",
             "refresh_token": refresh_token,
@@ -176,13 +185,12 @@ class OAuthLogin:
     async def _exchanged(self, url: str, form: dict[str, str]) -> LoginTokens:
         """Raises LoginFailed, and Unreachable where nobody has answered."""
         status, body = await self._posted(url, form)
-        if status >= 500:
-            raise AwayServer
-        try:
+        with suppress(msgspec.MsgspecError):
             return msgspec.json.decode(body, type=LoginTokens)
-        except msgspec.MsgspecError as error:
-            log.warning("console_login_failed", extra={"status": status})
-            raise LoginFailed("The authorization server gave no token.") from error
+        log.warning("console_login_failed", extra={"status": status})
+        if status not in REFUSALS or _error_of(body) in ("", *PASSING):
+            raise AwayServer
+        raise LoginFailed("The authorization server gave no token.")
 
     async def _posted(self, url: str, form: dict[str, str]) -> tuple[int, bytes]:
         """Raises Unreachable."""
@@ -206,6 +214,14 @@ class OAuthLogin:
             return msgspec.json.decode(await self._server.metadata(), type=_Metadata)
         except msgspec.MsgspecError as error:
             raise LoginFailed("The metadata of the authorization server is incomplete.") from error
+
+
+def _error_of(body: bytes) -> str:
+    """The code of an error response (RFC 6749, 5.2); "" for anything else, as a page of a proxy."""
+    try:
+        return msgspec.json.decode(body, type=_ErrorResponse).error
+    except msgspec.MsgspecError:
+        return ""
 
 
 class AwayServer(Unreachable):

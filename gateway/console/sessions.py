@@ -141,6 +141,13 @@ class LockedSession:
             [ticket.caller.decode(), refresh, ticket.token_ends, *self._place],
         )
 
+    async def keep(self, session_id: str, refresh: str) -> None:
+        """Keep another refresh token, with which the session is renewed later."""
+        await self._connection.execute(
+            "UPDATE console_session_t SET refresh = %s WHERE host_id = %s AND digest = %s",
+            [_sealed(session_id, refresh), *self._place],
+        )
+
     async def end(self) -> None:
         await self._connection.execute(
             "DELETE FROM console_session_t WHERE host_id = %s AND digest = %s", [*self._place]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import LiteralString
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,10 +15,14 @@ import pytest
 from config.settings import DatabaseSettings
 from examples.oauth.accounts import Client
 from examples.oauth.keys import Keys
+from gateway.console.login import _moment
 from gateway.console.oauth import OAuthLogin
+from gateway.context import Identity, Principal
 from gateway.state.postgres import only_row
 from registry.database.postgres import borrowed
+from schemas.errors import Unavailable
 from tests.examples.conftest import ROOT
+from tests.fixtures_gateway import DEADLINE_S
 from tests.servers.authorization import Company, company
 
 pytestmark = pytest.mark.anyio
@@ -174,3 +179,96 @@ async def test_an_id_token_has_to_repeat_the_nonce_of_its_login(
             assert (found is not None) is good
         forged = Keys(1).sign({"iss": made.server.issuer, "aud": "console", "exp": 4e9})
         assert await oauth._id_token(forged, "console") is None
+
+
+OUTAGES = [
+    (500, b""),
+    (429, b'{"error": "slow_down"}'),
+    (302, b""),
+    (404, b"<html>no such host</html>"),
+    (200, b"<html>back soon</html>"),
+    (400, b"<html>a proxy's own</html>"),
+    (400, b'{"error": "temporarily_unavailable"}'),
+]
+
+
+async def end_tokens(made: Company) -> None:
+    """End the access tokens of all sessions."""
+    pool = made.client.gateway._handle.pool()
+    assert pool is not None
+    async with borrowed(pool) as connection:
+        await connection.execute(
+            "UPDATE console_session_t SET token_ends_ts = now() - interval '1 s'"
+        )
+
+
+async def test_an_outage_of_the_authorization_server_ends_no_session(
+    database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with visiting(database_settings, monkeypatch) as (made, visitor, oauth):
+        await visitor.location(await visitor.location(await visitor.asked(), **ADA))
+        posted = oauth._posted
+        for outage in OUTAGES:
+
+            async def answer(
+                _url: str, _form: dict[str, str], outage: tuple[int, bytes] = outage
+            ) -> tuple[int, bytes]:
+                return outage
+
+            await end_tokens(made)
+            monkeypatch.setattr(oauth, "_posted", answer)
+            assert await visitor.status(visitor.console) == 502, outage
+        good, oauth._server._cached = oauth._server._cached, b'{"issuer": "incomplete"}'
+        assert await visitor.status(visitor.console) == 502
+        oauth._server._cached = good
+        monkeypatch.setattr(oauth, "_posted", posted)
+        assert "ada" in await visitor.text(visitor.console)
+
+        await end_tokens(made)
+        doors = made.client.gateway.console._doors  # type: ignore[union-attr]
+
+        async def identify(_scope: object) -> Identity:
+            return Identity(Principal("anonymous", ""), refusal=Unavailable("no keys to verify"))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(doors, "_parts", replace(doors._parts, identify=identify))
+            assert await visitor.status(visitor.console) == 502
+        assert "ada" in await visitor.text(visitor.console)  # by the refresh token of that answer
+
+
+async def test_a_slow_authorization_server_keeps_one_connection_of_the_pool(
+    database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions that were due at once kept the whole pool, and all other requests waiting."""
+    wait = {"TOOLGATE_OAUTH__METADATA_TIMEOUT_S": "0.5"}
+    async with (
+        visiting(database_settings, monkeypatch, **wait) as (made, visitor, oauth),
+        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http,
+    ):
+        second = Visitor(made, http)
+        for each in (visitor, second):
+            await each.location(await each.location(await each.asked(), **ADA))
+        await end_tokens(made)
+        posted, asked, answered = oauth._posted, anyio.Event(), anyio.Event()
+        calls = []
+
+        async def slow(url: str, form: dict[str, str]) -> tuple[int, bytes]:
+            calls.append(url)
+            asked.set()
+            await answered.wait()
+            return await posted(url, form)
+
+        monkeypatch.setattr(oauth, "_posted", slow)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(visitor.text, visitor.console)
+            with anyio.fail_after(DEADLINE_S):
+                await asked.wait()
+                assert await second.status(second.console) == 502
+            assert len(calls) == 1
+            answered.set()
+        assert "ada" in await second.text(second.console)
+
+
+@pytest.mark.parametrize("end", [1e20, 3e11, -1e20, float("nan"), "soon", None])
+def test_a_time_that_no_calendar_has_ends_no_login(end: object) -> None:
+    assert _moment(end) is None
