@@ -75,6 +75,15 @@ class KnowledgeRig:
         identity = identity_of(subject, SCOPES | frozenset(scopes), tenant=tenant, agent=agent)
         return KnowledgeCaller({one.id: one for one in self.parts.operations}, identity)
 
+    @asynccontextmanager
+    async def busy_readers(self, owner: str) -> AsyncIterator[None]:
+        """All places for reading files are taken, by files of this owner."""
+        slots = self.parts.workers._slots
+        async with AsyncExitStack() as stack:
+            while slots._has_place(HOST, owner):
+                await stack.enter_async_context(slots.turn(HOST, owner))
+            yield
+
     async def run(self, statement: str, **values: Any) -> None:
         async with self.database.pool.connection() as connection:
             await connection.execute(statement.encode(), values)

@@ -155,7 +155,7 @@ async def test_f1_15_what_is_deleted_while_it_is_read_is_as_if_it_came_later(
     rig: KnowledgeRig,
 ) -> None:
     """A document is there again; a collection is not, and no file of it."""
-    ann, slots = rig.caller(), rig.parts.workers._slots
+    ann = rig.caller()
     await put(ann, "a.txt", b"The heron nests.")
     for deleting in ("delete", "delete_collection"):
         problems = list[ProblemDetails]()
@@ -166,17 +166,12 @@ async def test_f1_15_what_is_deleted_while_it_is_read_is_as_if_it_came_later(
             except ProblemDetails as error:
                 problems.append(error)
 
-        borrowers = [object() for _ in range(int(slots.total_tokens))]
-        for one in borrowers:
-            await slots.acquire_on_behalf_of(one)
-        async with anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as tasks, rig.busy_readers("user:ann"):
             tasks.start_soon(change)
             await until(lambda: parsing(rig))
             ids = [one.document for one in (await ann("documents", collection="files")).items]
             more = {"documents": ids} if deleting == "delete" else {}
             await ann(deleting, collection="files", **more)
-            for one in borrowers:
-                slots.release_on_behalf_of(one)
         if deleting == "delete":
             assert (problems, await ann.found("heron stork")) == ([], ["The stork nests."])
             assert await states(ann) == {"a.txt": ("processed", 1, 1)}

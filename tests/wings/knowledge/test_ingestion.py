@@ -143,22 +143,16 @@ async def test_k24_a_file_that_cannot_be_read_leaves_the_older_version(rig: Know
 async def test_k24_a_file_is_parsing_until_it_is_read_or_its_process_has_ended(
     rig: KnowledgeRig,
 ) -> None:
-    ann, slots = rig.caller(), rig.parts.workers._slots
-    borrowers = [object() for _ in range(int(slots.total_tokens))]
-    for one in borrowers:
-        await slots.acquire_on_behalf_of(one)
-    with anyio.CancelScope() as scope:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(put, ann, "a.txt", b"The heron nests in reeds.")
-            await until(lambda: states(ann))
-            assert await states(ann) == {"a.txt": ("parsing", 1, 0)}
-            scope.cancel()
+    ann = rig.caller()
+    async with rig.busy_readers("user:ann"), anyio.create_task_group() as tasks:
+        tasks.start_soon(put, ann, "a.txt", b"The heron nests in reeds.")
+        await until(lambda: states(ann))
+        assert await states(ann) == {"a.txt": ("parsing", 1, 0)}
+        tasks.cancel_scope.cancel()
     await rig.run("UPDATE knowledge_version_t SET created_ts = now() - interval '2 hours'")
     [cut] = (await ann("documents", collection="files")).items
     assert (cut.status, cut.error) == ("failed", "its reading was cut off")
     assert (await ann("get_collection", collection="files")).statuses == {"failed": 1}
-    for one in borrowers:
-        slots.release_on_behalf_of(one)
     await put(ann, "a.txt", b"The heron nests in reeds.")
     assert await states(ann) == {"a.txt": ("processed", 1, 1)}
 
