@@ -318,11 +318,15 @@ class ServerEndpoint:
         exchanges: Exchanges,
         events: EventStream | JsonTextParser,
     ) -> dict[str, Raw] | None:
+        begun = False
         async for chunk in response.iter_any():
             exchange.idle_timeout.restart()
             exchange.read_bytes += len(chunk)
             if exchange.read_bytes > self.limit_bytes:
                 raise TooLarge(self.limit_bytes)
+            if not begun and chunk.strip():
+                begun = True
+                events = parser_of(chunk, events, self.limit_bytes)
             for event in events.feed(chunk):
                 members = await _handle(wire.decode(event.data), exchange, exchanges)
                 if members is not None:
@@ -332,6 +336,16 @@ class ServerEndpoint:
             if members is not None:
                 return members
         return None
+
+
+def parser_of(
+    start: bytes, events: EventStream | JsonTextParser, limit_bytes: int
+) -> EventStream | JsonTextParser:
+    """The parser for a body that begins with `start`. No line of an event stream begins with a
+    brace or a bracket: such a body is JSON, which some servers label as events."""
+    if start.lstrip()[:1] in (b"{", b"["):
+        return JsonTextParser(limit_bytes)
+    return events
 
 
 def _own(message: Message, exchange: Exchange) -> Message:

@@ -22,6 +22,7 @@ from gateway.upstreams.mcp.endpoint import (
     TROUBLE,
     HttpStatusError,
     ServerEndpoint,
+    parser_of,
 )
 from gateway.upstreams.mcp.exchanges import Exchange, Exchanges
 from gateway.upstreams.mcp.handshake import (
@@ -387,9 +388,12 @@ class StatelessLink(SubscribableLink):
         if not 200 <= response.status < 300:
             raise await self._endpoint.refusal(response)
         limit_bytes = self._endpoint.limit_bytes
-        sse = response.content_type == SSE
+        sse, begun = response.content_type == SSE, False
         events = EventStream(limit_bytes) if sse else JsonTextParser(limit_bytes)
         async for chunk in response.iter_any():
+            if not begun and chunk.strip():
+                begun = True
+                events = parser_of(chunk, events, limit_bytes)
             for event in events.feed(chunk):
                 if await self._is_over(event.data, exchange):
                     return

@@ -1,6 +1,7 @@
 """Streams of a session that are taken up again, and the one beside all requests."""
 
 import asyncio
+import json
 from typing import Any
 
 import anyio
@@ -360,3 +361,45 @@ async def test_after_a_gap_every_list_may_have_changed(serve, session):
     with anyio.fail_after(30):
         await ears.until(1)
     assert ears.heard == [(CHANGED, {})]
+
+
+@pytest.mark.parametrize("lead", [b"", b"\r\n "])
+async def test_json_that_is_labelled_as_events_is_read(serve, session, lead):
+    """JSON in a body labelled as an event stream is the answer (mending 22)."""
+
+    async def play(turn: Turn) -> None:
+        answer = json.dumps(json.loads(reply(turn.id, content=[])), indent=1).encode()
+        await turn.begin()
+        await turn.piece(lead + answer[:20])
+        await turn.piece(answer[20:])
+        await turn.end()
+
+    link = await session(await serve(Scripted({"tools/call": play})))
+    with anyio.fail_after(30):
+        assert await link.request("tools/call", CALL, None, PATIENT) == DONE
+
+
+async def test_notifications_before_json_that_is_labelled_as_events(serve, session):
+    """An array under the label of events has messages and the answer (mending 22)."""
+
+    async def play(turn: Turn) -> None:
+        told = note("notifications/message", level="info", data=1)
+        body = json.dumps([told, json.loads(reply(turn.id, content=[]))])
+        await turn.say(200, body.encode(), "text/event-stream")
+
+    ears = Ears()
+    link = await session(await serve(Scripted({"tools/call": play})))
+    with anyio.fail_after(30):
+        assert await link.request("tools/call", CALL, ears, PATIENT) == DONE
+    assert len(ears.heard) == 1
+
+
+async def test_cut_json_that_is_labelled_as_events_is_no_answer(serve, session):
+    """JSON that ends early under the label of events fails as JSON does (mending 22)."""
+
+    async def play(turn: Turn) -> None:
+        await turn.say(200, reply(turn.id, content=[])[:-1], "text/event-stream")
+
+    link = await session(await serve(Scripted({"tools/call": play})))
+    with anyio.fail_after(30), pytest.raises(UpstreamFailed):
+        await link.request("tools/call", CALL, None, PATIENT)
