@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Protocol
 
 from msgspec import Raw, Struct
@@ -188,6 +189,7 @@ class ClientHandler:
         resources, which concern more clients than this one."""
         self._context = context
         self._on_change = on_change
+        self._progress_value = -inf  # last that was forwarded: a retried call begins again
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         peer = self._context.peer
@@ -208,9 +210,12 @@ class ClientHandler:
 
     async def _progress(self, peer: Peer, params: dict[str, Any]) -> None:
         """Forward progress under the client's own token: a call that was parked began under that of
-        an earlier request."""
-        token = _meta(self._context).get("progressToken")
-        if token is not None:
+        an earlier request. Progress must increase: what goes back, or is no number, is dropped."""
+        token, value = _meta(self._context).get("progressToken"), params.get("progress")
+        if token is None or isinstance(value, bool) or not isinstance(value, int | float):
+            return
+        if value >= self._progress_value:
+            self._progress_value = value
             relayed = {**params, "progressToken": token}
             await peer.notify(encode(Notification(PROGRESS, relayed)))
 
