@@ -38,7 +38,7 @@ from prometheus_client.samples import Exemplar, Sample
 from config.settings import MetricsOtlp
 from gateway.methods.results import SERVER
 from gateway.middleware.telemetry import OTHERS
-from schemas.mcp.revisions import JSON_RPC, SUPPORTED, V2024_11_05
+from schemas.mcp.revisions import JSON_RPC, SUPPORTED
 
 log = logging.getLogger("toolgate.metrics")
 
@@ -47,7 +47,7 @@ Named: TypeAlias = tuple[str, dict[str, str]]  # a metric of the conventions, an
 
 SCOPE = InstrumentationScope("toolgate", SERVER.version)
 CUMULATIVE = AggregationTemporality.CUMULATIVE
-MCP_REVISIONS = frozenset({*SUPPORTED, V2024_11_05.name})
+MCP_REVISIONS = frozenset(SUPPORTED)
 
 
 class MetricsExport:

@@ -94,7 +94,7 @@ IN_PROCESS = replace(V2025_11_25, checks_errors=False)  # calls by wings and the
 HANDSHAKE = {r.name: r for r in (V2024_11_05, V2025_03_26, V2025_06_18, V2025_11_25)}
 STATELESS = {r.name: r for r in (V2026_07_28,)}
 STREAMABLE = {r.name: r for r in HANDSHAKE.values() if r.streamable}
-SUPPORTED = (*reversed(STATELESS), *reversed(STREAMABLE))  # newest first, as we advertise them
+SUPPORTED = (*reversed(STATELESS), *reversed(HANDSHAKE))  # newest first, as we advertise them
 
 
 def negotiate(requested: str) -> Revision:

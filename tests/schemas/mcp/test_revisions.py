@@ -9,8 +9,10 @@ def test_every_revision_is_known_by_its_date():
     assert list(STATELESS) == ["2026-07-28"]
 
 
-def test_what_is_advertised_on_the_endpoint_is_newest_first_and_without_http_sse():
-    assert SUPPORTED == ("2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26")
+def test_every_version_that_is_served_is_advertised_newest_first():
+    """The advertised versions are all that an initialize or a request may name (mending 22)."""
+    assert SUPPORTED == ("2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+    assert set(SUPPORTED) == {*HANDSHAKE, *STATELESS}
 
 
 @pytest.mark.parametrize(
