@@ -53,4 +53,4 @@ def test_a_cancelled_id_keeps_its_type(id_):
 
 def test_a_listener_hears_only_what_it_asked_for():
     wanted = read({"notifications": {"promptsListChanged": True}}, ListenParams)
-    assert wanted.notifications.tools_list_changed is False
+    assert not wanted.notifications.tools_list_changed
