@@ -396,6 +396,7 @@ class Embedded:
         """Start the server or join the running one. Blocks, for long only after a crash."""
         embedded = cls(settings)
         with embedded._directory.serialised():
+            embedded._note_left_server()
             embedded._users = embedded._directory.lock(USERS_LOCK, fcntl.LOCK_SH)
             try:
                 embedded._ensure()
@@ -442,6 +443,16 @@ class Embedded:
     @property
     def _maintenance(self) -> str:
         return make_conninfo(self.url, dbname="postgres", connect_timeout=10)
+
+    def _note_left_server(self) -> None:
+        """Log that a server runs which no process uses: its last user was killed. The caller takes
+        it over, with the parameters that it was started with."""
+        try:
+            os.close(self._directory.lock(USERS_LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        except BlockingIOError:
+            return
+        if self._directory.cluster.exists() and self._ping() == pq.Ping.OK:
+            log.warning("database_taken_over", extra={"data_dir": str(self._directory.path)})
 
     def _release(self) -> None:
         if self._users is not None:

@@ -124,6 +124,24 @@ def test_a_server_whose_users_were_all_killed_is_found_and_stopped(settings: Set
     assert not runs(url)
 
 
+def test_a_server_that_is_taken_over_is_named_in_the_log(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The start that takes over a left server says so, and no other start (mending 22)."""
+    first, second = User(settings), User(settings)
+    first.url()
+    second.url()
+    with caplog.at_level("WARNING", "toolgate.database"), using(settings):
+        pass  # it has users
+    assert "database_taken_over" not in caplog.messages
+    first.die()
+    second.die()
+    with caplog.at_level("WARNING", "toolgate.database"), using(settings) as embedded:
+        assert runs(embedded.url)
+    records = [record for record in caplog.records if record.msg == "database_taken_over"]
+    assert [vars(record)["data_dir"] for record in records] == [str(settings.data_dir)]
+
+
 def test_a_killed_server_is_started_again_with_what_was_committed(settings: Settings) -> None:
     durable = msgspec.structs.replace(settings, options={})
     with using(durable) as killed:
