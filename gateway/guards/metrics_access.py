@@ -37,7 +37,13 @@ class MetricsAccess:
 def is_local(scope: Scope) -> bool:
     """Whether a client on this machine sent the request directly, not through a proxy."""
     address = (scope.get("client") or ("",))[0].removeprefix(MAPPED)
-    return is_loopback(address) and not any(_of_proxy(name) for name, _ in scope["headers"])
+    # nginx forwards by HTTP/1.0, without any such header, unless it is told otherwise
+    is_direct = scope.get("http_version") != "1.0"
+    return (
+        is_loopback(address)
+        and is_direct
+        and not any(_of_proxy(name) for name, _ in scope["headers"])
+    )
 
 
 def _of_proxy(header: bytes) -> bool:

@@ -45,6 +45,12 @@ def test_what_a_proxy_on_this_machine_passes_on_comes_from_elsewhere(name):
     assert not is_local(asked("127.0.0.1", (name, "127.0.0.1")))
 
 
+def test_what_a_proxy_passes_on_without_a_header_is_known_by_its_version_of_http():
+    """`proxy_pass` of nginx alone adds no header, but speaks HTTP/1.0, as no browser does."""
+    assert not is_local({**asked("127.0.0.1"), "http_version": "1.0"})
+    assert is_local({**asked("127.0.0.1"), "http_version": "1.1"})
+
+
 @pytest.mark.parametrize(
     ("peer", "sent", "client"),
     [
