@@ -23,6 +23,15 @@ _IETF = ip_network("192.0.0.0/24")  # RFC 6890; Oracle's cloud serves credential
 _AZURE_WIRE_SERVER = IPv4Address("168.63.129.16")  # inside every Azure VM; looks public
 
 
+def read_url(text: str, *, encoded: bool = False) -> URL:
+    """A URL of somebody else's. Raises ValueError, also where yarl 1.25 raises IndexError: for
+    brackets before an `@`."""
+    try:
+        return URL(text, encoded=encoded)
+    except IndexError as error:
+        raise ValueError("the host cannot be read") from error
+
+
 class PrivateAddress(ToolgateError, OSError):
     """A host that is not public. An OSError, which aiohttp reports as `ClientConnectorError`."""
 

@@ -137,7 +137,7 @@ async def _fetch_url(
     validator: tuple[str, str],
 ) -> Fetched:
     try:
-        url = URL(location)
+        url = addresses.read_url(location)
     except ValueError as error:
         raise ImportRejected(f"Cannot fetch {location}: {error}.") from error
     try:
@@ -251,7 +251,7 @@ async def _read_response(response: aiohttp.ClientResponse, url: URL, limit_bytes
 
 def _redirected(url: URL, header: str) -> URL:
     try:
-        target = url.join(URL(header))
+        target = url.join(addresses.read_url(header))
     except ValueError as error:
         raise ImportRejected(f"{_shown(url)} redirects to {header!r}, which is no URL.") from error
     if target.scheme not in ("http", "https"):

@@ -16,7 +16,7 @@ from msgspec import Raw, Struct
 from yarl import URL
 
 from config.settings import Imports
-from registry.documents.addresses import PublicResolver, check_host, check_url_host
+from registry.documents.addresses import PublicResolver, check_host, check_url_host, read_url
 from registry.documents.containers import Bundle, unpack
 from registry.documents.fetch import fetch, has_credentials, read_at_most
 from registry.importers.drafts import Imported
@@ -80,7 +80,7 @@ async def introspect(
     set: JSON with `__schema`. `tls`: True for the system's certificates. Raises ImportRejected,
     which names the remedy."""
     try:
-        url = URL(location)
+        url = read_url(location)
         check_host(location)
     except ValueError as error:
         raise ImportRejected(f"Cannot ask {location}: {error}.") from error

@@ -1,6 +1,12 @@
 import pytest
 
-from registry.documents.addresses import PrivateAddress, PublicResolver, check_url_host, is_public
+from registry.documents.addresses import (
+    PrivateAddress,
+    PublicResolver,
+    check_url_host,
+    is_public,
+    read_url,
+)
 
 
 @pytest.mark.parametrize(
@@ -76,3 +82,10 @@ def test_a_host_that_is_none_is_named_without_the_query(url):
     with pytest.raises(ValueError, match="expected a URL with the name") as caught:
         check_url_host(url)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["//[a]b]@", "https://[a]@", "//[]x@", "https://[::1"])
+def test_a_url_whose_host_cannot_be_read_is_a_wrong_value(text: str) -> None:
+    """Locations of redirects made calls and imports end as internal errors."""
+    with pytest.raises(ValueError, match=r"host|IPv6|brackets"):
+        read_url(text)

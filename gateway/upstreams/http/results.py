@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
-from yarl import URL
 
 from gateway.upstreams.http.client import HttpResponse
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.rest.serialize import is_json
-from registry.documents.addresses import PrivateAddress, check_url_host
+from registry.documents.addresses import PrivateAddress, check_url_host, read_url
 from schemas.errors import retry_after_s, whole_seconds
 from schemas.hybrid import UPSTREAM_FAILED, UPSTREAM_TIMEOUT, StatusFault
 from schemas.jsonrpc import encode
@@ -83,7 +82,7 @@ def public_location(response: HttpResponse) -> str:
     if location.startswith("/") and not location.startswith(("//", "/\\")):
         return location
     try:
-        url = URL(location)
+        url = read_url(location)
         check_url_host(location)
     except (ValueError, PrivateAddress):
         return ""

@@ -35,7 +35,7 @@ from gateway.upstreams.rest.bodies import (
     media_type_of,
     name_of,
 )
-from registry.documents.addresses import PrivateAddress, PublicResolver, check_url_host
+from registry.documents.addresses import PrivateAddress, PublicResolver, check_url_host, read_url
 
 REDIRECT_LIMIT = 5
 FETCHED_LIMIT = 100  # files of one call: each holds a connection until all are sent
@@ -263,7 +263,10 @@ async def _followed(
             return response
         if response.status not in _REDIRECTS or "Location" not in response.headers:
             raise UpstreamFailed(f"{file.argument}: its URL answered {response.status}")
-        target = url.join(URL(response.headers["Location"]))
+        try:
+            target = url.join(read_url(response.headers["Location"]))
+        except ValueError as error:
+            raise UpstreamFailed(f"{file.argument}: its URL redirects to no URL") from error
         if target.scheme not in ("http", "https") or (url.scheme, target.scheme) == _DOWN:
             raise UpstreamFailed(f"{file.argument}: its URL redirects to what is not fetched")
         response.close()

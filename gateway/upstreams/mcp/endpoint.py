@@ -22,6 +22,7 @@ from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.cookies import SessionCookies
 from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, IdleTimeout, TimedTasks
 from gateway.upstreams.mcp.wire import JsonTextParser, MalformedMessage, Message
+from registry.documents.addresses import read_url
 from schemas.errors import RelayedFault
 
 log = logging.getLogger("toolgate.upstream")
@@ -374,7 +375,7 @@ def _target(response: Http1Response, url: URL) -> URL | None:
     if location is None:
         return None
     try:
-        target = url.join(URL(location)).with_user(None)
+        target = url.join(read_url(location)).with_user(None)
     except ValueError:  # a lone surrogate among them
         return None
     return target if target.scheme in ("http", "https") and target.host else None

@@ -16,6 +16,7 @@ from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.endpoint import JSON, SSE, TROUBLE, ServerEndpoint
 from gateway.upstreams.mcp.link import ClientProfile, MessageHandler, SessionLost, Timeout
 from gateway.upstreams.mcp.wire import MalformedMessage
+from registry.documents.addresses import read_url
 from schemas.mcp.revisions import V2025_11_25, Revision
 
 log = logging.getLogger("toolgate.upstream")
@@ -130,7 +131,7 @@ class HttpSseCarrier:
     def _own_address(self, data: bytes) -> URL:
         """The POST address. Raises MalformedMessage for one of another origin than the server's."""
         try:
-            url = self._endpoint.url.join(URL(data.decode().strip()))
+            url = self._endpoint.url.join(read_url(data.decode().strip()))
             if url.origin() == self._endpoint.url.origin():
                 return url
         except ValueError as error:

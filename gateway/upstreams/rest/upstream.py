@@ -45,6 +45,7 @@ from gateway.upstreams.rest.serialize import (
     in_querystring,
     is_json,
 )
+from registry.documents.addresses import read_url
 from schemas.binding import Body, OpenAPIBinding, Parameter
 from schemas.errors import InvalidParams
 from schemas.source import Source
@@ -417,7 +418,7 @@ def _redirected(base: str, request: HttpRequest, response: HttpResponse) -> Http
         return None
     try:
         here = URL(base + request.target, encoded=True)
-        there = here.join(URL(location, encoded=True))
+        there = here.join(read_url(location, encoded=True))
         if there.origin() != here.origin():
             return None
     except ValueError:

@@ -218,6 +218,7 @@ async def test_other_redirects_are_named_with_their_target(serve, status, target
         ("/mcp", "answered HTTP 307: more than 5 redirects"),
         ("mailto:me@example.com", "answered HTTP 307: a redirect that leads to no HTTP address"),
         ("http://[", "answered HTTP 307: a redirect that leads to no HTTP address"),
+        ("//[a]@", "answered HTTP 307: a redirect that leads to no HTTP address"),
     ],
 )
 async def test_redirects_that_lead_nowhere_end(serve, session, target, text):
