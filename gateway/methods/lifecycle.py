@@ -112,7 +112,7 @@ class Subscriptions:
         """Stream the requested notifications until the client disconnects or the gateway stops."""
         peer = context.peer
         if peer is None:
-            raise InvalidRequest("subscriptions/listen needs a stream to answer on")
+            raise InvalidRequest("subscriptions/listen needs a stream: accept text/event-stream")
         wanted = read(request.params, ListenParams).notifications
         catalog = self._lists.catalog(context)
         meta = {META_SUBSCRIPTION: request.id}

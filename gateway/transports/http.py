@@ -35,6 +35,7 @@ from schemas.hybrid import MISSING_AUTH_TOKEN, ScopeMismatch, Side, StatusFault
 from schemas.jsonrpc import RequestId, encode, error_reply
 
 JSON_TYPE = "application/json"
+SSE_TYPE = "text/event-stream"
 MODES: tuple[str, ...] = get_args(DisclosureMode)
 
 
@@ -185,12 +186,17 @@ def require_same_site(scope: Scope) -> None:
 
 def require_acceptable(accept: str | None, *types: str) -> None:
     """Raises NotAcceptable. The specification requires both types; we accept one of them."""
-    accept = accept or ""
-    if types[0] in accept:
-        return
-    ranges = {*types, *(f"{name.split('/')[0]}/*" for name in types), "*/*"}
-    if accept and not any(media_range in accept.lower() for media_range in ranges):
+    if accept and not any(accepts(accept, name) for name in types):
         raise NotAcceptable(f"Accept must include {' and '.join(types)}, not only {accept[:100]}")
+
+
+def accepts(accept: str | None, media_type: str) -> bool:
+    """Whether an Accept header admits a media type; without the header all are admitted."""
+    if not accept or media_type in accept:
+        return True
+    accept = accept.lower()
+    ranges = media_type, f"{media_type.partition('/')[0]}/*", "*/*"
+    return any(media_range in accept for media_range in ranges)
 
 
 async def read_body(declared: str | None, receive: Receive, limit_bytes: int) -> bytes:
@@ -338,7 +344,7 @@ class Responder:
         await self._start(
             200,
             [
-                (b"content-type", b"text/event-stream"),
+                (b"content-type", SSE_TYPE.encode()),
                 (b"cache-control", b"no-cache, no-transform"),
                 (b"x-accel-buffering", b"no"),
                 *headers,

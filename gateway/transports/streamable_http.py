@@ -1,7 +1,8 @@
 """POST of the MCP endpoint: a message or a batch, and its answer.
 
 The answer is JSON, unless messages or long silence precede it: then it is an event stream, which a
-client in a session can resume."""
+client in a session can resume. For a client that accepts no event stream it is always JSON, without
+messages before it."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,8 +20,10 @@ from gateway.transports.event_stream import EventStreams
 from gateway.transports.http import (
     JSON,
     JSON_TYPE,
+    SSE_TYPE,
     RequestHeaders,
     Responder,
+    accepts,
     call_headers,
     fault_headers,
     header,
@@ -85,7 +88,9 @@ class PostHandler:
         if headers.content_type != JSON_TYPE:
             require_json(headers.content_type)
         if headers.accept is None or JSON_TYPE not in headers.accept:
-            require_acceptable(headers.accept, JSON_TYPE, "text/event-stream")
+            require_acceptable(headers.accept, JSON_TYPE, SSE_TYPE)
+        accept = headers.accept
+        streams = accept is None or SSE_TYPE in accept or accepts(accept, SSE_TYPE)
         toolset, options = endpoint.toolset, NO_OPTIONS
         if scope["query_string"]:
             toolset, options = endpoint.toolset_of(scope), endpoint.query_options(scope)
@@ -108,23 +113,25 @@ class PostHandler:
         except Fault as fault:
             await responder.fault(fault, _id_of(message))
             return
-        if session is None:
-            peer = PostPeer(responder, self._pulse)
-        else:
-            peer = SessionPeer(
+        peer = (
+            PostPeer(responder, self._pulse)
+            if session is None
+            else SessionPeer(
                 responder, self._pulse, front=front, session=session, ids=_ids_of(message)
             )
+        )
         context = Context(
             identity,
             admitted.revision,
             responder.request_id,
             session,
-            peer=peer,
+            peer=peer if streams else None,
             headers=carried,
             toolset=toolset,
             options=options,
         )
-        self._pulse.enter(peer)
+        if streams:
+            self._pulse.enter(peer)
         try:
             match message:
                 case Request():
@@ -284,7 +291,7 @@ class StreamableHTTP:
     ) -> None:
         """Open the standalone stream, or resume a stream."""
         headers = _handshake_headers(scope)
-        require_acceptable(headers.accept, "text/event-stream")
+        require_acceptable(headers.accept, SSE_TYPE)
         session = await self._session(scope, headers, identity.principal)
         last = header(scope, b"last-event-id")
         position = read_position(last) if last else None
@@ -317,7 +324,7 @@ class StreamableHTTP:
             self._front.get_opens_sse
             and headers.session is None
             and headers.version is None
-            and "text/event-stream" in (headers.accept or "")  # not a browser
+            and SSE_TYPE in (headers.accept or "")  # not a browser
             and not header(scope, b"last-event-id")
         )
 
