@@ -113,7 +113,7 @@ def test_the_names_of_the_gateway_are_those_that_tokens_must_have(tmp_path):
     file = tmp_path / "t.yaml"
     file.write_text(
         "server: {public_url: 'https://gate.example/base/'}\n"
-        "auth: {audience: tools, issuers: {other: {issuer: i, audience: too, jwks_url: 'https://i'}}}"
+        "auth: {mode: jwt, audience: tools, issuers: {other: {issuer: i, audience: too, jwks_url: 'https://i'}}}"
     )
     settings = load(str(file), {})
     own = OwnAudiences.of(settings.auth, settings.server.public_url)

@@ -16,6 +16,7 @@ from config.load import load
 from registry.database.postgres import Database, borrowed
 from registry.jobs.queue import JobQueue, JobWorker, TooManyJobs
 from registry.jobs.store import Claim, JobDraft, JobEnd, JobProgress, JobRow, JobStore
+from schemas.schedules import Schedule
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S
 
@@ -78,7 +79,7 @@ async def working(
     database: Database,
     perform: Callable[[str], Awaitable[float | None]],
     settings: object = JOBS,
-    schedules: Mapping[str, str] | None = None,
+    schedules: Mapping[str, Schedule] | None = None,
     tick: Callable[[str], Awaitable[object]] = nothing,
 ) -> AsyncIterator[JobWorker]:
     worker = JobWorker(database.pool, settings, perform, schedules=schedules or {}, tick=tick)  # type: ignore[arg-type]
@@ -348,7 +349,7 @@ async def test_a_schedule_ticks_at_one_of_two_workers(database: Database, hands:
     async def tick(name: str) -> None:
         ticks.append(name)
 
-    each_second = {"removal": "* * * * * *"}
+    each_second = {"removal": Schedule("* * * * * *")}
     async with (
         working(database, hands.perform, JOBS, each_second, tick),
         working(database, hands.perform, JOBS, each_second, tick),
@@ -365,7 +366,8 @@ async def test_schedules_that_never_come_leave_others(
     async def tick(name: str) -> None:
         ticks.append(name)
 
-    schedules = {"february": "0 0 30 2 *", "hour": "0 99 * * *", "each second": "* * * * * *"}
+    crons = {"february": "0 0 30 2 *", "hour": "0 99 * * *", "each second": "* * * * * *"}
+    schedules = {name: Schedule(cron) for name, cron in crons.items()}
     async with working(database, hands.perform, JOBS, schedules, tick):
         await until(lambda: len(ticks) >= 3)
     assert set(ticks) == {"each second"}
