@@ -79,7 +79,7 @@ class _Composer:
         self.result: Any = None
         self.size = 0  # values in the result after alias expansion
         self.written = 0  # values in the text
-        self.merged = 0  # members copied by `<<`: plain aliases share their values
+        self.merged = 0  # members copied by `<<` and for duplicate keys; plain aliases share values
         self.documents = 0
         self.stack: list[_Container] = []
         self.anchors: dict[str, tuple[Any, int]] = {}
@@ -162,7 +162,16 @@ class _Composer:
         if self.unique:
             self.reject(event, f"the key {key[:100]!r} stands twice in one object")
         where = f"line {event.start_mark.line + 1}: "
-        members[key] = merge_duplicates(key, members[key], value, self.notes, where=where)
+        earlier = members[key]
+        if isinstance(earlier, dict) and isinstance(value, dict):
+            self._count_merged(event, len(earlier) + len(value), "duplicate keys")
+            earlier = dict(earlier)  # an anchor may name it
+        members[key] = merge_duplicates(key, earlier, value, self.notes, where=where)
+
+    def _count_merged(self, event: Any, members: int, cause: str) -> None:
+        self.merged += members
+        if self.merged > GROWTH_FREE + GROWTH_LIMIT * self.written:
+            self.reject(event, f"{cause} expand it more than {GROWTH_LIMIT} times")
 
     def _merge(self, event: Any, own: dict[str, Any], merges: list[Any]) -> None:
         """Apply `<<: *base` (YAML 1.1, widely used): own members win, earlier bases win."""
@@ -170,9 +179,7 @@ class _Composer:
             for base in merged if isinstance(merged, list) else [merged]:
                 if not isinstance(base, dict):
                     self.reject(event, "`<<` must name an object or a list of objects")
-                self.merged += len(base)
-                if self.merged > GROWTH_FREE + GROWTH_LIMIT * self.written:
-                    self.reject(event, f"aliases expand it more than {GROWTH_LIMIT} times")
+                self._count_merged(event, len(base), "aliases")
                 own.update({key: value for key, value in base.items() if key not in own})
 
     def _expects_key(self) -> bool:
@@ -211,9 +218,11 @@ def _compose(content: str, location: str, unique: bool, notes: list[str]) -> Any
 def merge_duplicates(
     key: str, earlier: Any, later: Any, notes: list[str], *, where: str = ""
 ) -> Any:
-    """The value of a key that stands twice: two objects are merged, else the later one counts."""
+    """The value of a key that stands twice: the members of `later` are added to `earlier` where
+    both are objects, else the later one counts."""
     if isinstance(earlier, dict) and isinstance(later, dict):
-        outcome, value = "both are read", {**earlier, **later}
+        earlier.update(later)
+        outcome, value = "both are read", earlier
     else:
         outcome, value = "the last one counts", later
     notes.append(f"{where}the key {key[:100]!r} stands twice in one object; {outcome}")

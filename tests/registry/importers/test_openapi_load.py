@@ -3,7 +3,7 @@ import json
 import pytest
 
 from registry.importers.openapi import parse
-from registry.importers.openapi.load import DEPTH_LIMIT
+from registry.importers.openapi.load import DEPTH_LIMIT, merge_duplicates
 from schemas.errors import ImportRejected
 
 
@@ -233,3 +233,18 @@ def test_documents_without_duplicates_have_no_notes():
     parse(b'{"a": {"b": "c\\"d"}, "e": ["a", "a"]}', "a.json", notes=notes)
     parse(b"a: {b: c}\ne: [a, a]\n", "a.yaml", notes=notes)
     assert notes == []
+
+
+def test_one_key_many_times_is_not_copied_each_time():
+    """Copies for each duplicate would take the square of their number (mending 10)."""
+    many = "\n".join(f"a: {{b{number}: 1}}" for number in range(3000))
+    assert "duplicate keys expand it more than 10 times" in refusal(many.encode(), "a.yaml")
+    earlier = {"b": 1}
+    assert merge_duplicates("a", earlier, {"c": 2}, []) is earlier
+    many = ",".join(f'"a":{{"b{number}":1}}' for number in range(3000))
+    assert len(parse(f"{{{many}}}".encode(), "a.json")["a"]) == 3000
+
+
+def test_what_an_anchor_names_keeps_its_members_beside_duplicates():
+    value = parse(b"base: &b {k: 1}\na: *b\na: {m: 2}\n", "a.yaml")
+    assert value == {"base": {"k": 1}, "a": {"k": 1, "m": 2}}
