@@ -16,7 +16,8 @@ from schemas.jsonschema import Checker
 
 _DEFS = "#/$defs/"
 _DEPTH_LIMIT = 12  # of made values
-_STEPS_LIMIT = 2_000  # schemas applied for one made value
+_STEPS_LIMIT = 2_000  # schemas applied and values compared for one made value
+_STEPS_OF_ALL = 400_000  # of all made values of a document: some seconds
 _EXAMPLES_LIMIT = 20  # per argument, and of the body
 _BRANCHES_LIMIT = 50  # per choice; of more, the first are tried
 _LENGTH_LIMIT = 1_000  # characters or items of a made value
@@ -43,6 +44,7 @@ class Trials:
 
     def __init__(self) -> None:
         self._tried: set[str] = set()
+        self._steps = _STEPS_OF_ALL
 
     def refusals(
         self,
@@ -62,7 +64,7 @@ class Trials:
         made = [
             _Made(where, branch, value, _nested(path, value))
             for where, path, inner in places
-            for branch, value in _branch_values(inner, definitions)
+            for branch, value in self._branch_values(inner, definitions)
         ]
         examples = [
             (name, value)
@@ -83,6 +85,29 @@ class Trials:
             if problem:
                 yield f"its schema refuses an example of the body: {problem}"
         yield from _branch_refusals(checker, made)
+
+    def _branch_values(
+        self, schema: Any, definitions: Mapping[str, Any]
+    ) -> Iterator[tuple[str, Any]]:
+        """A made value of each branch of a choice of `schema` itself: which branch, value; no more
+        of them when the steps of the document are used up."""
+        raw = mapping(schema)
+        for keyword in ("anyOf", "oneOf"):
+            branches = sequence(raw.get(keyword))[:_BRANCHES_LIMIT]
+            for index, branch in enumerate(branches):
+                if self._steps <= 0:
+                    return
+                rest = {key: value for key, value in raw.items() if key != keyword}
+                maker = _Maker(definitions)
+                try:
+                    value = maker.make([rest, branch], all_of=branch)
+                except Unmakeable:
+                    continue
+                except Impossible as impossible:
+                    value = impossible
+                finally:
+                    self._steps -= maker.steps
+                yield f"branch {index + 1} of {len(branches)}", value
 
 
 _COMPONENTS = "\0components"  # no argument has this name
@@ -159,22 +184,6 @@ def _branch_refusals(checker: Checker, made: Sequence[_Made]) -> Iterator[str]:
             yield f"{trial.where}: no value fits {trial.branch}: {problem}"
 
 
-def _branch_values(schema: Any, definitions: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """A made value of each branch of a choice of `schema` itself: which branch, value."""
-    raw = mapping(schema)
-    for keyword in ("anyOf", "oneOf"):
-        branches = sequence(raw.get(keyword))[:_BRANCHES_LIMIT]
-        for index, branch in enumerate(branches):
-            rest = {key: value for key, value in raw.items() if key != keyword}
-            try:
-                value = _Maker(definitions).make([rest, branch], all_of=branch)
-            except Unmakeable:
-                continue
-            except Impossible as impossible:
-                value = impossible
-            yield f"branch {index + 1} of {len(branches)}", value
-
-
 @dataclass(slots=True)
 class _Facts:
     """Keywords of all schemas that apply to one value."""
@@ -196,7 +205,7 @@ class _Maker:
 
     def __init__(self, definitions: Mapping[str, Any]) -> None:
         self._definitions = definitions
-        self._steps = 0
+        self.steps = 0
 
     def make(self, schemas: Sequence[Any], depth: int = 0, all_of: Any = None) -> Any:
         """A value for all of `schemas`, with all properties of `all_of`. Raises `Unmakeable`."""
@@ -240,10 +249,13 @@ class _Maker:
         return made
 
     def _collect(self, schema: Any, facts: _Facts, depth: int) -> None:
-        self._steps += 1
-        if depth > _DEPTH_LIMIT or self._steps > _STEPS_LIMIT:
+        self.steps += 1
+        if depth > _DEPTH_LIMIT:
             raise Unmakeable
         if not isinstance(schema, dict) or not schema.keys() <= _MAKEABLE:
+            raise Unmakeable
+        self.steps += len(sequence(schema.get("enum"))) + len(mapping(schema.get("properties")))
+        if self.steps > _STEPS_LIMIT:
             raise Unmakeable
         if isinstance(schema.get("$ref"), str):
             target = self._definitions.get(schema["$ref"].removeprefix(_DEFS))
