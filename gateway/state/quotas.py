@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import anyio
+
 COUNT_S = 1.0  # age of a count
 COST = 20  # times as long as the counting took
 TENANTS = 10_000  # whose counts are held
@@ -55,6 +57,7 @@ class _Count:
     owners: dict[str, Usage] = field(default_factory=dict)
     total: Usage = Usage()
     ends: float = -math.inf  # on the monotonic clock
+    first: anyio.Lock = field(default_factory=anyio.Lock)  # while nothing is counted yet
 
     def add(self, owner: str, usage: Usage) -> None:
         self.owners[owner] = self.owners.get(owner, Usage()) + usage
@@ -96,10 +99,25 @@ class UsageQuotas:
     ) -> _Count:
         if tenant not in self._counts and len(self._counts) >= TENANTS:
             self._counts.clear()
-        began, held = self._clock(), self._counts.setdefault(tenant, _Count())
+        held = self._counts.setdefault(tenant, _Count())
+        if held.ends > -math.inf:
+            return await self._recounted(tenant, held, quotas, count)
+        async with held.first:  # nobody is judged by what was not counted
+            held = self._counts.get(tenant, held)
+            return await self._recounted(tenant, held, quotas, count)
+
+    async def _recounted(
+        self,
+        tenant: str,
+        held: _Count,
+        quotas: Sequence[Quota],
+        count: Callable[[], Awaitable[Mapping[str, Usage]]],
+    ) -> _Count:
+        began = self._clock()
         if began < held.ends:
             return held
-        held.ends = began + COUNT_S  # a single caller counts for all
+        if held.ends > -math.inf:
+            held.ends = began + COUNT_S  # a single caller counts for all
         owners = dict(await count())
         now = self._clock()
         total = sum(owners.values(), Usage())

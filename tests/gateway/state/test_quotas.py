@@ -1,5 +1,6 @@
 """Quotas of what is stored, over a counted table that the test plays."""
 
+import anyio
 import pytest
 
 from gateway.state.quotas import COUNT_S, Quota, QuotaExcess, Usage, UsageQuotas
@@ -43,6 +44,42 @@ async def test_an_owner_and_its_tenant_have_numbers_and_bytes() -> None:
     assert await table.take("cy", Usage(0, 31)) == "x.tenant_bytes"
     assert await table.take("ann", Usage(0, -5)) == "", "what becomes less is never refused"
     assert table.counts == 1, "a count serves all that comes within a second"
+
+
+async def test_a_burst_waits_for_the_first_count() -> None:
+    """Nobody is judged by a count that has not ended, as after a start (mending 10)."""
+    table, answers = Table(), list[str]()
+    counted = anyio.Event()
+
+    async def count() -> dict[str, Usage]:
+        table.counts += 1
+        await counted.wait()
+        return {"ann": Usage(1, 10)}
+
+    async def take() -> None:
+        added = Usage(1, 1)
+        excess = await table.quotas.take("t", "ann", added, quotas=QUOTAS, count=count)
+        answers.append("" if excess is None else excess.quota.setting)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):
+                tasks.start_soon(take)
+            await anyio.wait_all_tasks_blocked()
+            counted.set()
+    assert (sorted(answers), table.counts) == (["", *["x.owner"] * 3], 1)
+
+
+async def test_a_first_count_that_fails_is_made_again() -> None:
+    table = Table()
+    table.rows = {"ann": Usage(2, 10)}
+
+    async def fail() -> dict[str, Usage]:
+        raise OSError("no connection")
+
+    with pytest.raises(OSError, match="no connection"):
+        await table.quotas.take("t", "ann", Usage(1, 1), quotas=QUOTAS, count=fail)
+    assert await table.take("ann", Usage(1, 1)) == "x.owner"
 
 
 async def test_what_was_deleted_is_free_again_after_a_second() -> None:
