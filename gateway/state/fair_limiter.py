@@ -58,15 +58,20 @@ class FairLimiter:
         self._held.update([(), (tenant,), (tenant, owner)])
 
     def _release(self, tenant: str, owner: str) -> None:
-        """Give the place to the next one that waits and may have it."""
         self._held -= Counter([(), (tenant,), (tenant, owner)])
+        while self._pass_place():  # one place more is free where the tenant lost its reserve
+            pass
+
+    def _pass_place(self) -> bool:
+        """Whether the next one that waits and may have a place was given one."""
         for next_tenant, owners in self._waiting.items():
             for next_owner, turns in owners.items():
                 if self._has_place(next_tenant, next_owner):
                     self._hold(next_tenant, next_owner)
                     turns.popleft().set()
                     self._rotate(next_tenant, next_owner)
-                    return
+                    return True
+        return False
 
     def _rotate(self, tenant: str, owner: str) -> None:
         """Move the tenant and its owner behind the others, or away if they wait for nothing."""

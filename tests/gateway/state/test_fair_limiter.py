@@ -91,3 +91,27 @@ async def test_a_tenant_and_an_owner_without_a_place_have_one_in_reserve() -> No
             tasks.cancel_scope.cancel()
     assert limiter._held == {}
     assert limiter._waiting == {}
+
+
+async def test_a_place_that_ends_wakes_all_who_may_have_one_now() -> None:
+    """A tenant whose last place ends has its reserve again, also behind others (mending 10)."""
+    limiter, running, ends = FairLimiter(1, reserve=True), list[str](), anyio.Event()
+
+    async def work(owner: tuple[str, str], end: anyio.Event) -> None:
+        async with limiter.turn(*owner):
+            running.append("".join(owner))
+            await end.wait()
+
+    never = anyio.Event()
+    callers = [("a", "1"), ("b", "1"), ("b", "2"), ("a", "1")]
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            for number, caller in enumerate(callers):
+                tasks.start_soon(work, caller, never if number else ends)
+                await anyio.wait_all_tasks_blocked()
+            assert running == ["a1", "b1"]
+            ends.set()
+            await anyio.wait_all_tasks_blocked()
+            assert running == ["a1", "b1", "b2", "a1"]
+            tasks.cancel_scope.cancel()
+    assert limiter._held == {}
