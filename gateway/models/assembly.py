@@ -88,7 +88,7 @@ class CallAssembler:
         return tuple(ModelCall(id_, one.name, one.arguments) for id_, one in self._by_own_id())
 
     def extras(self) -> dict[str, Any]:
-        """What goes back with calls, by the ids that `calls` gives."""
+        """Members that go back with calls, by the ids that `calls` gives."""
         return {id_: one.extra for id_, one in self._by_own_id() if one.extra is not None}
 
     def id_of(self, call: CallInProgress) -> str:

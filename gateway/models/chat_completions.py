@@ -151,7 +151,7 @@ def _message(prompt: Prompt, message: ChatMessage) -> dict[str, Any]:
 
 
 def _returned(prompt: Prompt, message: ChatMessage) -> dict[str, Any]:
-    """What the provider wants back of its own answer."""
+    """Members of its own answer that the provider wants back."""
     kept = prompt.kept(message) or {}
     returned = {"extra_content": kept["extra_content"]} if "extra_content" in kept else {}
     wanted = prompt.settings.returns_reasoning
@@ -335,7 +335,7 @@ class ThinkTags:
         return thought, text
 
     def end(self) -> tuple[str, str]:
-        """What waited for the rest of a tag."""
+        """Text that waited for the rest of a tag."""
         waiting, self._waiting = self._waiting, ""
         return (waiting, "") if self._place == "inside" else ("", waiting)
 

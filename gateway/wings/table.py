@@ -104,7 +104,7 @@ def wing_mistakes(settings: "Settings", wing: "Wing") -> list[str]:
 
 
 def mistakes(settings: "Settings") -> list[str]:
-    """What keeps wings that are not optional from being opened, for ever."""
+    """Mistakes that keep wings that are not optional from ever being opened."""
     texts: list[str] = []
     for name in enabled(settings):
         if name in settings.wings.optional:

@@ -108,7 +108,7 @@ def foreign_language(text: str) -> str | None:
 
 
 def language_note(text: str, model: str | None, *, bm25: float, docs: int) -> str | None:
-    """What to tell of a query in a language that the model does not know, if words do not answer it
+    """Note on a query in a language that the model does not know, if words do not answer it
     either. `bm25`: of the best of `docs`."""
     if model is None or not model.startswith(ENGLISH_ONLY):
         return None

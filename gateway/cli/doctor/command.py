@@ -139,7 +139,7 @@ async def _registry(settings: Settings) -> list[Check]:
 
 
 async def _of_settings(settings: Settings) -> AsyncIterator[Check]:
-    """What is known of wings and patterns without tables, as before the first start."""
+    """Checks of wings and patterns without tables, as before the first start."""
     async for check in wings(settings):
         yield check
     for one in idle_in_settings(settings):

@@ -160,7 +160,7 @@ def _scope(visit: _Visit, defined: str, language: str) -> Scope:
 
 
 def _value(node: Node) -> Node | None:
-    """What a variable or a member gets; the only one of a list of values."""
+    """Value of a variable or a member; the only one of a list of values."""
     value = node.child_by_field_name("value") or node.child_by_field_name("right")
     if value is not None and value.type == "expression_list":  # Go
         return value.named_children[0] if value.named_child_count == 1 else None

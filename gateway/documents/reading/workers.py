@@ -57,7 +57,7 @@ _decoder = msgspec.msgpack.Decoder(Answer)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Whose turn a reading is: tenants that share the processes take turns, and owners in them."""
+    """Owner of a reading's turn: tenants that share processes take turns, and owners in them."""
 
     tenant: str
     owner: str

@@ -90,7 +90,7 @@ class Toolbox:
         return [tool for tool in tools if not _is_agent(catalog.find(tool.name))]
 
     async def told(self, context: Context, name: str, given: Mapping[str, Any]) -> str:
-        """What a tool that settings name says to those of the arguments `given` that it has,
+        """Answer of a tool that settings name to the arguments of `given` that it has,
         marked; "": nothing, or the caller does not see it. Raises SearchFailed."""
         tool = configured_tool(self._view(context), name)
         if tool is None:

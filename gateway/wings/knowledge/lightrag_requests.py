@@ -205,7 +205,7 @@ def lax(value: Any, kind: type[int] | None) -> Any:
 
 
 def _scalar_kinds(type_: type[Any]) -> Mapping[str, type[int]]:
-    """Which members of a body are whole numbers or truth values."""
+    """Members of a body that are whole numbers or truth values."""
     hints = {one.name: str(one.type) for one in msgspec.structs.fields(type_)}
     return {
         name: kind

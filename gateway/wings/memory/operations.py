@@ -140,7 +140,7 @@ class MemoryOperations:
     async def _stored(
         self, target: Target, items: Sequence[NewItem], document: str | None = None
     ) -> MemoriesAdded:
-        """What was added, what was refused, and what the caller should know. Raises ProblemDetails
+        """Added items, refused ones, and notes for the caller. Raises ProblemDetails
         where nothing can be stored."""
         notes: list[str] = []
         session = next(iter(target.reader.sessions), None)

@@ -92,7 +92,7 @@ def definition(one: Documented, group: str) -> TrainingTool:
 
 
 def asked(one: Documented) -> str:
-    """What is said of a definition, without its name."""
+    """Description of a definition, without its name."""
     name = _name(one).replace(" ", "")
     return " ".join(word for word in one.sentence.split() if word.strip(".,:;()") != name)
 

@@ -38,7 +38,7 @@ class Ranking:
 def rankings(
     tools: ToolSet, queries: Sequence[TrainingQuery], scores: NDArray[np.float32]
 ) -> list[Ranking]:
-    """What the first stage finds for `queries`, by its scores of shape (queries, tools)."""
+    """Ranking of the first stage for `queries`, by its scores of shape (queries, tools)."""
     texts = [read_text(tool) for tool in tools.tools]
     ids = [tool.id for tool in tools.tools]
     found = []
@@ -72,7 +72,7 @@ def of_operations(path: Path, seed: int, wrong: int) -> list[Ranking]:
 
 
 def usable(lists: Sequence[Ranking], wrong: int) -> list[Ranking]:
-    """Those with a right tool that was found, and `wrong` others."""
+    """Lists with a right tool, and `wrong` others."""
     return [one for one in lists if one.gold and len(one.texts) - len(one.gold) >= wrong]
 
 

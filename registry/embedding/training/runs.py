@@ -40,7 +40,7 @@ WRONG = 7  # tools beside the right one in a list that a cross-encoder is traine
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingData:
-    """What training pairs are made of."""
+    """Sources of training pairs."""
 
     sets: Path  # the folder of the tool sets
     names: Sequence[str]

@@ -502,7 +502,7 @@ class Discriminators:
         return values
 
     def _legal(self, branch: Any, name: str, wanted: list[str], mapped: bool) -> list[str]:
-        """Those of `wanted` that the branch's own schema of the property allows. Names of schemas
+        """Values of `wanted` that the branch's own schema of the property allows. Names of schemas
         are the values where nothing else is stated, and many descriptions rely on that unknowingly:
         any example, default or pattern of the property counts as a statement."""
         properties = self._raw_schemas.properties(branch)

@@ -1,0 +1,150 @@
+"""Lint of names and of first sentences, held by a budget that may only fall.
+
+Three habits hide what code does, and each is counted over the product's packages:
+
+- participles: functions named by a participle alone (`shown`, `_told`) instead of a verb with its
+  object (`render_table`) or a noun of a property (`Catalog.tools`);
+- pronouns: assigned locals called `one`, `it`, `found`, `other`, `these` or `those`;
+- openings: docstrings that begin with What, Who, Whose, Those, That, It or Which.
+
+`python .ci/names.py` compares the counts with `.ci/names.json` and fails where one is higher.
+`--list` names the places, `--lower` writes lower counts.
+"""
+
+import argparse
+import ast
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("config", "gateway", "registry", "schemas")
+BUDGET = Path(__file__).with_name("names.json")
+
+IRREGULAR = frozenset(
+    re.findall(
+        r"\w+",
+        """begun bent bought bound broken brought built caught chosen cut dealt done drawn driven
+        fallen fed felt forgotten found frozen given gone grown heard held hidden hurt kept
+        known laid led left lent lost made meant met paid proven put risen run said seen sent
+        shown shut sought spent split spoken stolen stood taken taught thought told torn
+        understood woken won worn written""",
+    )
+)
+REGULAR = re.compile(r"[a-z]{2,}(?<!e)ed")
+# Nouns, adjectives and verbs that end like participles, and verbs that are their own.
+WORDS = frozenset(
+    re.findall(
+        r"\w+", "embed shed exceed proceed succeed naked hundred sacred cut put run split led"
+    )
+)
+PRONOUNS = frozenset(("one", "it", "found", "other", "these", "those"))
+OPENINGS = frozenset(("What", "Who", "Whose", "Those", "That", "It", "Which"))
+
+Place = tuple[str, int, str]  # path, line, text
+
+
+def is_participle(name: str) -> bool:
+    word = name.strip("_")
+    if word in WORDS:
+        return False
+    return word in IRREGULAR or REGULAR.fullmatch(word) is not None
+
+
+def targets(node: ast.AST) -> Iterator[ast.expr]:
+    match node:
+        case ast.Assign(targets=assigned):
+            yield from assigned
+        case ast.AnnAssign(target=target) | ast.NamedExpr(target=target):
+            yield target
+        case (
+            ast.For(target=target) | ast.AsyncFor(target=target) | ast.comprehension(target=target)
+        ):
+            yield target
+        case ast.withitem(optional_vars=ast.expr() as target):
+            yield target
+
+
+def assigned_names(tree: ast.AST) -> Iterator[ast.Name]:
+    for node in ast.walk(tree):
+        for target in targets(node):
+            for leaf in ast.walk(target):
+                if isinstance(leaf, ast.Name) and isinstance(leaf.ctx, ast.Store):
+                    yield leaf
+
+
+def opening(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """First word of the node's docstring, empty without one."""
+    words = (ast.get_docstring(node) or "").split(maxsplit=1)
+    return words[0].rstrip(",:;.") if words else ""
+
+
+def walk(path: Path) -> tuple[Counter[str], dict[str, list[Place]]]:
+    """Totals of functions, names and docstrings of a file, and the places that break each rule."""
+    tree = ast.parse(path.read_text())
+    name = str(path.relative_to(ROOT))
+    totals: Counter[str] = Counter()
+    places: dict[str, list[Place]] = {"participles": [], "pronouns": [], "openings": []}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            totals["participles"] += 1
+            if is_participle(node.name):
+                places["participles"].append((name, node.lineno, node.name))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            totals["openings"] += 1
+            if (word := opening(node)) in OPENINGS:
+                line = node.body[0].lineno
+                places["openings"].append((name, line, word))
+    for leaf in assigned_names(tree):
+        totals["pronouns"] += 1
+        if leaf.id.strip("_") in PRONOUNS:
+            places["pronouns"].append((name, leaf.lineno, leaf.id))
+    return totals, places
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--list", action="store_true", help="name every place")
+    parser.add_argument("--lower", action="store_true", help="write lower counts into the budget")
+    parser.add_argument(
+        "paths", nargs="*", help="files or folders; the product's packages without any"
+    )
+    options = parser.parse_args(arguments)
+    totals: Counter[str] = Counter()
+    places: dict[str, list[Place]] = {"participles": [], "pronouns": [], "openings": []}
+    for top in options.paths or PACKAGES:
+        folder = (ROOT / top).resolve()
+        for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
+            of_file, broken = walk(path)
+            totals += of_file
+            for rule, listed in broken.items():
+                places[rule] += listed
+    if options.list:
+        for rule, listed in places.items():
+            for path_, line, text in listed:
+                sys.stdout.write(f"{path_}:{line}: {rule}: {text}\n")
+    counts = {rule: len(listed) for rule, listed in places.items()}
+    for rule, count in counts.items():
+        share = count / max(1, totals[rule])
+        sys.stdout.write(f"{rule}: {count} of {totals[rule]} ({share:.2%})\n")
+    return 0 if options.paths else compare(counts, lower=options.lower)
+
+
+def compare(counts: Mapping[str, int], *, lower: bool) -> int:
+    """1 if a count is above its budget; a lower one is written if asked for."""
+    budget: dict[str, int] = json.loads(BUDGET.read_text()) if BUDGET.exists() else dict(counts)
+    broken = [rule for rule, count in counts.items() if count > budget[rule]]
+    for rule in broken:
+        sys.stderr.write(f"{rule}: {counts[rule]}, expected at most {budget[rule]} (--list)\n")
+    if lower or not BUDGET.exists():
+        BUDGET.write_text(
+            json.dumps({rule: min(counts[rule], budget[rule]) for rule in counts}, indent=2) + "\n"
+        )
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
