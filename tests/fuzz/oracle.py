@@ -78,13 +78,13 @@ def is_legacy(value: Any) -> bool:
 
 
 def is_request(value: Any, strict: bool) -> bool:
-    """Whether it is a request or a notification of JSON-RPC 2.0; `strict`: as light-hybrid-4j has
-    it, where an id may be anything, and params of null are none."""
+    """Whether it is a request or a notification of JSON-RPC 2.0; params of null
+    are none. `strict`: as light-hybrid-4j has it, where an id may be anything."""
     if not isinstance(value, dict) or value.get("jsonrpc") != "2.0" or is_mixed(value):
         return False
     legal = strict or not isinstance(value.get("id"), bool | list | dict)
     params = value.get("params", {})
-    by_name_or_place = isinstance(params, dict | list) or (strict and params is None)
+    by_name_or_place = params is None or isinstance(params, dict | list)
     return legal and by_name_or_place and isinstance(value.get("method"), str)
 
 
