@@ -9,6 +9,7 @@ BASE = "https://gw.example/api"
 SETTINGS = {
     "TOOLGATE_SERVER__PUBLIC_URL": f"{BASE}/",
     "TOOLGATE_TOOLSETS": '{"pets": {}}',
+    "TOOLGATE_AUTH__MODE": "keys",
 }
 
 
