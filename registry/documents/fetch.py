@@ -25,6 +25,7 @@ from yarl import URL
 
 from registry.documents import addresses
 from schemas.errors import ImportRejected
+from schemas.urls import without_credentials
 
 
 async def read_at_most(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes | None:
@@ -139,7 +140,8 @@ async def _fetch_url(
     try:
         url = addresses.read_url(location)
     except ValueError as error:
-        raise ImportRejected(f"Cannot fetch {location}: {error}.") from error
+        shown = without_credentials(location)
+        raise ImportRejected(f"Cannot fetch {shown}: {error}.") from error
     try:
         with anyio.fail_after(timeout_s):
             return await _follow(

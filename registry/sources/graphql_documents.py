@@ -24,6 +24,7 @@ from registry.importers.openapi import parse
 from registry.sources.openapi_documents import OpenApiDescription
 from schemas.errors import ImportRejected
 from schemas.source import GraphQLOptions
+from schemas.urls import without_credentials
 
 FILE_SUFFIXES = (".graphql", ".graphqls", ".gql", ".sdl", ".json", ".txt")
 SHOWN = 300  # characters of an endpoint's error message
@@ -83,7 +84,8 @@ async def introspect(
         url = read_url(location)
         check_host(location)
     except ValueError as error:
-        raise ImportRejected(f"Cannot ask {location}: {error}.") from error
+        shown = without_credentials(location)
+        raise ImportRejected(f"Cannot ask {shown}: {error}.") from error
     if url.user or url.password:
         raise ImportRejected(
             f"{url.with_user(None)}: expected a URL without credentials; they go into the settings "

@@ -162,6 +162,13 @@ async def test_a_malformed_url_is_refused(url):
     assert "Cannot fetch" in await refusal(url)
 
 
+@pytest.mark.parametrize("url", ["http://a:99999/x?key=some secret", "http://me:secret@a:99999/x"])
+async def test_the_secrets_of_a_malformed_url_are_not_shown(url):
+    message = await refusal(url)
+    assert message.startswith("Cannot fetch http://")
+    assert "secret" not in message
+
+
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_redirects_are_followed_and_the_last_url_is_the_location(status):
     async def handler(request):

@@ -93,6 +93,7 @@ async def test_credentials_do_not_stand_in_the_address():
     told = await refusal("http://user:hunter2@127.0.0.1:9/graphql")
     assert "expected a URL without credentials" in told
     assert "hunter2" not in told
+    assert "hunter2" not in await refusal("http://user:hunter2@127.0.0.1:99999/graphql?k=a hunter2")
 
 
 async def test_an_endpoint_that_is_away_is_told():
