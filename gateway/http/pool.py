@@ -156,9 +156,11 @@ class Pool:
         loop = asyncio.get_running_loop()
         now = loop.time()
         for origin, idle in list(self._idle.items()):
-            kept = deque(one for one in idle if one.idle and one.idle_until > now)
+            kept = deque[Http1Connection]()
             for connection in idle:
-                if not connection.idle or connection.idle_until <= now:
+                if connection.idle and connection.idle_until > now:
+                    kept.append(connection)
+                else:
                     connection.abort()
             if kept:
                 self._idle[origin] = kept

@@ -340,7 +340,7 @@ class ToolMethods:
         if isinstance(result, ToolResult):
             return result
         members = result.members
-        if members.get("isError") == FAILED:
+        if members.get("isError") == FAILED:  # `is_failure`, without a call for each result
             members = self._answering.checked_failure(members, tool, context.revision)
         return view(catalog, tool.source, context).called(members)
 

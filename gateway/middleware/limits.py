@@ -337,10 +337,6 @@ def _bound(
     return RateBound(limit, bucket, most, f"{what}: at most {most} in {bucket[1]:g} s{shared}")
 
 
-def _at_most(rate: Rate) -> str:
-    return f": at most {rate.concurrent}{SHARED[rate.per]}"
-
-
 def _sharing_key(
     limited: tuple[str, str], rate: Rate, tenant: str, owner: RateKey | None
 ) -> RateKey:

@@ -89,7 +89,7 @@ class PostHandler:
             require_json(headers.content_type)
         if headers.accept is None or JSON_TYPE not in headers.accept:
             require_acceptable(headers.accept, JSON_TYPE, SSE_TYPE)
-        accept = headers.accept
+        accept = headers.accept  # what most clients send is seen without a call
         streams = accept is None or SSE_TYPE in accept or accepts(accept, SSE_TYPE)
         toolset, options = endpoint.toolset, NO_OPTIONS
         if scope["query_string"]:

@@ -85,14 +85,14 @@ _WORD = re.compile(r"[^\W\d_]+")
 def main_script(text: str) -> str:
     """The script of most letters, as names of characters begin: LATIN, CJK, CYRILLIC; "" for a
     text without letters."""
-    counted = Counter(map(_script, filter(str.isalpha, text[:READ])))
-    return counted.most_common(1)[0][0] if counted else ""
+    scripts = _scripts(text)
+    return scripts.most_common(1)[0][0] if scripts else ""
 
 
 def foreign_language(text: str) -> str | None:
     """The language of a text, in words for people; None: English, or not to be told."""
     text = text[:READ].lower()
-    scripts = Counter(map(_script, filter(str.isalpha, text)))
+    scripts = _scripts(text)
     if scripts["HIRAGANA"] + scripts["KATAKANA"]:  # beside which Japanese has Chinese characters
         return "Japanese"
     script = scripts.most_common(1)[0][0] if scripts else "LATIN"
@@ -125,6 +125,11 @@ def words_note(text: str, model: str | None, *, bm25: float, docs: int) -> str |
     if model is None or not docs:
         return None
     return NO_WORDS if bm25 <= 0 and _WORD.search(text) else None
+
+
+def _scripts(text: str) -> Counter[str]:
+    """The number of letters of each script."""
+    return Counter(map(_script, filter(str.isalpha, text[:READ])))
 
 
 @lru_cache(4096)

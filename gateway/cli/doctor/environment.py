@@ -232,14 +232,13 @@ LEFT_OVER = (
 async def wings_of_installation(settings: Settings) -> list[Check]:
     """The checks `wing` of the settings, and of the registry if it is readable: as in
     `unimported`."""
-    checks = [check async for check in wings(settings)]
     if enabled(settings) and has_cluster(settings.database):
         try:
             async with open_registry(settings, migrate=False) as registry:
-                checks += [check async for check in wings(settings, registry.database.pool)]
+                return [check async for check in wings(settings, registry.database.pool)]
         except (DatabaseError, psycopg.Error):
             pass  # reported by the other checks of the registry
-    return list(dict.fromkeys(checks))
+    return [check async for check in wings(settings)]
 
 
 async def wings(settings: Settings, pool: Pool | None = None) -> AsyncIterator[Check]:

@@ -136,11 +136,16 @@ def _kind(node: Node, scope: Scope, grammar: Grammar) -> str:
         left = node.child_by_field_name("left")
         if value is None or value.type not in grammar.values or _is_computed(left):
             return ""
-    if node.type in grammar.named and (node.child_by_field_name("name") is None or (
-        node.parent is not None and node.parent.type in grammar.variables
-    )):  # fmt: skip
+    if node.type in grammar.named and not _has_own_name(node, grammar):
         return ""
     return "method" if defined == "function" and scope.kind in _TYPES else defined
+
+
+def _has_own_name(node: Node, grammar: Grammar) -> bool:
+    """Whether a node has a name, and is no value of a variable, by which it is called."""
+    if node.parent is not None and node.parent.type in grammar.variables:
+        return False
+    return node.child_by_field_name("name") is not None
 
 
 def _scope(visit: _Visit, defined: str, language: str) -> Scope:

@@ -96,10 +96,10 @@ async def _fetched(url: str, fetching: Fetching, limit_bytes: int, seen: str = "
 
 def _without_query(reason: str, url: str) -> str:
     """A reason without what signs a URL, and without settings of imports: others decide here."""
-    plain = reason.replace(url, url.partition("?")[0])
-    plain = " ".join(word.partition("?")[0] if "://" in word else word for word in plain.split(" "))
+    words = reason.split(" ")
+    plain = " ".join(word.partition("?")[0] if "://" in word else word for word in words)
     plain = plain.replace(IMPORTS_GUARD, GUARD).partition(" (setting imports.")[0]
-    # whoever reports it names the URL
+    # the report of the file names the URL
     return plain.removeprefix(f"Cannot fetch {url.partition('?')[0]}").lstrip(": ").rstrip(".")
 
 

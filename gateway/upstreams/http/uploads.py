@@ -37,9 +37,9 @@ from gateway.upstreams.rest.bodies import (
 )
 from registry.documents.addresses import PrivateAddress, PublicResolver, check_url_host, read_url
 
-REDIRECT_LIMIT = 5
+REDIRECT_LIMIT = 5  # in a row
 FETCHED_LIMIT = 100  # files of one call: each holds a connection until all are sent
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CHUNK_BYTES = 65536
 _HEADERS = {"User-Agent": "toolgate", "Accept": "*/*", "Accept-Encoding": "identity"}
 
@@ -261,7 +261,7 @@ async def _followed(
         response = await stack.enter_async_context(session.get(url, allow_redirects=False))
         if response.status == 200:
             return response
-        if response.status not in _REDIRECTS or "Location" not in response.headers:
+        if response.status not in REDIRECTS or "Location" not in response.headers:
             raise UpstreamFailed(f"{file.argument}: its URL answered {response.status}")
         try:
             target = url.join(read_url(response.headers["Location"]))

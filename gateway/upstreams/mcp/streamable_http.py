@@ -167,6 +167,7 @@ class HttpLink(Link):
         sent = await self._endpoint.headers(self._headers, headers)
         response = await self._endpoint.post(exchange.body, sent)
         try:
+            # `is_unsettled`, without a call for each answer
             if response.status in REDIRECTS or "Set-Cookie" in response.headers:
                 response = await self._endpoint.settled(response, sent)
             await self._check(response)

@@ -34,7 +34,7 @@ from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.http.connections import read as whole
 from gateway.upstreams.http.downloads import Downloads
 from gateway.upstreams.http.results import failed, failed_call
-from gateway.upstreams.http.uploads import Uploads
+from gateway.upstreams.http.uploads import REDIRECT_LIMIT, REDIRECTS, Uploads
 from gateway.upstreams.rest.bodies import EncodedBody, StreamedBody, written
 from gateway.upstreams.rest.paging import following, with_next
 from gateway.upstreams.rest.serialize import (
@@ -50,9 +50,6 @@ from schemas.binding import Body, OpenAPIBinding, Parameter
 from schemas.errors import InvalidParams
 from schemas.source import Source
 from schemas.tool import RelayedResult, ResourceLink, TextContent, Tool, ToolResult
-
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
-REDIRECT_LIMIT = 5  # as of files
 
 # framing and routing headers are set by the gateway, whatever a description declares (RFC 9110, 7)
 _NOT_FROM_ARGUMENTS = frozenset(

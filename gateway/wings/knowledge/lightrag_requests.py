@@ -5,6 +5,7 @@ import re
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -27,6 +28,9 @@ Keywords = Annotated[list[str], Meta(max_length=64)]
 Status = Literal[
     "pending", "parsing", "analyzing", "preprocessed", "processing", "processed", "failed"
 ]
+QueryMode = Literal["local", "global", "hybrid", "naive", "mix", "bypass"]
+SortField = Literal["created_at", "updated_at", "id", "file_path"]
+SortDirection = Literal["asc", "desc"]
 Name = Annotated[
     str, Meta(min_length=1, max_length=256, pattern=r"\S", description="a name, not blank")
 ]
@@ -43,7 +47,7 @@ class LightRagMessage(Struct, frozen=True):
 
 class LightRagQuery(Struct, frozen=True):
     query: Annotated[str, Meta(max_length=65_536)]
-    mode: Literal["local", "global", "hybrid", "naive", "mix", "bypass"] = "mix"
+    mode: QueryMode = "mix"
     top_k: Top | None = None
     chunk_top_k: Top | None = None
     max_total_tokens: Tokens | None = None
@@ -78,8 +82,8 @@ class LightRagPage(Struct, frozen=True):
     page_size: Annotated[int, Meta(ge=10, le=200)] = 50
     status_filter: Status | None = None
     status_filters: list[Status] | None = None
-    sort_field: Literal["created_at", "updated_at", "id", "file_path"] = "updated_at"
-    sort_direction: Literal["asc", "desc"] = "desc"
+    sort_field: SortField = "updated_at"
+    sort_direction: SortDirection = "desc"
 
 
 class LightRagDelete(Struct, frozen=True):
@@ -173,7 +177,7 @@ def invalid_value(place: tuple[str, ...], text: str, found: Any = None) -> Light
     )
 
 
-def decoded(body: bytes, type_: type[Any]) -> Any:
+def decoded(body: bytes, type_: type[Struct]) -> Any:
     """Raises LightRagInvalid."""
     try:
         value = msgspec.json.decode(body)
@@ -204,7 +208,8 @@ def lax(value: Any, kind: type[int] | None) -> Any:
     return value
 
 
-def _scalar_kinds(type_: type[Any]) -> Mapping[str, type[int]]:
+@cache
+def _scalar_kinds(type_: type[Struct]) -> Mapping[str, type[int]]:
     """Members of a body that are whole numbers or truth values."""
     hints = {one.name: str(one.type) for one in msgspec.structs.fields(type_)}
     return {
@@ -290,11 +295,11 @@ _TYPES: Mapping[str, tuple[str, str]] = {
     "object": ("dict_type", "Input should be a valid dictionary"),
 }
 _NAMES: Mapping[str, Sequence[str]] = {
-    "mode": ("local", "global", "hybrid", "naive", "mix", "bypass"),
+    "mode": get_args(QueryMode),
     "status_filter": STATUSES,
     "status_filters": STATUSES,
-    "sort_field": ("created_at", "updated_at", "id", "file_path"),
-    "sort_direction": ("asc", "desc"),
+    "sort_field": get_args(SortField),
+    "sort_direction": get_args(SortDirection),
 }
 
 
@@ -361,7 +366,7 @@ class Workspaces:
     async def read(
         self,
         request: Request,
-        type_: type[Any],
+        type_: type[Struct],
         limit_bytes: int = BODY,
         *,
         stores: bool = False,

@@ -13,7 +13,7 @@ from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace
 
 from config.librarian import AUTO, LibrarianSettings, RunLimits
-from config.types import END, HostId
+from config.types import HostId
 from gateway.context import Context, Principal
 from gateway.models.abc import ChatModel, ChatModels, ModelFailed
 from gateway.operations.jobs import NO_JOB, AsJob
@@ -30,18 +30,12 @@ from gateway.wings.librarian.answers import AnswerCache, Asker
 from gateway.wings.librarian.exposure import Asking, Exposure, QuestionList, QuestionPaging
 from gateway.wings.librarian.ledger import RunLedger, RunSpent
 from gateway.wings.librarian.query import LibraryAnswer, LibraryQuestion, Progress, QueryEngine
+from gateway.wings.librarian.requests import CollectionName
 from gateway.wings.librarian.research import Research
 from gateway.wings.librarian.runs import RunLog, RunState, RunStore, StoredRun, TakenOver
 from gateway.wings.librarian.shelves import DATA, READ, WRITE, Shelves, context_of
 from registry.database.postgres import Pool, borrowed, is_uuid
 
-CollectionName = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}" + END,
-        description="the name of a collection, of A-Z, a-z, 0-9, . _ and -",
-    ),
-]
 Strategy = Literal["auto", "recursive", "mapreduce"]
 WAITING = 100  # runs, for a place
 STEPS = 2000  # of a trace
