@@ -112,8 +112,8 @@ async def pet_shop() -> AsyncIterator[tuple[Process, str]]:
 
 
 def database_of(example: str) -> str:
-    """The data directory that `example` alone uses: what it imports must not be served by the
-    gateway that somebody starts later. One that the environment names goes first."""
+    """The data directory of `example` alone: a gateway that is started later must not serve what
+    the example imports. A directory that the environment names goes first."""
     return str(
         directory_of(load(str(ROOT / "examples" / example / "toolgate.yaml"), os.environ).database)
     )

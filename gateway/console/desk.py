@@ -188,7 +188,7 @@ class Desk:
                 problem = ProblemDetails(422, "invalid-body", "Expected an object.")
                 return _read(problem_response(problem, request_id))
             if operation.effect == "read" and not self._allowed(operation):
-                # as a call it would be recorded as denied, although nobody asked for it
+                # no call, or the audit log would have a denial for each page that is opened
                 return _read(problem_response(lacks_scope(operation.scope), request_id))
             try:
                 query = _typed(operation, query)

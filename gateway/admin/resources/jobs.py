@@ -86,6 +86,6 @@ class JobOperations:
         return [*own, *self._of_wings()] if self._ground.is_operator(asked) else own
 
     def _withholds(self, asked: OperationInput, row: JobRow) -> bool:
-        """Whether the result is somebody's own."""
+        """Whether the result is hidden: that of a job of a wing that another caller began."""
         makers = (asked.principal.id, SCHEDULE)
         return row.principal_id not in makers and row.operation in self._of_wings()
