@@ -314,7 +314,8 @@ async def keep(answers: list[Any], work: Any) -> None:
 
 async def test_one_caller_has_few_calls_waiting(client: Client) -> None:
     ruled(client, one=Rule("approve", tools=("getPet",)))
-    client.gateway.access._policy_guard._approving._policy = replace(oracle.usual(), approvals=2)
+    for guard in client.gateway.access._policy_guards:
+        guard._approving._policy = replace(oracle.usual(), approvals=2)
     ada = Caller(client, "ada")
     for id_ in (1, 2, 1, 2):
         await ada.modern("tools/call", name="getPet", arguments={"id": id_})

@@ -108,9 +108,9 @@ async def uploaded(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def checks(settings: ToySettings, _tenant: str, pool: Pool | None) -> AsyncIterator[Finding]:
+    if settings.limit > 1000:
+        yield Finding("warning", "more notes than anybody reads")
     if pool is None:
-        if settings.limit > 1000:
-            yield Finding("warning", "more notes than anybody reads")
         return
     async with borrowed(pool) as connection:
         found = await connection.execute("SELECT to_regclass('toy_note_t') IS NOT NULL")
