@@ -2,7 +2,7 @@
 
 Any cross-encoder in ONNX that takes input_ids, attention_mask and token_type_ids, with a BERT
 tokenizer.json beside it; none comes with the product, as none that was trained for it gained
-without losing elsewhere (registry/embedding/training/README.md). Its scores are standardised within
+without losing elsewhere (benchmarks/training/README.md). Its scores are standardised within
 an answer, so that models of any scale can be used. Imported only where `search.rerank` is not off.
 """
 

@@ -186,7 +186,7 @@ def test_older_vectors_are_asked_where_their_model_is_still_reached(
 
 
 async def test_vectors_of_older_releases_are_searched_by_the_queries_of_this_one() -> None:
-    """Until new ones are there; as well as its own (registry/embedding/training/README.md)."""
+    """Until new ones are there; as well as its own (benchmarks/training/README.md)."""
     new, old = (embedder_for(settings(), f"bundled/toolgate-minilm-{one}") for one in (3, 2))
     assert new is not None
     assert old is not None

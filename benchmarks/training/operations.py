@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.training.data import METHODS, Pair
+from benchmarks.training.sets import BadTrainingSet, TrainingTool, seeded
 from registry.embedding.texts import identifier_words
-from registry.embedding.training.data import METHODS, Pair
-from registry.embedding.training.sets import BadTrainingSet, TrainingTool, seeded
 
 PER_API = 500  # operations; Kubernetes has a thousand repetitive ones
 PER_OPERATION = 3  # requests

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from registry.embedding.training.operations import (
+from benchmarks.training.operations import (
     PER_OPERATION,
     operation_pairs,
     operations,
@@ -10,7 +10,7 @@ from registry.embedding.training.operations import (
     terse_tools,
     variant,
 )
-from registry.embedding.training.sets import BadTrainingSet, seeded, tool_text
+from benchmarks.training.sets import BadTrainingSet, seeded, tool_text
 
 SHOP = {
     "info": {"title": "Shop"},

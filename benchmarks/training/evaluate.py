@@ -17,8 +17,8 @@ import numpy as np
 import snowballstemmer
 from numpy.typing import NDArray
 
+from benchmarks.training.sets import ToolSet, TrainingQuery, TrainingTool, tool_text
 from registry.embedding.texts import identifier_words, query_text, sentences
-from registry.embedding.training.sets import ToolSet, TrainingQuery, TrainingTool, tool_text
 
 Vectors = NDArray[np.float32]
 Embed = Callable[[list[str]], Vectors]

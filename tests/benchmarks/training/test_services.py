@@ -4,9 +4,9 @@ import zipfile
 
 import pytest
 
-from registry.embedding.training.operations import request, variant
-from registry.embedding.training.services import service_operations, service_pairs
-from registry.embedding.training.sets import BadTrainingSet, seeded, tool_text
+from benchmarks.training.operations import request, variant
+from benchmarks.training.services import service_operations, service_pairs
+from benchmarks.training.sets import BadTrainingSet, seeded, tool_text
 
 DRIVE = {
     "name": "drive",

@@ -1,4 +1,4 @@
-"""`python -m registry.embedding.training`: train, average, export, evaluate.
+"""`python -m benchmarks.training`: train, average, export, evaluate.
 
 Each command imports its own libraries, so that `--help` works without PyTorch.
 """
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.embedding.training.sets import BadTrainingSet
+from benchmarks.training.sets import BadTrainingSet
 
 if TYPE_CHECKING:
-    from registry.embedding.training.runs import TrainingData
-    from registry.embedding.training.train import Recipe
+    from benchmarks.training.runs import TrainingData
+    from benchmarks.training.train import Recipe
 
 Command = Callable[..., None]
 
@@ -77,8 +77,8 @@ def of_sources(command: Command) -> Command:
 
     @wraps(command)
     def called(**options: Any) -> None:
-        from registry.embedding.training.runs import TrainingData
-        from registry.embedding.training.train import Recipe
+        from benchmarks.training.runs import TrainingData
+        from benchmarks.training.train import Recipe
 
         sources = TrainingData(
             shares=dict(options.pop("shares")), **{name: options.pop(name) for name in SOURCES}
@@ -108,7 +108,7 @@ def train(
     out: Path,
 ) -> None:
     """Tune a base model on the training split of tool sets, and on what else is named."""
-    from registry.embedding.training import encoder, runs
+    from benchmarks.training import encoder, runs
 
     encoder.save_weights(runs.tune(base, sources, start=start, share=share, recipe=recipe), out)
 
@@ -120,7 +120,7 @@ def train(
 @click.option("--out", type=NEW, required=True, help="The ONNX file to write.")
 def export(base: Path, tuned: tuple[Path, ...], share: float, out: Path) -> None:
     """Average tuned weights and base, and write the int8 graph beside its tokenizer."""
-    from registry.embedding.training import runs
+    from benchmarks.training import runs
 
     runs.export(base, tuned, share, out)
 
@@ -133,7 +133,7 @@ def operations_(descriptions: tuple[Path, ...]) -> None:
     They have a name, the first sentence and the names of parameters: a catalog for `toolgate search
     eval --catalog`.
     """
-    from registry.embedding.training.operations import terse_tools
+    from benchmarks.training.operations import terse_tools
 
     for path in descriptions:
         for tool in terse_tools(path):
@@ -169,7 +169,7 @@ def evaluate(
     Of passages: recall of the supporting ones in the first five. Of code: share of definitions in
     the first ten for what their documentation says.
     """
-    from registry.embedding.training import report
+    from benchmarks.training import report
 
     tables = [
         report.judge(
@@ -240,7 +240,7 @@ def cross(
     """
     if late == (out is not None):
         raise click.UsageError("expected either --out, for a cross-encoder, or --late")
-    from registry.embedding.training import runs
+    from benchmarks.training import runs
 
     lines = runs.cross(
         base, model, sets, names,
@@ -263,7 +263,7 @@ def leave_out(
     *, base: Path, sources: "TrainingData", unseen: tuple[str, ...], asked: int, recipe: "Recipe"
 ) -> None:
     """Train without each set in turn, and print its NDCG@10, untuned and tuned."""
-    from registry.embedding.training import runs
+    from benchmarks.training import runs
 
     for line in runs.without_each(base, sources, unseen=unseen, asked=asked, recipe=recipe):
         click.echo(line)

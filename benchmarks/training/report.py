@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from registry.embedding.training.code import asked, definition, documented
-from registry.embedding.training.evaluate import Lexical, Scores
-from registry.embedding.training.evaluate import evaluate as evaluated
-from registry.embedding.training.inference import (
+from benchmarks.training.code import asked, definition, documented
+from benchmarks.training.evaluate import Lexical, Scores
+from benchmarks.training.evaluate import evaluate as evaluated
+from benchmarks.training.inference import (
     QUERY_TOKENS,
     TOOL_TOKENS,
     embed,
     load_tokenizer,
     session,
 )
-from registry.embedding.training.sets import (
+from benchmarks.training.sets import (
     SAMPLE_SEED,
     TrainingQuery,
     TrainingTool,

@@ -17,12 +17,12 @@ for _library in ("onnx", "snowballstemmer"):
 
 from click.testing import CliRunner  # noqa: E402 - after the skips
 
-from registry.embedding.training.__main__ import main  # noqa: E402
-from registry.embedding.training.cross import CrossEncoder, export, train  # noqa: E402
-from registry.embedding.training.encoder import load_weights  # noqa: E402
-from registry.embedding.training.late import LateInteraction  # noqa: E402
-from registry.embedding.training.lists import Ranking  # noqa: E402
-from registry.embedding.training.report import judge_code, judge_passages  # noqa: E402
+from benchmarks.training.__main__ import main  # noqa: E402
+from benchmarks.training.cross import CrossEncoder, export, train  # noqa: E402
+from benchmarks.training.encoder import load_weights  # noqa: E402
+from benchmarks.training.late import LateInteraction  # noqa: E402
+from benchmarks.training.lists import Ranking  # noqa: E402
+from benchmarks.training.report import judge_code, judge_passages  # noqa: E402
 from registry.search.rerank import _CrossEncoder  # noqa: E402
 
 pytestmark = [

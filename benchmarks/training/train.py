@@ -19,10 +19,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
-from registry.embedding.training.data import Pair, grouped, varied_text
-from registry.embedding.training.encoder import Weights, batch, encode
-from registry.embedding.training.inference import QUERY_TOKENS, TOOL_TOKENS, load_tokenizer
-from registry.embedding.training.sets import seeded, tool_text
+from benchmarks.training.data import Pair, grouped, varied_text
+from benchmarks.training.encoder import Weights, batch, encode
+from benchmarks.training.inference import QUERY_TOKENS, TOOL_TOKENS, load_tokenizer
+from benchmarks.training.sets import seeded, tool_text
 
 log = logging.getLogger(__name__)
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from registry.embedding.texts import query_text
-from registry.embedding.training.operations import operation_pairs
-from registry.embedding.training.sets import (
+from benchmarks.training.operations import operation_pairs
+from benchmarks.training.sets import (
     ToolSet,
     TrainingQuery,
     TrainingTool,
     seeded,
     tool_text,
 )
+from registry.embedding.texts import query_text
 
 READ = 24  # tools of the first stage that are read
 BATCH = 8  # requests

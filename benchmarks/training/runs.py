@@ -10,28 +10,28 @@ from tempfile import TemporaryDirectory
 from tokenizers import Tokenizer
 from torch import Tensor, set_num_threads
 
-from registry.embedding.training import cross as crossed
-from registry.embedding.training import data
-from registry.embedding.training.code import code_pairs
-from registry.embedding.training.encoder import Weights, load_weights
-from registry.embedding.training.evaluate import Scores, fused_scores
-from registry.embedding.training.evaluate import evaluate as evaluated
-from registry.embedding.training.export import export_int8
-from registry.embedding.training.inference import (
+from benchmarks.training import cross as crossed
+from benchmarks.training import data
+from benchmarks.training.code import code_pairs
+from benchmarks.training.encoder import Weights, load_weights
+from benchmarks.training.evaluate import Scores, fused_scores
+from benchmarks.training.evaluate import evaluate as evaluated
+from benchmarks.training.export import export_int8
+from benchmarks.training.inference import (
     QUERY_TOKENS,
     TOOL_TOKENS,
     embed,
     load_tokenizer,
     session,
 )
-from registry.embedding.training.late import LateInteraction
-from registry.embedding.training.lists import Ranking, of_operations, rankings
-from registry.embedding.training.operations import operation_pairs
-from registry.embedding.training.passages import passage_pairs
-from registry.embedding.training.services import service_pairs
-from registry.embedding.training.sets import ToolSet, TrainingQuery, load, rounds, sample, tool_text
-from registry.embedding.training.train import Recipe, average
-from registry.embedding.training.train import train as trained
+from benchmarks.training.late import LateInteraction
+from benchmarks.training.lists import Ranking, of_operations, rankings
+from benchmarks.training.operations import operation_pairs
+from benchmarks.training.passages import passage_pairs
+from benchmarks.training.services import service_pairs
+from benchmarks.training.sets import ToolSet, TrainingQuery, load, rounds, sample, tool_text
+from benchmarks.training.train import Recipe, average
+from benchmarks.training.train import train as trained
 
 log = logging.getLogger(__name__)
 

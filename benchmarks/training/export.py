@@ -8,7 +8,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import Tensor, nn
 
-from registry.embedding.training.encoder import Weights, encode
+from benchmarks.training.encoder import Weights, encode
 
 OPSET = 17
 

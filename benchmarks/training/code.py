@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.training.data import Pair
+from benchmarks.training.sets import BadTrainingSet, TrainingTool, seeded
 from registry.embedding.texts import identifier_words
-from registry.embedding.training.data import Pair
-from registry.embedding.training.sets import BadTrainingSet, TrainingTool, seeded
 
 WORDS = 4, 40  # of a first sentence
 BODY = 1200  # characters of a definition; a model reads the words of some 300

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from registry.embedding.training import __main__ as commands
-from registry.embedding.training.data import set_pairs
-from registry.embedding.training.lists import (
+from benchmarks.training import __main__ as commands
+from benchmarks.training.data import set_pairs
+from benchmarks.training.lists import (
     READ,
     chosen,
     lots,
@@ -17,7 +17,7 @@ from registry.embedding.training.lists import (
     rankings,
     usable,
 )
-from registry.embedding.training.sets import (
+from benchmarks.training.sets import (
     ToolSet,
     TrainingQuery,
     TrainingTool,
@@ -141,7 +141,7 @@ def test_wrong_operations_are_of_the_same_resource_first(tmp_path: Path) -> None
 def test_without_pytorch_a_command_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
-    for name in [one for one in sys.modules if one.startswith("registry.embedding.training.")]:
+    for name in [one for one in sys.modules if one.startswith("benchmarks.training.")]:
         if name.rsplit(".", 1)[1] in {"runs", "train", "cross", "encoder", "export"}:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)  # importing it fails, as if it were absent

@@ -9,9 +9,9 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.training.data import Pair
+from benchmarks.training.sets import BadTrainingSet, TrainingTool, seeded
 from registry.embedding.texts import sentences
-from registry.embedding.training.data import Pair
-from registry.embedding.training.sets import BadTrainingSet, TrainingTool, seeded
 
 SPAN = (4, 12)  # words of a phrase taken from a sentence
 QUESTIONS = (

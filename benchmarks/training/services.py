@@ -14,16 +14,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from registry.embedding.texts import identifier_words
-from registry.embedding.training.data import Pair
-from registry.embedding.training.operations import (
+from benchmarks.training.data import Pair
+from benchmarks.training.operations import (
     ApiOperation,
     ApiParameter,
     plain,
     request,
     variant,
 )
-from registry.embedding.training.sets import BadTrainingSet, seeded
+from benchmarks.training.sets import BadTrainingSet, seeded
+from registry.embedding.texts import identifier_words
 
 PER_SERVICE = 60  # operations
 PARAMETERS = 12  # of an operation

@@ -85,7 +85,7 @@ def tool_text(tool: TrainingTool) -> str:
 
 def seeded(seed: int | str) -> random.Random:
     """A reproducible random number generator."""
-    return random.Random(seed)  # noqa: S311 - no secret
+    return random.Random(seed)
 
 
 def rounds(names: Sequence[str], unseen: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:

@@ -1,7 +1,7 @@
 import pytest
 
-from registry.embedding.training.code import code_pairs, documented
-from registry.embedding.training.sets import BadTrainingSet
+from benchmarks.training.code import code_pairs, documented
+from benchmarks.training.sets import BadTrainingSet
 
 GO = """package shop
 

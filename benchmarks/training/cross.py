@@ -19,12 +19,12 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
-from registry.embedding.training import encoder
-from registry.embedding.training.encoder import WIDTH, Weights
-from registry.embedding.training.evaluate import ndcg
-from registry.embedding.training.export import quantize
-from registry.embedding.training.lists import BATCH, Ranking, chosen, lots, usable
-from registry.embedding.training.sets import seeded
+from benchmarks.training import encoder
+from benchmarks.training.encoder import WIDTH, Weights
+from benchmarks.training.evaluate import ndcg
+from benchmarks.training.export import quantize
+from benchmarks.training.lists import BATCH, Ranking, chosen, lots, usable
+from benchmarks.training.sets import seeded
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.embedding.training.passages import passage_pairs
-from registry.embedding.training.sets import BadTrainingSet, tool_text
+from benchmarks.training.passages import passage_pairs
+from benchmarks.training.sets import BadTrainingSet, tool_text
 
 PASSAGES = [
     {

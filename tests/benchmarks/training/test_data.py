@@ -4,8 +4,8 @@ from collections import Counter
 
 import numpy as np
 
-from registry.embedding.training.data import Pair, api_pairs, grouped, mixed, set_pairs
-from registry.embedding.training.sets import ToolSet, TrainingQuery, TrainingTool
+from benchmarks.training.data import Pair, api_pairs, grouped, mixed, set_pairs
+from benchmarks.training.sets import ToolSet, TrainingQuery, TrainingTool
 
 
 def tool(name, description="Does it."):

@@ -1,6 +1,6 @@
 """Reproducible training of the bundled embedding model, as commands; see README.md.
 
-`python -m registry.embedding.training --help`. Needs the dependency group `training`; the product
+`python -m benchmarks.training --help`. Needs the dependency group `training`; the product
 imports nothing from here.
 """
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from registry.embedding.training.encoder import LAYERS, WIDTH, Weights, batch, embedded, transformed
-from registry.embedding.training.inference import QUERY_TOKENS, TOOL_TOKENS, load_tokenizer
+from benchmarks.training.encoder import LAYERS, WIDTH, Weights, batch, embedded, transformed
+from benchmarks.training.inference import QUERY_TOKENS, TOOL_TOKENS, load_tokenizer
 
 DIMENSION = 64
 SCALE = 20.0  # of the cosines, as in the first stage

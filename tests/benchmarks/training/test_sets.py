@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from registry.embedding.training.sets import BadTrainingSet, ToolSet, TrainingQuery, load, tool_text
+from benchmarks.training.sets import BadTrainingSet, ToolSet, TrainingQuery, load, tool_text
 
 
 @pytest.fixture
