@@ -28,7 +28,7 @@ from benchmarks.multihop import GOALS
 from config.load import load
 from config.settings import Settings
 from config.types import VECTOR_DIMENSION
-from gateway.components import components_of
+from gateway.app.components import components_of
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import NewDocument
 from gateway.wings.knowledge.filters import ChunkFilter

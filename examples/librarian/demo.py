@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from gateway.librarian_client import Librarian, UploadSource
+from gateway.client.librarian import Librarian, UploadSource
 
 URL = "http://127.0.0.1:8765"
 DIRECTORY = Path(__file__).parents[2] / "registry" / "search"

@@ -27,7 +27,7 @@ from gateway.admin.resources.status import Restart, StatusOperations
 from gateway.admin.resources.tools import ToolOperations
 from gateway.admin.service import AdminAction, AdminApi
 from gateway.context import Identify
-from gateway.functions import Function
+from gateway.hybrid.functions import Function
 from gateway.methods.results import SERVER
 from gateway.operations.openapi import describe
 from gateway.operations.operation import Ground, Operation, OperationInput, Pages, ProblemDetails

@@ -20,12 +20,12 @@ from gateway.admin.siblings import Siblings
 from gateway.app.access import Access, StoredSecrets
 from gateway.app.admin import AdminParts, admin_api, operations_of
 from gateway.app.application import application, fronts
+from gateway.app.components import components_of, has_jobs
 from gateway.app.embedding import Embeddings
 from gateway.app.gauges import register_gauges
 from gateway.app.methods import dispatchers, resource_reader, usage_log
 from gateway.app.shared import Shared, reap
 from gateway.app.upstreams import Federation, Upstreams
-from gateway.components import components_of, has_jobs
 from gateway.context import Context, Principal
 from gateway.events import Events
 from gateway.methods.answers import AnswerProcessing, Mismatches
@@ -33,7 +33,7 @@ from gateway.middleware.telemetry import CallMetrics, LegacyUse, Metrics
 from gateway.operations.serving import OperationServer
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.traces import untraced
+from gateway.telemetry.traces import untraced
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.remote_documents import RemoteDocuments
 from gateway.wings.table import enabled, wing_kinds, with_jobs, with_tasks

@@ -24,7 +24,7 @@ from opentelemetry.sdk.resources import Resource
 from config.settings import Tracing
 from gateway.methods.results import SERVER
 from gateway.middleware.tracing import Sampler
-from gateway.traces import CURRENT, ActiveTrace, Span
+from gateway.telemetry.traces import CURRENT, ActiveTrace, Span
 
 log = logging.getLogger("toolgate.tracing")
 

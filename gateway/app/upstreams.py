@@ -11,8 +11,8 @@ from gateway import hybrid
 from gateway.abc import Upstream
 from gateway.app.shared import Shared
 from gateway.events import Events
-from gateway.functions import Function, load_functions
 from gateway.hybrid import Service
+from gateway.hybrid.functions import Function, load_functions
 from gateway.methods.results import SERVER
 from gateway.protocol.sealed import Sealer, TaskIds
 from gateway.state.hub import Endpoint

@@ -45,7 +45,7 @@ from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import OTHER
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions
-from gateway.traces import Operate, untraced
+from gateway.telemetry.traces import Operate, untraced
 from gateway.upstreams.wing import WingUpstream
 from gateway.wings.abc import (
     AdminAccess,

@@ -5,10 +5,10 @@ from pathlib import Path
 import click
 
 from config.settings import Settings
+from gateway.app.components import components_of
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import fail
 from gateway.cli.common.output import say
-from gateway.components import components_of
 from gateway.wings.table import wing_components
 from registry.database.backup import back_up
 from registry.database.backup import restore as restored

@@ -14,8 +14,8 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from gateway.histograms import BUCKETS_S
 from gateway.middleware.telemetry import Metrics
+from gateway.telemetry.histograms import BUCKETS_S
 
 CALLS = frozenset({"tools/call", "other"})
 KEPT = 720  # samples

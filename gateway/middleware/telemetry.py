@@ -15,10 +15,10 @@ from prometheus_client.registry import Collector
 
 from gateway.abc import Execute, Handler, Route, ToolCall
 from gateway.context import Context
-from gateway.histograms import BUCKETS_S, Histogram
 from gateway.protocol.dispatcher import METHODS
 from gateway.protocol.shapes import is_failure
-from gateway.traces import SpanContext
+from gateway.telemetry.histograms import BUCKETS_S, Histogram
+from gateway.telemetry.traces import SpanContext
 from schemas.errors import Fault
 from schemas.hybrid import ServiceFailed
 from schemas.jsonrpc import Request

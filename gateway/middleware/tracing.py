@@ -24,11 +24,11 @@ from prometheus_client.registry import Collector
 from config.settings import Tracing
 from gateway.abc import Execute, Handler, Route, ToolCall
 from gateway.context import Context
-from gateway.histograms import BUCKETS_S
 from gateway.middleware.audit import fingerprint_of
 from gateway.middleware.telemetry import CallMetrics, Metrics, is_error, outcome_label
 from gateway.protocol.shapes import is_failure
-from gateway.traces import (
+from gateway.telemetry.histograms import BUCKETS_S
+from gateway.telemetry.traces import (
     CURRENT,
     TRACEPARENT,
     ActiveTrace,

@@ -70,7 +70,7 @@ from gateway.models.transport import (
     Replay,
 )
 from gateway.models.usage import BudgetExhausted, ModelCost, TokenUsage, cost_of
-from gateway.traces import Operate, untraced
+from gateway.telemetry.traces import Operate, untraced
 from registry.display.budgets import CHARACTERS, tokens
 from schemas.jsonrpc import decode_strict
 

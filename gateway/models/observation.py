@@ -10,7 +10,6 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.histograms import Histogram
 from gateway.models.abc import (
     FinalResponse,
     LastRequest,
@@ -20,7 +19,8 @@ from gateway.models.abc import (
     StatusUpdate,
     ToolCallsComplete,
 )
-from gateway.traces import Operate, untraced
+from gateway.telemetry.histograms import Histogram
+from gateway.telemetry.traces import Operate, untraced
 
 BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 # Those of the conventions of GenAI.

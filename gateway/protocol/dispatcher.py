@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gateway.abc import Handler, Middleware, Route
 from gateway.context import CANCELLED_BY_CLIENT, REQUEST_ID_BYTES, Context, Session
-from gateway.traces import TRACEPARENT, parsed
+from gateway.telemetry.traces import TRACEPARENT, parsed
 from schemas.errors import (
     Fault,
     InternalError,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from gateway.context import Context
-from gateway.functions import Function
 from gateway.hybrid import Call
+from gateway.hybrid.functions import Function
 from gateway.upstreams.http.results import failed
 from gateway.upstreams.python import PythonUpstream
 from schemas.binding import FunctionBinding

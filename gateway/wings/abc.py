@@ -27,7 +27,7 @@ from gateway.context import Context, Identify, Identity, Principal, new_request_
 from gateway.events import Events
 from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation, Pages
-from gateway.traces import Operate, untraced
+from gateway.telemetry.traces import Operate, untraced
 from gateway.wings.library import Library
 from registry.access.secrets import Keys
 from registry.catalog.catalog import Catalog

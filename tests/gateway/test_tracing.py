@@ -34,7 +34,7 @@ from gateway.middleware.tracing import Sampler
 from gateway.models.abc import FinalResponse, ModelFailed, ModelReply, StatusUpdate
 from gateway.models.observation import ModelUse
 from gateway.models.usage import ModelCost, TokenUsage
-from gateway.traces import Span, SpanContext, parsed
+from gateway.telemetry.traces import Span, SpanContext, parsed
 from gateway.upstreams.http.client import Client as HttpClient
 from gateway.upstreams.mcp.handshake import handshake_params, stateless_params
 from schemas.errors import InvalidParams

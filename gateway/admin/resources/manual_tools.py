@@ -17,7 +17,7 @@ from config.settings import Scripts
 from config.sources import SourceSettings
 from gateway.admin.resources.secrets import SecretOperations
 from gateway.admin.resources.tools import Description, ToolOperations, ToolView, version_of
-from gateway.functions import Function
+from gateway.hybrid.functions import Function
 from gateway.operations.operation import (
     Ground,
     Line,

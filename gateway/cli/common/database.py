@@ -19,10 +19,10 @@ from config.document import SettingsError
 from config.load import load
 from config.logging import configure
 from config.settings import LoggingSettings, Settings
+from gateway.app.components import components_of
 from gateway.cli.access.acts import Act, record
 from gateway.cli.common.failure import NO_DATABASE, TERMINATED, USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE, config_option
-from gateway.components import components_of
 from registry.database.embedded import DatabaseError
 from registry.database.postgres import Database, failure
 from registry.sources.store import ToolStore

@@ -13,6 +13,7 @@ from config.document import SettingsError
 from config.load import load, settings_file
 from config.logging import configure
 from config.settings import LoggingSettings, Settings
+from gateway.app.components import components_of, has_jobs
 from gateway.cli.access.credentials import credentials, stored_in
 from gateway.cli.common.database import named_file, open_registry, run
 from gateway.cli.common.failure import FAILED
@@ -48,7 +49,6 @@ from gateway.cli.doctor.registry import (
 from gateway.cli.imports.report import is_private
 from gateway.cli.sources.lister import open_lister
 from gateway.cli.tools.costs import check as costs
-from gateway.components import components_of, has_jobs
 from gateway.wings.table import wing_components
 from registry.database.migrate import status
 from registry.database.postgres import Database, failure

@@ -19,9 +19,9 @@ from config.settings import Scripts, ServerSettings, Settings, StateSettings
 from config.sources import SourceSettings
 from gateway import hybrid
 from gateway.cli.serve.tls import trusting
-from gateway.functions import load_function
 from gateway.guards.issuers import ANY_AUDIENCE, OPEN, Issuer, issuers_of, takes_any_audience
 from gateway.guards.keys import RemoteKeys
+from gateway.hybrid.functions import load_function
 from gateway.sandbox.runner import Sandbox
 from registry.importers.hybrid import described, select
 from schemas.binding import Language

@@ -16,7 +16,7 @@ from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.options import check_tier, finding_options, json_option
 from gateway.cli.common.output import print_json, remark, say
-from gateway.functions import load_functions
+from gateway.hybrid.functions import load_functions
 from gateway.sandbox.runner import Sandbox
 from gateway.upstreams.script import OFF
 from registry.importers.openapi import parse

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from gateway.context import Context
 from gateway.http.http1 import FixedHeaders
-from gateway.traces import TRACEPARENT, parsed
+from gateway.telemetry.traces import TRACEPARENT, parsed
 from gateway.upstreams.http import results
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse, replaced
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed

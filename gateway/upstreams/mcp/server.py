@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from config.settings import UpstreamSettings as Limits
 from gateway.context import Context
-from gateway.histograms import BUCKETS_S, Histogram
+from gateway.telemetry.histograms import BUCKETS_S, Histogram
 from gateway.upstreams.auth.caller import Caller, CallerHolder
 from gateway.upstreams.auth.delegation import (
     NONE,

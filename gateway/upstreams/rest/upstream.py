@@ -18,7 +18,7 @@ from gateway.abc import Execute, ToolCall
 from gateway.context import CallHeaders, Context
 from gateway.http.http1 import FixedHeaders
 from gateway.state.stored_answers import uri_of
-from gateway.traces import TRACEPARENT, parsed
+from gateway.telemetry.traces import TRACEPARENT, parsed
 from gateway.upstreams.auth.credentials import Credentials, fixed
 from gateway.upstreams.http import results
 from gateway.upstreams.http.client import (

@@ -13,7 +13,7 @@ from gateway.context import Context
 from gateway.operations.callers import caller_of
 from gateway.operations.requests import has_nul
 from gateway.state.quotas import COUNT_S, Quota, Usage, UsageQuotas
-from gateway.traces import CURRENT, ActiveTrace, parsed
+from gateway.telemetry.traces import CURRENT, ActiveTrace, parsed
 from gateway.wings.abc import WingParts
 from gateway.wings.events.journal import Accepted, Conflict, Draft, Journal
 from gateway.wings.events.views import NewInvocation

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
-from gateway.user_modules import load_function
+from config.user_modules import load_function
 from gateway.wings.events.journal import Delivery, End
 
 log = logging.getLogger("toolgate.events")

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from config.user_modules import load_function
 from gateway.operations.operation import unavailable
-from gateway.user_modules import load_function
 from schemas.errors import ToolgateError
 from schemas.personal_data import mask
 

@@ -15,8 +15,8 @@ from gateway.admin.health import Health
 from gateway.admin.resources.status import Restarted
 from gateway.admin.service import AdminAction
 from gateway.app.admin import AdminParts, admin_api
-from gateway.functions import load_function
 from gateway.guards.authentication import Authenticator
+from gateway.hybrid.functions import load_function
 from gateway.policy.engine import Engine
 from gateway.state.memory import MemorySessions
 from gateway.upstreams.http.connections import Connections

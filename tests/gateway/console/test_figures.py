@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from gateway.console.figures import Figures, WorkerCounts
-from gateway.histograms import BUCKETS_S
 from gateway.middleware.telemetry import Metrics
+from gateway.telemetry.histograms import BUCKETS_S
 
 pytestmark = pytest.mark.anyio
 

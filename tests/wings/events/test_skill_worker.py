@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from config.settings import EventSkill, Settings
-from gateway.skill_worker import SkillCall, SkillWorker, TryAgain
+from gateway.client.skill_worker import SkillCall, SkillWorker, TryAgain
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.wings.events.rig import ROOT, ended, invoked, with_events
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from config.load import load
 from config.settings import DatabaseSettings, Settings
 from gateway.cli.library import NAMESPACE, kind_of, xml_chunk
-from gateway.librarian_client import Librarian, LibrarianError, UploadSource, UrlSource
+from gateway.client.librarian import Librarian, LibrarianError, UploadSource, UrlSource
 from gateway.operations.jobs import ENDED
 from gateway.operations.operation import cursor
 from gateway.wings import librarian as folder

@@ -18,8 +18,8 @@ from typing import Any, get_args
 
 import msgspec
 
+from config.user_modules import load_module
 from gateway.hybrid import Call, Handler
-from gateway.user_modules import load_module
 from schemas.errors import InvalidParams, ToolgateError
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from gateway.context import Context, Identity, Principal
-from gateway.functions import load_function, load_functions
+from gateway.hybrid.functions import load_function, load_functions
 from gateway.upstreams.function import FunctionUpstream
 from gateway.upstreams.python import ActionLimits, PythonUpstream
 from schemas.binding import FunctionBinding

@@ -1,6 +1,6 @@
 """Workers of skills, for programs of their own:
 
-    from gateway.skill_worker import SkillCall, SkillWorker
+    from gateway.client.skill_worker import SkillCall, SkillWorker
 
     worker = SkillWorker("http://localhost:8765", key="...")
 

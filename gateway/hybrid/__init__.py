@@ -34,8 +34,8 @@ from typing import Any, get_args
 
 from anyio import CapacityLimiter, to_thread
 
+from config.user_modules import load_module
 from gateway.context import Principal
-from gateway.user_modules import load_module
 from registry.importers.hybrid import (
     ID_LIMIT,
     ServiceDescription,

@@ -9,7 +9,7 @@ from itertools import accumulate
 from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
-from gateway.traces import SpanContext
+from gateway.telemetry.traces import SpanContext
 
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """Bounds for times of messages and calls."""

@@ -1,0 +1,1 @@
+"""Clients of the gateway, for programs of their own: they import nothing of the gateway."""

@@ -1,0 +1,1 @@
+"""Measurements of messages and calls as plain values; exporters read them."""
