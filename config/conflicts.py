@@ -629,6 +629,7 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_agent_conflicts(settings, where),
         *_librarian_conflicts(settings, where),
         *_schedule_conflicts(settings, where),
+        *_event_conflicts(settings, where),
     ]
 
 
@@ -732,12 +733,28 @@ def _console_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
 def _agent_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """Tools that get the messages of users without a model, named without their owner."""
     for setting, names in (("reads", settings.agent.reads), ("keeps", settings.agent.keeps)):
-        for name in names:
-            if "." in name or name in WING_TOOLS:
-                continue
+        for name in filter(_lacks_source, names):
             key = ("agent", setting)
             text = f"expected SOURCE.{name}, or an operation of a wing; found {name}"
             yield Problem(where(key), dotted(key), text)
+
+
+def _event_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    """Tools that schedules and hooks call, named without their owner."""
+    events = settings.events
+    for section, entries in (("schedules", events.schedules), ("inbound", events.inbound)):
+        for entry_name, entry in entries.items():
+            name = entry.skill
+            if name not in events.skills and _lacks_source(name):
+                key = ("events", section, entry_name, "skill")
+                owners = "a key of events.skills, or an operation of a wing"
+                text = f"expected SOURCE.{name}, {owners}; found {name}"
+                yield Problem(where(key), dotted(key), text)
+
+
+def _lacks_source(name: str) -> bool:
+    """Whether a name alone leaves open whose tool it is: any server may list it."""
+    return "." not in name and name not in WING_TOOLS
 
 
 def _librarian_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:

@@ -31,6 +31,7 @@ from config.sources import SourceSettings
 from config.types import (
     Amount,
     Bytes,
+    CalledName,
     Connections,
     Count,
     CronSchedule,
@@ -417,7 +418,7 @@ class EventWebhook(Struct, frozen=True, forbid_unknown_fields=True):
 class EventInbound(Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of `events.inbound`: webhooks of others that become invocations."""
 
-    skill: SkillKey
+    skill: CalledName
     secret: WebhookSecret
     principal: str
     old_secret: WebhookSecret | None = None
@@ -436,7 +437,7 @@ class EventSchedule(Struct, frozen=True, forbid_unknown_fields=True):
     """One entry of `events.schedules`: an invocation that is accepted at certain times."""
 
     cron: CronSchedule
-    skill: SkillKey
+    skill: CalledName
     principal: str
     timezone: str = ""
     arguments: Mapping[str, Any] = {}

@@ -153,6 +153,13 @@ SkillKey = Annotated[
         description='a name of at most 63 characters out of letters, digits, "_", "." and "-"',
     ),
 ]
+CalledName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9_.-]{1,128}" + END,
+        description="SOURCE.TOOL, a key of `events.skills`, or the name of a wing's operation",
+    ),
+]
 WebhookSecret = Annotated[
     str,
     Meta(

@@ -274,7 +274,7 @@ class Access:
         def calls_tool(context: Context, name: str) -> bool:
             """Whether the name is that of a tool; a skill of workers goes before it."""
             catalog = self._catalogs.named(context.principal.tenant, context.toolset)
-            return name not in settings.events.skills and catalog.find(name) is not None
+            return name not in settings.events.skills and catalog.find_called(name) is not None
 
         return [
             PolicyGuard(view, approving, audited=audited),

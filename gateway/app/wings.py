@@ -779,7 +779,7 @@ def checking(catalogs: Catalogs, policy_view: PolicyView) -> CheckCall:
         tenant = context.principal.tenant
         endpoint, whole = catalogs.of(tenant, context.toolset), catalogs.of(tenant)
         catalog = policy_view.view(context, endpoint, whole)
-        tool = catalog.find(name)
+        tool = catalog.find_called(name)
         if tool is None:
             raise InvalidParams(f"Unknown tool: {name[:100]}")
         if problems := problems_of(catalog.checker(tool), dict(arguments)):

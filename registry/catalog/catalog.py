@@ -16,7 +16,7 @@ from registry.catalog.toolsets import members
 from registry.display.disclosure import DESCRIBER
 from registry.display.profiles import SelectedProfile
 from registry.display.shapes import ToolShaper
-from registry.names.tool_names import is_reserved
+from registry.names.tool_names import is_reserved, qualify
 from registry.skills.snapshot import NO_SKILLS, SkillSnapshot, prefixed_items
 from schemas.binding import Does
 from schemas.jsonschema import Checker
@@ -111,6 +111,24 @@ class Catalog:
         """The tool of this name; else the one that a profile renamed to it, preferably `chosen`;
         else the one that formerly had the name."""
         return self._lookup.find(name, chosen) or self._own_by_name.get(name)
+
+    def find_called(self, name: str) -> Tool | None:
+        """The tool of a call that is made later: `SOURCE.TOOL`, or a name as in `find`."""
+        return self.find_of_source(name) if "." in name else self.find(name)
+
+    def find_configured(self, name: str) -> Tool | None:
+        """The tool that settings name: `SOURCE.TOOL`, or an operation of a wing by its name alone.
+        A name alone says nothing of its owner: another server may list it."""
+        if "." in name:
+            return self.find_of_source(name)
+        tool = self.find(name)
+        return tool if tool is not None and tool.binding.wing else None
+
+    def find_of_source(self, name: str) -> Tool | None:
+        """The tool `SOURCE.TOOL`; `.TOOL` is one without a source. Names of tools have no dots."""
+        source, _, plain = name.rpartition(".")
+        tools = (self.find(candidate) for candidate in (plain, qualify(source, plain)))
+        return next((tool for tool in tools if tool is not None and tool.source == source), None)
 
     def finds_always(self, own: Tool) -> bool:
         """Whether one of the gateway's own tools has its name in every profile: no other tool was

@@ -360,3 +360,26 @@ def test_what_an_agent_reads_and_keeps_is_named_with_its_source(setting: str) ->
     """A name alone is that of an operation of a wing (mending 1)."""
     told = problem(f"agent: {{{setting}: [memory_context, crm.notes, crm_notes]}}")
     assert "expected SOURCE.crm_notes, or an operation of a wing; found crm_notes" in told
+
+
+@pytest.mark.parametrize(
+    ("section", "entry"),
+    [
+        ("schedules", "cron: '0 4 * * *', principal: clock"),
+        ("inbound", f"secret: whsec_{'QUJD' * 10}, principal: shop"),
+    ],
+)
+def test_schedules_and_hooks_name_tools_with_their_source(section: str, entry: str) -> None:
+    """A name alone is a skill of workers or an operation of a wing: any server may list others
+    (mending 1)."""
+
+    def events(skill: str) -> str:
+        return (
+            f"events: {{skills: {{report: {{}}}}, {section}: {{x: {{skill: {skill}, {entry}}}}}}}"
+        )
+
+    for skill in ("report", "memory_purge", "crm.notes", ".by_hand"):
+        assert loaded(events(skill)).events
+    told = problem(events("notes"))
+    assert f"events.{section}.x.skill" in told
+    assert "expected SOURCE.notes, a key of events.skills, or an operation of a wing" in told

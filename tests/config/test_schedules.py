@@ -6,7 +6,7 @@ import pytest
 
 from config.load import SettingsError, load
 
-ENTRY = "events: {schedules: {weekly: {skill: report, principal: clock, %s}}}"
+ENTRY = "events: {schedules: {weekly: {skill: shop.report, principal: clock, %s}}}"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS, tokens
 from registry.display.summaries import shorten
-from registry.names.tool_names import qualify
 from schemas.binding import Does, GatewayBinding
 from schemas.errors import Fault, RelayedFault, ToolgateError
 from schemas.hybrid import ServiceFailed
@@ -92,7 +91,7 @@ class Toolbox:
     async def told(self, context: Context, name: str, given: Mapping[str, Any]) -> str:
         """Answer of a tool that settings name to the arguments of `given` that it has,
         marked; "": nothing, or the caller does not see it. Raises SearchFailed."""
-        tool = configured_tool(self._view(context), name)
+        tool = self._view(context).find_configured(name)
         if tool is None:
             return ""
         known = msgspec.json.decode(tool.input_schema).get("properties", {})
@@ -205,17 +204,6 @@ def _reached(catalog: Catalog, name: str, arguments: Mapping[str, Any]) -> Tool 
     if tool is not None and tool.binding == CALLS and isinstance(inner, str):
         return catalog.find(inner)
     return tool
-
-
-def configured_tool(catalog: Catalog, name: str) -> Tool | None:
-    """The tool that settings name: `SOURCE.TOOL`, or an operation of a wing by its name alone. A
-    name alone says nothing of its owner: another server may list it."""
-    source, dot, plain = name.rpartition(".")
-    if not dot:
-        tool = catalog.find(name)
-        return tool if tool is not None and tool.binding.wing else None
-    tools = (catalog.find(one) for one in (qualify(source, plain), plain))
-    return next((tool for tool in tools if tool is not None and tool.source == source), None)
 
 
 def _is_described_outside(catalog: Catalog, tool: Tool) -> bool:

@@ -1,6 +1,6 @@
-"""Checks of the wing's schedules: skills that do not exist, and calls that failed."""
+"""Checks of schedules and hooks: skills that do not exist, and calls that failed."""
 
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
@@ -8,6 +8,7 @@ from config.settings import EventsSettings
 from gateway.operations.jobs import SCHEDULE
 from gateway.wings.abc import Finding
 from gateway.wings.events.journal import Journal
+from registry.catalog.catalog import Catalog
 from registry.database.postgres import Pool
 from registry.jobs.store import JobStore
 from registry.sources.store import ToolStore
@@ -16,12 +17,12 @@ from registry.sources.store import ToolStore
 async def checked(
     settings: EventsSettings, host_id: str, pool: Pool | None
 ) -> AsyncIterator[Finding]:
-    """The findings of `toolgate doctor` and `toolgate config check`; without a database none of the
-    schedules is known."""
+    """The findings of `toolgate doctor` and `toolgate config check`; without a database nothing
+    is known of tools and calls."""
     texts: list[str] = []
-    if pool is not None and settings.schedules:
-        tools = {tool.name for tool in await ToolStore(pool).tools(host_id)}
-        texts += unknown_skills(settings, tools)
+    if pool is not None and (settings.schedules or settings.inbound):
+        catalog = Catalog(await ToolStore(pool).tools(host_id))
+        texts += unknown_skills(settings, catalog)
         texts += [text async for text in _failed(settings, host_id, pool)]
     for text in texts:
         yield Finding("warning", text)
@@ -44,11 +45,12 @@ async def _failed(settings: EventsSettings, host_id: str, pool: Pool) -> AsyncIt
             )
 
 
-def unknown_skills(settings: EventsSettings, tools: Collection[str]) -> Iterator[str]:
-    """A sentence on each schedule whose skill is neither of the settings nor a tool."""
-    for name, schedule in settings.schedules.items():
-        if schedule.skill not in settings.skills and schedule.skill not in tools:
-            yield (
-                f"events.schedules.{name}.skill: there is no tool and no entry of events.skills "
-                f"{schedule.skill!r}, so each invocation will be refused"
-            )
+def unknown_skills(settings: EventsSettings, catalog: Catalog) -> Iterator[str]:
+    """A sentence on each schedule and hook whose skill is neither of the settings nor a tool."""
+    for section, entries in (("schedules", settings.schedules), ("inbound", settings.inbound)):
+        for name, entry in entries.items():
+            if entry.skill not in settings.skills and not catalog.find_called(entry.skill):
+                yield (
+                    f"events.{section}.{name}.skill: there is no tool and no entry of "
+                    f"events.skills {entry.skill!r}, so each invocation will be refused"
+                )

@@ -70,11 +70,13 @@ class Execution:
         context = later_context(
             caller, principal, request_id=delivery.invocation_id, headers=headers
         )
+        tool = self._tool(delivery, caller)
+        name = delivery.skill_name if tool is None else tool.name
         left_s = delivery.deadline_s
         with anyio.move_on_after(left_s):
             try:
                 result = await self._parts.call(
-                    context, delivery.skill_name, decode_json(delivery.arguments.encode())
+                    context, name, decode_json(delivery.arguments.encode())
                 )
             except Fault as fault:
                 return self._of_fault(delivery, fault)
@@ -152,7 +154,7 @@ class Execution:
 
     def _tool(self, delivery: Delivery, caller: StoredCaller) -> Tool | None:
         catalog = self._parts.catalogs.of(delivery.host_id, caller.toolset)
-        return catalog.find(delivery.skill_name)
+        return catalog.find_called(delivery.skill_name)
 
     def _again(
         self, delivery: Delivery, message: str, *, wait_s: float = 0.0, result: bytes | None = None

@@ -40,7 +40,8 @@ ID = {"invocation": CorrelationId}  # of paths
 class NewInvocation(
     Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """A call that is made later. `skillName` is the name of a tool, or of a skill of workers."""
+    """A call that is made later. `skillName` names a tool, perhaps as `SOURCE.TOOL`, or a skill of
+    workers."""
 
     skill_name: Text
     arguments: dict[str, Any] = {}

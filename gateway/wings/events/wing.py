@@ -200,7 +200,7 @@ class _Wired:
         self._loaded.set()
 
     async def check_schedules(self) -> None:
-        """Log schedules whose skill is not there, once each; until cancelled."""
+        """Log schedules and hooks whose skill is not there, once each; until cancelled."""
         self._loaded.set()
         while True:
             await self._loaded.wait()
@@ -211,10 +211,10 @@ class _Wired:
             self._log_unknown_skills()
 
     def _log_unknown_skills(self) -> None:
-        tools = {tool.name for tool in self._parts.catalogs.of(self._parts.tenant).tools}
-        for text in unknown_skills(self.accepting.settings, tools):
+        catalog = self._parts.catalogs.of(self._parts.tenant)
+        for text in unknown_skills(self.accepting.settings, catalog):
             if text not in self._unknown:
-                log.warning("schedule_without_skill", extra={"reason": text})
+                log.warning("unknown_skill", extra={"reason": text})
                 self._unknown.add(text)
 
     def offer(self) -> Offer:

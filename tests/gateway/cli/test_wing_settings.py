@@ -13,7 +13,7 @@ from tests.gateway.cli.conftest import Toolgate
 from tests.gateway.cli.processes import ran, serving
 
 SECRET = "whsec_" + "QUJD" * 10
-HOOK = {"skill": "listPets", "secret": SECRET, "principal": "shop"}
+HOOK = {"skill": "pets.listPets", "secret": SECRET, "principal": "shop"}
 MISTAKES = [
     (
         {"events": {"enabled": True, "inbound": {"sold": {**HOOK, "when": "body.kind = 'sold'"}}}},
@@ -81,7 +81,7 @@ def test_doctor_names_the_mistakes_and_unknown_skills_of_a_wing(
 
     plans = {
         name: {"cron": "5 4 * * *", "skill": skill, "principal": "clock"}
-        for name, skill in (("good", "listPets"), ("bad", "listPetz"))
+        for name, skill in (("good", "pets.listPets"), ("bad", "pets.listPetz"))
     }
     written(folder, {"events": {"enabled": True, "schedules": plans}})
     [check] = [check for check in with_pets("doctor", "--json").json if check["name"] == "wing"]

@@ -119,8 +119,8 @@ async def test_a_schedule_without_a_skill_is_told_at_start(
         for name, skill in (("wrong", "getPett"), ("right", "getPet"))
     }
     async with running(with_events(settings, schedules=schedules)):
-        await until(lambda: told_of(caplog, "schedule_without_skill"))
-    [record] = told_of(caplog, "schedule_without_skill")
+        await until(lambda: told_of(caplog, "unknown_skill"))
+    [record] = told_of(caplog, "unknown_skill")
     assert "events.schedules.wrong.skill" in record.reason
 
 
