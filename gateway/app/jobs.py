@@ -6,7 +6,6 @@ Imported only where operations run as jobs.
 import logging
 from collections import Counter
 from collections.abc import (
-    AsyncIterator,
     Callable,
     Collection,
     Iterable,
@@ -14,19 +13,16 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import cast
 
-import anyio
 from msgspec.structs import replace
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from config.settings import Settings
-from gateway.app.access import job_entry, spool_dir
-from gateway.app.admin import job_operations, operations_as_jobs
-from gateway.audit.writer import AuditWriter, is_recorded
+from gateway.app.admin import job_operations
 from gateway.context import Principal
 from gateway.operations.callers import current_caller
 from gateway.operations.calls import arguments_of
@@ -47,12 +43,9 @@ from gateway.operations.serving import OperationServer, Repeats
 from gateway.policy.visibility import PolicyView
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.wings.table import with_jobs
-from registry.database.postgres import Database, DatabaseHandle, Pool
-from registry.embedding.abc import Embedder
+from registry.database.postgres import DatabaseHandle, Pool
 from registry.jobs.queue import JobQueue, JobWorker, TooManyJobs
 from registry.jobs.store import JobStore
-from registry.search import Search
-from registry.sources.source_reader import Lister
 from registry.sources.store import ToolStore
 from schemas.binding import WingBinding
 from schemas.errors import InvalidParams
@@ -60,53 +53,6 @@ from schemas.jsonrpc import encode
 from schemas.schedules import Schedule
 
 log = logging.getLogger("toolgate.jobs")
-
-
-@asynccontextmanager
-async def jobs_of_worker(
-    settings: Settings, database: Database, lister: Lister, embedders: Mapping[str, Embedder]
-) -> AsyncIterator["Jobs"]:
-    """The jobs of a process that serves no requests; `run` them before the block ends."""
-    handle = DatabaseHandle()
-    handle.opened = database
-    handle.settled.set()
-    search = Search(
-        handle.pool, embedders.get, settings.search, when_down=settings.disclosure.when_down
-    )
-    operations = operations_as_jobs(settings, handle.pool, lister, search.run)
-    repeats = Repeats(IdempotencyKeys(handle.pool, settings.admin.idempotency_ttl_s))
-    server = OperationServer(operations, repeats, settings.admin.path)
-    own = replace(settings.jobs, concurrency=max(settings.jobs.concurrency, 1))
-    async with AsyncExitStack() as stack:
-        heard = await stack.enter_async_context(_recording(settings, handle))
-        view = PolicyView(settings.policy, settings.limits.json_depth)
-        rules = JobRules(view, with_jobs(settings), loads=True)
-        jobs = Jobs(replace(settings, jobs=own), handle, lambda: server, heard=heard, rules=rules)
-        if with_jobs(settings):
-            from gateway.app.wings import wings_of_worker
-
-            wings = wings_of_worker(settings, database, jobs, embedders)
-            await stack.enter_async_context(wings)
-        yield jobs
-
-
-@asynccontextmanager
-async def _recording(settings: Settings, handle: DatabaseHandle) -> AsyncIterator[Heard]:
-    """Writes starts and ends to the audit log, if there is one."""
-    pool = handle.pool()
-    if not is_recorded(settings) or pool is None:
-        yield lambda _act: None
-        return
-    writer = AuditWriter(settings.audit, spool_dir(settings), settings.tenant.host_id, handle.pool)
-    await writer.begin(pool)
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(writer.run)
-            yield lambda act: writer.add(job_entry(act, writer.now()))
-            await writer.settle()
-            group.cancel_scope.cancel()
-    finally:
-        await writer.close()
 
 
 def removal_alone(settings: Settings, handle: DatabaseHandle) -> OperationServer:

@@ -24,7 +24,7 @@ from gateway.abc import Guard, Handler, Log, Middleware, Relay, Route, ToolCall,
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
 from gateway.app.methods import calling
-from gateway.context import Context, Identify, Identity, Principal, new_request_id
+from gateway.context import Context, Identify, Principal, new_request_id
 from gateway.events import Events
 from gateway.guards.bodies import LimitedBody, declared
 from gateway.methods.calls import CallPlans, problem_text, problems_of
@@ -54,7 +54,6 @@ from gateway.wings.abc import (
     Notify,
     Offer,
     Screen,
-    Task,
     View,
     Wing,
     WingParts,
@@ -68,19 +67,17 @@ from gateway.wings.serving import (
     ObservedCalls,
     WingApi,
     WingOperations,
-    WingServer,
     drafts,
     not_open,
 )
-from gateway.wings.table import components_of, load_wing, load_wings, mistakes, section, with_jobs
-from registry.access.secrets import Keys, Secrets
+from gateway.wings.table import components_of, load_wings, mistakes, section, with_jobs
+from registry.access.secrets import Keys
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import SingleFlight
 from registry.database.migrate import migrate
 from registry.database.postgres import AWAY, Database, DatabaseHandle, Pool
 from registry.embedding.abc import Embedder
-from registry.search import Search
 from registry.search.query import SearchQuery, SearchResult
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
@@ -432,7 +429,7 @@ class ServedWing(WingLife):
 
     async def parts(self) -> WingParts:
         ground, database = self._ground, self._database
-        await _migrated(self._wing, database)
+        await migrate_wing(self._wing, database)
         return WingParts(
             settings=self._own,
             tenant=ground.settings.tenant.host_id,
@@ -510,141 +507,16 @@ class ServedWing(WingLife):
                 await self.offer_to(tenant)
 
 
-class WorkerWing(WingLife):
-    """Supervisor of one wing of `toolgate worker`, for its jobs: without requests and tasks."""
-
-    def __init__(
-        self,
-        wing: Wing,
-        parts: WingParts,
-        jobs: "Jobs",
-        settings: Settings,
-        *,
-        offers: dict[str, Offer],
-    ) -> None:
-        """`offers` of the wings that are open in the process."""
-        super().__init__(wing)
-        self._offers = offers
-        self._parts = parts
-        self._jobs = jobs
-        self._settings = settings
-
-    async def parts(self) -> WingParts:
-        await _migrated(self._wing, self._parts.database)
-        return self._parts
-
-    @asynccontextmanager
-    async def serving(self, offer: Offer) -> AsyncIterator[None]:
-        drafts(self._wing, offer)
-        settings, pool = self._settings, self._parts.pool
-        repeats = Repeats(IdempotencyKeys(lambda: pool, settings.admin.idempotency_ttl_s))
-        server = WingServer(
-            offer.operations,
-            repeats,
-            self._wing.root,
-            verify_scope=settings.auth.verify_scope,
-            masks=settings.guardrails.mask,
-        )
-        self._offers[self.name] = offer
-        try:
-            with self._jobs.offering(server):
-                yield
-        finally:
-            self._offers.pop(self.name, None)
-
-    def tasks(self, offer: Offer) -> Sequence[Task]:  # noqa: ARG002 - the signature is theirs
-        return ()
-
-
-async def _migrated(wing: Wing, database: Database) -> None:
+async def migrate_wing(wing: Wing, database: Database) -> None:
     """Apply the migrations of the wing. Raises ToolgateError and psycopg.Error."""
     if wing.migrations is not None:
         async with database.connect() as connection:
             await migrate(connection, components_of(wing))
 
 
-@asynccontextmanager
-async def wings_of_worker(
-    settings: Settings,
-    database: Database,
-    jobs: "Jobs",
-    embedders: Mapping[str, Embedder],
-) -> AsyncIterator[None]:
-    """The wings that have jobs, open in a process that serves nothing."""
-    search = Search(lambda: database.pool, embedders.get, settings.search)
-    keys = Secrets(database.pool, settings.tenant.host_id, Keys.of(settings.secrets))
-    stored, _ = await keys.read()
-    models = ConfiguredModels(settings.models, lambda: stored)
-    common = WorkerParts(database, embedders, search, models, {})
-    kept = [
-        WorkerWing(
-            wing, _worker_parts(settings, wing, common), jobs, settings, offers=common.offers
-        )
-        for wing in map(load_wing, with_jobs(settings))
-    ]
-    async with models, anyio.create_task_group() as tasks:
-        for worker_wing in kept:
-            worker_wing.begin()
-            tasks.start_soon(worker_wing.run)
-        with anyio.move_on_after(READY_WAIT_S):
-            for worker_wing in kept:
-                await worker_wing.attempted.wait()
-        yield
-        for worker_wing in kept:
-            await worker_wing.stop()
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerParts:
-    """Parts that the wings of a worker share."""
-
-    database: Database
-    embedders: Mapping[str, Embedder]
-    search: Search
-    models: ConfiguredModels
-    offers: dict[str, Offer]
-
-
 def library_of(offers: Mapping[str, Offer]) -> Library | None:
     """The documents that an open wing keeps; None: no such wing is open."""
     return next((wing.library for wing in offers.values() if wing.library is not None), None)
-
-
-def _worker_parts(settings: Settings, wing: Wing, common: WorkerParts) -> WingParts:
-    async def call(_context: Context, name: str, _arguments: Mapping[str, Any]) -> ToolResult:
-        raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
-
-    def check(_context: Context, name: str, _arguments: Mapping[str, Any]) -> Tool:
-        raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
-
-    def view(_context: Context) -> Catalog:
-        return Catalog()
-
-    async def identify(_scope: Any) -> Identity:
-        raise Unavailable("`toolgate worker` serves no requests")
-
-    async def notify(_principal: Principal, _toolset: str | None, *_message: Any) -> bool:
-        return False
-
-    return WingParts(
-        settings=section(settings, wing.name),
-        tenant=settings.tenant.host_id,
-        database=common.database,
-        call=call,
-        check=check,
-        view=view,
-        catalogs=Catalogs(),
-        events=Events(),
-        embedder=common.embedders.get,
-        search=common.search.run,
-        models=common.models,
-        identify=identify,
-        notify=notify,
-        result=call_result,
-        keys=Keys.of(settings.secrets),
-        library=partial(library_of, common.offers),
-        screen=screening(partial(Guardrails, settings.guardrails), wing.name),
-    )
 
 
 class WingCalls:

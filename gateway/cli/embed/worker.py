@@ -99,7 +99,7 @@ async def _jobs(
     embedders: Mapping[str, Embedder],
     stack: AsyncExitStack,
 ) -> "Jobs":
-    from gateway.app.jobs import jobs_of_worker
+    from gateway.app.worker import jobs_of_worker
 
     stored = await stored_in(settings, registry)
     lister = await stack.enter_async_context(open_lister(settings, stored))

@@ -1,0 +1,209 @@
+"""Wiring of `toolgate worker`: a process that runs jobs, those of wings too, and serves nothing."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import anyio
+from msgspec.structs import replace
+
+from config.settings import Settings
+from gateway.app.access import job_entry, spool_dir
+from gateway.app.admin import operations_as_jobs
+from gateway.app.jobs import JobRules, Jobs
+from gateway.app.wings import READY_WAIT_S, library_of, migrate_wing, screening
+from gateway.audit.writer import AuditWriter, is_recorded
+from gateway.context import Context, Identity, Principal
+from gateway.events import Events
+from gateway.methods.results import call_result
+from gateway.middleware.guardrails import Guardrails
+from gateway.models.models import ConfiguredModels
+from gateway.operations.jobs import Heard
+from gateway.operations.serving import OperationServer, Repeats
+from gateway.policy.visibility import PolicyView
+from gateway.state.idempotency import IdempotencyKeys
+from gateway.wings.abc import Offer, Task, Wing, WingParts
+from gateway.wings.life import WingLife
+from gateway.wings.serving import WingServer, drafts
+from gateway.wings.table import load_wing, section, with_jobs
+from registry.access.secrets import Keys, Secrets
+from registry.catalog.catalog import Catalog
+from registry.catalog.catalogs import Catalogs
+from registry.database.postgres import Database, DatabaseHandle
+from registry.embedding.abc import Embedder
+from registry.search import Search
+from registry.sources.source_reader import Lister
+from schemas.errors import Unavailable
+from schemas.tool import Tool, ToolResult
+
+
+@asynccontextmanager
+async def jobs_of_worker(
+    settings: Settings, database: Database, lister: Lister, embedders: Mapping[str, Embedder]
+) -> AsyncIterator[Jobs]:
+    """The jobs of a process that serves no requests; `run` them before the block ends."""
+    handle = DatabaseHandle()
+    handle.opened = database
+    handle.settled.set()
+    search = Search(
+        handle.pool, embedders.get, settings.search, when_down=settings.disclosure.when_down
+    )
+    operations = operations_as_jobs(settings, handle.pool, lister, search.run)
+    repeats = Repeats(IdempotencyKeys(handle.pool, settings.admin.idempotency_ttl_s))
+    server = OperationServer(operations, repeats, settings.admin.path)
+    own = replace(settings.jobs, concurrency=max(settings.jobs.concurrency, 1))
+    async with AsyncExitStack() as stack:
+        heard = await stack.enter_async_context(_recording(settings, handle))
+        view = PolicyView(settings.policy, settings.limits.json_depth)
+        rules = JobRules(view, with_jobs(settings), loads=True)
+        jobs = Jobs(replace(settings, jobs=own), handle, lambda: server, heard=heard, rules=rules)
+        if with_jobs(settings):
+            wings = wings_of_worker(settings, database, jobs, embedders)
+            await stack.enter_async_context(wings)
+        yield jobs
+
+
+@asynccontextmanager
+async def _recording(settings: Settings, handle: DatabaseHandle) -> AsyncIterator[Heard]:
+    """Writes starts and ends to the audit log, if there is one."""
+    pool = handle.pool()
+    if not is_recorded(settings) or pool is None:
+        yield lambda _act: None
+        return
+    writer = AuditWriter(settings.audit, spool_dir(settings), settings.tenant.host_id, handle.pool)
+    await writer.begin(pool)
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(writer.run)
+            yield lambda act: writer.add(job_entry(act, writer.now()))
+            await writer.settle()
+            group.cancel_scope.cancel()
+    finally:
+        await writer.close()
+
+
+@asynccontextmanager
+async def wings_of_worker(
+    settings: Settings,
+    database: Database,
+    jobs: Jobs,
+    embedders: Mapping[str, Embedder],
+) -> AsyncIterator[None]:
+    """The wings that have jobs, open in a process that serves nothing."""
+    search = Search(lambda: database.pool, embedders.get, settings.search)
+    keys = Secrets(database.pool, settings.tenant.host_id, Keys.of(settings.secrets))
+    stored, _ = await keys.read()
+    models = ConfiguredModels(settings.models, lambda: stored)
+    common = WorkerParts(database, embedders, search, models, {})
+    kept = [
+        WorkerWing(
+            wing, _worker_parts(settings, wing, common), jobs, settings, offers=common.offers
+        )
+        for wing in map(load_wing, with_jobs(settings))
+    ]
+    async with models, anyio.create_task_group() as tasks:
+        for worker_wing in kept:
+            worker_wing.begin()
+            tasks.start_soon(worker_wing.run)
+        with anyio.move_on_after(READY_WAIT_S):
+            for worker_wing in kept:
+                await worker_wing.attempted.wait()
+        yield
+        for worker_wing in kept:
+            await worker_wing.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerParts:
+    """Parts that the wings of a worker share."""
+
+    database: Database
+    embedders: Mapping[str, Embedder]
+    search: Search
+    models: ConfiguredModels
+    offers: dict[str, Offer]
+
+
+class WorkerWing(WingLife):
+    """Supervisor of one wing of `toolgate worker`, for its jobs: without requests and tasks."""
+
+    def __init__(
+        self,
+        wing: Wing,
+        parts: WingParts,
+        jobs: Jobs,
+        settings: Settings,
+        *,
+        offers: dict[str, Offer],
+    ) -> None:
+        """`offers` of the wings that are open in the process."""
+        super().__init__(wing)
+        self._offers = offers
+        self._parts = parts
+        self._jobs = jobs
+        self._settings = settings
+
+    async def parts(self) -> WingParts:
+        await migrate_wing(self._wing, self._parts.database)
+        return self._parts
+
+    @asynccontextmanager
+    async def serving(self, offer: Offer) -> AsyncIterator[None]:
+        drafts(self._wing, offer)
+        settings, pool = self._settings, self._parts.pool
+        repeats = Repeats(IdempotencyKeys(lambda: pool, settings.admin.idempotency_ttl_s))
+        server = WingServer(
+            offer.operations,
+            repeats,
+            self._wing.root,
+            verify_scope=settings.auth.verify_scope,
+            masks=settings.guardrails.mask,
+        )
+        self._offers[self.name] = offer
+        try:
+            with self._jobs.offering(server):
+                yield
+        finally:
+            self._offers.pop(self.name, None)
+
+    def tasks(self, offer: Offer) -> Sequence[Task]:  # noqa: ARG002 - the signature is theirs
+        return ()
+
+
+def _worker_parts(settings: Settings, wing: Wing, common: WorkerParts) -> WingParts:
+    async def call(_context: Context, name: str, _arguments: Mapping[str, Any]) -> ToolResult:
+        raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
+
+    def check(_context: Context, name: str, _arguments: Mapping[str, Any]) -> Tool:
+        raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
+
+    def view(_context: Context) -> Catalog:
+        return Catalog()
+
+    async def identify(_scope: Any) -> Identity:
+        raise Unavailable("`toolgate worker` serves no requests")
+
+    async def notify(_principal: Principal, _toolset: str | None, *_message: Any) -> bool:
+        return False
+
+    return WingParts(
+        settings=section(settings, wing.name),
+        tenant=settings.tenant.host_id,
+        database=common.database,
+        call=call,
+        check=check,
+        view=view,
+        catalogs=Catalogs(),
+        events=Events(),
+        embedder=common.embedders.get,
+        search=common.search.run,
+        models=common.models,
+        identify=identify,
+        notify=notify,
+        result=call_result,
+        keys=Keys.of(settings.secrets),
+        library=partial(library_of, common.offers),
+        screen=screening(partial(Guardrails, settings.guardrails), wing.name),
+    )
