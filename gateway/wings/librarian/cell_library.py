@@ -2,18 +2,25 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from config.librarian import ResearchSettings
+from gateway.context import Context
 from gateway.operations.operation import ProblemDetails
-from gateway.wings.librarian.ledger import LimitReached
-from gateway.wings.library import LibraryFile, Passage, PassageQuery, SymbolPlace, SymbolQuery
-
-if TYPE_CHECKING:
-    from gateway.wings.librarian.research import Research
+from gateway.wings.librarian.answers import Asker
+from gateway.wings.librarian.ledger import LimitReached, RunLedger
+from gateway.wings.library import (
+    Library,
+    LibraryFile,
+    Passage,
+    PassageQuery,
+    SymbolPlace,
+    SymbolQuery,
+)
 
 RECORDED = 64 << 20  # bytes of all answers of a run, which are recorded
 Text = Annotated[str, Meta(max_length=2000)]
@@ -32,13 +39,26 @@ _TYPES: dict[str, Any] = {
 }
 
 
+@dataclass(kw_only=True, slots=True)
+class CellScope:
+    """The rights and limits that all code of one run shares."""
+
+    context: Context  # of the caller
+    library: Library
+    collections: Sequence[str]
+    limits: ResearchSettings
+    ledger: RunLedger
+    asker: Asker  # it gets the passages that the code was given
+    recorded: int = 0  # bytes of answers of the library
+
+
 class CellLibrary:
-    def __init__(self, research: "Research") -> None:
-        self._research = research
-        self._library = research.library
-        self._context = research.context
-        self._collections = research.question.collections
-        self._limits = research.settings.research
+    def __init__(self, scope: CellScope) -> None:
+        self._scope = scope
+        self._library = scope.library
+        self._context = scope.context
+        self._collections = scope.collections
+        self._limits = scope.limits
         self._answers: dict[str, Callable[..., Awaitable[Any]]] = {
             "search": self._search,
             "grep": self._grep,
@@ -55,7 +75,7 @@ class CellLibrary:
         if name not in _TYPES:
             return {"error": f"There is no {name[:100]}"}
         try:
-            self._research.log.ledger.count("lookups")
+            self._scope.ledger.count("lookups")
             given = msgspec.convert(arguments, _TYPES[name])
             value = await self._answers[name](*given)
         except msgspec.ValidationError as error:
@@ -69,9 +89,9 @@ class CellLibrary:
         most = self._limits.context_bytes if name == "context" else self._limits.answer_bytes
         size = len(msgspec.json.encode(value))
         if name != "context":
-            self._research.recorded += size
-        if self._research.recorded > RECORDED:
-            return {"error": str(self._research.log.ledger.refused("lookups"))}
+            self._scope.recorded += size
+        if self._scope.recorded > RECORDED:
+            return {"error": str(self._scope.ledger.refused("lookups"))}
         if size > most:
             return {"error": f"{name}: the answer has more than {most} bytes; ask for less"}
         return {"value": value}
@@ -107,7 +127,7 @@ class CellLibrary:
                 if error.status != 404:
                     raise
                 continue
-            self._research.asker.show([passage])
+            self._scope.asker.show([passage])
             return passage.text
         raise problem
 
@@ -132,14 +152,14 @@ class CellLibrary:
             raise ProblemDetails(413, "too-large", text)
         texts = []
         for file in files:
-            self._research.log.ledger.count("lookups")
+            self._scope.ledger.count("lookups")
             passage = await self._library.read(self._context, file.collection, file.path)
-            self._research.asker.show([passage])
+            self._scope.asker.show([passage])
             texts.append(f"=== {file.path} ===\n{passage.text}")
         return "\n".join(texts)
 
     def _shown(self, passages: Sequence[Passage]) -> list[dict[str, Any]]:
-        self._research.asker.show(passages)
+        self._scope.asker.show(passages)
         return [_passage(passage) for passage in passages]
 
 

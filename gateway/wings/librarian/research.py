@@ -29,7 +29,7 @@ from gateway.sandbox.session import (
     SessionEnded,
 )
 from gateway.wings.librarian.answers import Asker, PartAnswer, PartQuestion, together
-from gateway.wings.librarian.cell_library import CellLibrary
+from gateway.wings.librarian.cell_library import CellLibrary, CellScope
 from gateway.wings.librarian.citations import MOST, QuotedFinding, Verifier, claims_of, plain
 from gateway.wings.librarian.ledger import LimitReached
 from gateway.wings.librarian.query import (
@@ -134,8 +134,18 @@ class Research:
     partial: str = ""  # the best answer of the root so far
     begun: Begin | None = None
     done: int = 0  # steps, for the progress
-    recorded: int = 0  # bytes of answers of the library
+    scope: CellScope = field(init=False)
     _places: dict[int, anyio.CapacityLimiter] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.scope = CellScope(
+            context=self.context,
+            library=self.library,
+            collections=self.question.collections,
+            limits=self.settings.research,
+            ledger=self.log.ledger,
+            asker=self.asker,
+        )
 
     async def answer(self) -> LibraryAnswer:
         """Raises TakenOver, and ProblemDetails while the documents are not available."""
@@ -287,7 +297,7 @@ class CodeThread:
         self._cells: list[_Cell] = []  # to run again for their variables
         self._session: CodeSession | None = None
         self._stack = AsyncExitStack()
-        self._library = CellLibrary(research)
+        self._library = CellLibrary(research.scope)
         self._mark = f"<<{research.log.run_id[:18]}>>"
 
     async def __aenter__(self) -> "CodeThread":
