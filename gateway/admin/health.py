@@ -7,8 +7,8 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from gateway.abc import Events
 from gateway.admin.siblings import STATUS_S, Siblings, registry_of_all
-from gateway.events import Events
 from gateway.guards.metrics_access import MetricsAccess
 from gateway.guards.refusal import refusal
 from registry.catalog.feed import FeedState

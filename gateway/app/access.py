@@ -18,13 +18,12 @@ from starlette.routing import Route
 from config.access import ADMIN_TOOLSET, LimitsSettings, SecretsSettings
 from config.settings import Settings
 from config.sources import SchemeSettings
-from gateway.abc import Counter, Guard, Middleware, Rates
+from gateway.abc import Counter, Events, Guard, Middleware, Rates
 from gateway.admin.service import AdminAction
 from gateway.audit.records import AuditEntry, digest_of, printable
 from gateway.audit.retention import maintain_regularly
 from gateway.audit.writer import AuditWriter, is_recorded
 from gateway.context import Context, Identify
-from gateway.events import Events
 from gateway.guards.authentication import USED_EVERY_S, Authenticator
 from gateway.guards.authorization_server import AuthorizationServer
 from gateway.guards.bodies import BodyBudget

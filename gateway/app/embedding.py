@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from config.settings import EmbeddingSettings
-from gateway.events import Events
+from gateway.abc import Events
 from registry.database.postgres import AWAY, Database, DatabaseHandle
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.kinds import KINDS, Kinds

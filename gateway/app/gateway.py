@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from config.reload import REQUEST_PATH, reloaded
 from config.settings import Settings
-from gateway.abc import Guard, Middleware, Relay, Upstream
+from gateway.abc import Events, Guard, Middleware, Relay, Upstream
 from gateway.admin.health import Health
 from gateway.admin.resources.status import Examine, Restart
 from gateway.admin.service import AdminApi
@@ -27,7 +27,6 @@ from gateway.app.methods import dispatchers, resource_reader, usage_log
 from gateway.app.shared import Shared, reap
 from gateway.app.upstreams import Federation, Upstreams
 from gateway.context import Context, Principal
-from gateway.events import Events
 from gateway.methods.answers import AnswerProcessing, Mismatches
 from gateway.middleware.telemetry import CallMetrics, LegacyUse, Metrics
 from gateway.operations.serving import OperationServer

@@ -9,7 +9,7 @@ import anyio
 
 from config.access import LimitsSettings
 from config.settings import AnswersSettings, Settings
-from gateway.events import Events
+from gateway.abc import Events
 from gateway.methods.capabilities import announced
 from gateway.state.bus import Bus
 from gateway.state.client_requests import ClientRequests, RemoteAnswers

@@ -8,9 +8,8 @@ import msgspec
 from config.settings import Scripts, Settings
 from config.sources import SourceSettings
 from gateway import hybrid
-from gateway.abc import Upstream
+from gateway.abc import Events, Upstream
 from gateway.app.shared import Shared
-from gateway.events import Events
 from gateway.hybrid import Service
 from gateway.hybrid.functions import Function, load_functions
 from gateway.methods.results import SERVER

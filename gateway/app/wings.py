@@ -20,12 +20,11 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from config.settings import Settings
-from gateway.abc import Guard, Handler, Log, Middleware, Relay, Route, ToolCall, Upstream
+from gateway.abc import Events, Guard, Handler, Log, Middleware, Relay, Route, ToolCall, Upstream
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
 from gateway.app.methods import calling
 from gateway.context import Context, Identify, Principal, new_request_id
-from gateway.events import Events
 from gateway.guards.bodies import LimitedBody, declared
 from gateway.methods.calls import CallPlans, problem_text, problems_of
 from gateway.methods.results import SERVER, call_result

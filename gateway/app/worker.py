@@ -10,13 +10,13 @@ import anyio
 from msgspec.structs import replace
 
 from config.settings import Settings
+from gateway.abc import Events
 from gateway.app.access import job_entry, spool_dir
 from gateway.app.admin import operations_as_jobs
 from gateway.app.jobs import JobRules, Jobs
 from gateway.app.wings import READY_WAIT_S, library_of, migrate_wing, screening
 from gateway.audit.writer import AuditWriter, is_recorded
 from gateway.context import Context, Identity, Principal
-from gateway.events import Events
 from gateway.methods.results import call_result
 from gateway.middleware.guardrails import Guardrails
 from gateway.models.models import ConfiguredModels

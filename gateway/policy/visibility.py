@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary, ref
 from anyio import to_thread
 
 from config.access import Policy, Rule
+from gateway.abc import Events
 from gateway.context import Context, Principal
-from gateway.events import Events
 from gateway.policy.engine import (
     BUILT_IN,
     DEFAULT,

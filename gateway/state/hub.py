@@ -14,9 +14,8 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol, get_args
 
-from gateway.abc import SessionChange
+from gateway.abc import Events, SessionChange
 from gateway.context import OUTBOX_LIMIT, Outbox, Session
-from gateway.events import Events
 from gateway.protocol.sse import VERSION_LENGTH
 from registry.catalog.catalog import Catalog
 from schemas.errors import Fault, InvalidParams, TooManyRequests, Unavailable

@@ -14,9 +14,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.abc import Counter, SessionChange, SessionRecord, SessionStore
+from gateway.abc import Counter, Events, SessionChange, SessionRecord, SessionStore
 from gateway.context import REQUEST_ID_BYTES, Outbox, Principal, Session
-from gateway.events import Events
 from gateway.state.background_tasks import BackgroundTasks
 from gateway.state.bus import Bus
 from gateway.state.hub import LIST_KINDS, Hub

@@ -22,9 +22,8 @@ from msgspec import Raw, json
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp
 
-from gateway.abc import Handler, Log, ToolCall
+from gateway.abc import Events, Handler, Log, ToolCall
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
-from gateway.events import Events
 from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation, Pages
 from gateway.telemetry.traces import Operate, untraced

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.events import Events
+from gateway.abc import Events
 from gateway.methods.resources import ResourceMethods
 from gateway.state.hub import SUBSCRIPTION_LIMIT, Hub
 from gateway.state.open_sessions import record_of, update, with_change

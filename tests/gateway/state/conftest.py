@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from gateway import context
+from gateway.abc import Events
 from gateway.context import Principal, Session
-from gateway.events import Events
 from gateway.state import open_sessions, sessions
 from gateway.state.bus import Bus
 from gateway.state.client_requests import ClientRequests, RemoteAnswers
