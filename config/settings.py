@@ -192,6 +192,7 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True):
     text_enums: bool = False
     items: bool = False
     describes: bool = False
+    patterns: Literal["any", "portable"] = "any"
     formats: tuple[str, ...] | None = None
     keywords: tuple[str, ...] | None = None
     depth: Count | None = None

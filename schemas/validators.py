@@ -123,7 +123,7 @@ def compiled_as_2020(schema: Mapping[str, Any] | bool) -> Validator:
 def pattern_cost(schema: Any) -> PatternCost:
     """The cost of all patterns. Raises SchemaTooCostly for those that take too long to compile."""
     compiling, costs = 0, {"pattern": _NO_PATTERN, "patternProperties": _NO_PATTERN}
-    for keyword, pattern in _patterns(schema):
+    for keyword, pattern in patterns_in(schema):
         cost = _schema_pattern(pattern)
         compiling += cost.compiling
         if cost.compiling > COMPILING or compiling > COMPILING_ALL:
@@ -157,7 +157,7 @@ def unknown_dialect(schema: Mapping[str, Any]) -> str | None:
     return named
 
 
-def _patterns(schema: Any) -> Iterator[tuple[str, str]]:
+def patterns_in(schema: Any) -> Iterator[tuple[str, str]]:
     """(keyword, pattern) pairs; may include values that only look like patterns."""
     left = [schema]
     while left:

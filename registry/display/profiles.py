@@ -20,6 +20,8 @@ SHORTEST_NAME = 16  # characters that are always left to the name of a tool
 CACHED_CLIENTS = 10_000  # client names cached: clients choose them freely
 CLIENT_LENGTH = 200  # characters of a client name that are compared
 
+# Patterns: Anthropic 400 for what its engine does not read ("JSON schema is invalid"), OpenAI 400
+# for look-around, Gemini reads RE2; clients hand them on, so all profiles have portable ones.
 # Anthropic 400: "does not support oneOf, allOf, or anyOf at the top level" (python-sdk #494,
 # notion-mcp-server #341); property keys of the arguments are checked (claude-code #79418); names
 # had at most 64 characters with Claude Code's prefix (claude-code #2326, cloudflare/skills #11).
@@ -28,6 +30,7 @@ _CLAUDE = Profile(
     name_prefix="mcp__{server}__",
     arguments="^[a-zA-Z0-9_.-]{1,64}$",
     root_unions=False,
+    patterns="portable",
 )
 # OpenAI 400: no union at the top (langchainjs #9804, imagekit-nodejs #150), `allOf` and `oneOf` not
 # permitted inside either (notion-mcp-server #102, oh-my-pi #920). VS Code: "array type must have
@@ -38,6 +41,7 @@ _OPENAI = Profile(
     name_prefix="mcp_{server}_",
     arguments="^[a-zA-Z0-9_.-]{1,64}$",
     root_unions=False,
+    patterns="portable",
     unions=("anyOf",),
     references=False,
     items=True,
@@ -48,6 +52,7 @@ _CODEX = Profile(
     name_prefix="mcp__{server}__",
     arguments="^[a-zA-Z0-9_.-]{1,64}$",
     root_unions=False,
+    patterns="portable",
     unions=(),
     references=False,
     items=True,
@@ -64,6 +69,7 @@ _GEMINI = Profile(
     name_letter=True,
     arguments="^[a-zA-Z_][a-zA-Z0-9_.-]{0,63}$",
     root_unions=False,
+    patterns="portable",
     unions=("anyOf",),
     references=False,
     nullable=True,
@@ -83,6 +89,7 @@ _BEDROCK = Profile(
     clients=("*bedrock*", "*amazon*q*", "q dev*", "*kiro*"),
     arguments="^[a-zA-Z0-9_.-]{1,64}$",
     root_unions=False,
+    patterns="portable",
     unions=("anyOf",),
     references=False,
     items=True,
@@ -96,6 +103,7 @@ _CURSOR = Profile(
     name_prefix="{server}:",
     arguments="^[a-zA-Z0-9_.-]{1,64}$",
     root_unions=False,
+    patterns="portable",
     unions=("anyOf",),
     references=False,
     items=True,

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from config.settings import Profile
+from registry.display.portable_patterns import with_portable_patterns
 from registry.display.summaries import Summaries
 from schemas.jsonrpc import encode
 from schemas.jsonschema import MAP_KEYWORDS
@@ -218,6 +219,8 @@ class Inexpressible(Exception):
 def rewritten(schema: Json, profile: Profile, more: str) -> Json:
     """Rewrite the schema. `more` is the note in summaries on where to get the whole. Raises
     Inexpressible."""
+    if profile.patterns == "portable":
+        schema = with_portable_patterns(schema)
     return _Rewriting(schema, profile, more).run()
 
 

@@ -66,6 +66,8 @@ def _leaves(draw: st.DrawFn) -> Json:
                 {"const": "cat"},
                 {"const": None},
                 {"not": {"type": "string"}},
+                {"type": "string", "pattern": r"^(?!y)"},
+                {"not": {"type": "string", "pattern": r"^\p{Ll}{3}$"}},
             )
         )
     )
@@ -83,7 +85,8 @@ def _objects(draw: st.DrawFn, depth: int, refs: bool) -> Json:
     if more == "schema":
         schema["additionalProperties"] = draw(_any(depth - 1, refs))
     elif more == "pattern":
-        schema["patternProperties"] = {"^[a-b]": draw(_any(depth - 1, refs))}
+        names_pattern = draw(st.sampled_from(("^[a-b]", "^(?=[a-b])")))
+        schema["patternProperties"] = {names_pattern: draw(_any(depth - 1, refs))}
         schema["additionalProperties"] = False
     elif more == "dependent":
         schema["dependentRequired"] = {"a": ["b"]}

@@ -13,6 +13,7 @@ from config.settings import Profile
 from registry.catalog.catalog import Catalog
 from registry.display.disclosure import DESCRIBER
 from registry.display.outlines import Fold
+from registry.display.portable_patterns import is_portable
 from registry.display.profiles import BUILT_IN, PLAIN, Profiles
 from registry.display.rewrites import Inexpressible, rewritten
 from registry.display.shapes import shown_names
@@ -109,6 +110,70 @@ def test_a_rewritten_schema_has_nothing_that_the_profile_does_not_accept(
         assert used <= set(profile.keywords)
     if profile.depth is not None:
         assert depth(shown) <= profile.depth
+
+
+@pytest.mark.parametrize("name", REWRITING)
+def test_only_portable_patterns_are_listed_for_models(name: str) -> None:
+    """Patterns that an engine of a provider refuses are no part of a list (mending 21)."""
+    foreign = {"type": "string", "pattern": r"^\p{Lu}(?<!X)$"}
+    schema = arguments(
+        word=foreign,
+        code={"type": "string", "pattern": r"^[A-Z]{2}-\d+$"},
+        words={"type": "array", "items": foreign},
+        never={"type": "string", "not": foreign},
+    )
+    shown = written(schema, name)
+    text = encode(shown).decode()
+    assert r"\\p" not in text
+    assert "(?<" not in text
+    assert shown["properties"]["code"] == schema["properties"]["code"]
+    assert shown["properties"]["word"] == {"type": "string"}
+    assert "not" not in shown["properties"]["never"]
+    assert written(schema, "plain") == schema
+
+
+def test_removed_patterns_narrow_nothing() -> None:
+    """Names and branches that only a removed pattern allowed stay allowed (mending 21)."""
+    foreign = {"type": "string", "pattern": "(?=.*a)b"}
+    schema = arguments(
+        by_name={
+            "type": "object",
+            "patternProperties": {r"^\p{L}+$": {}, "^x-": {"type": "string"}},
+            "additionalProperties": False,
+        },
+        either={"oneOf": [foreign, {"type": "string", "maxLength": 3}]},
+    )
+    assert written(schema, "claude")["properties"] == {
+        "by_name": {"type": "object", "patternProperties": {"^x-": {"type": "string"}}},
+        "either": {"anyOf": [{"type": "string"}, {"type": "string", "maxLength": 3}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "portable"),
+    [
+        (r"^[a-z0-9][a-z0-9._-]{0,62}$", True),
+        (r"^\d{4}-\d{2}-\d{2}T(?:\d{2}:?)+Z?$", True),
+        (r"^[^\\/:*?\"<>|\]]+?\u00e9\x20\/$", True),
+        ("", True),
+        (r"\p{L}", False),
+        (r"[^\p{Cc}]", False),
+        (r"(?<![/. ])$", False),
+        (r"^(?!admin)", False),
+        (r"(a)\1", False),
+        (r"(?<year>\d+)", False),
+        (r"(?P<year>\d+)", False),
+        (r"(?i)abc", False),
+        (r"\A\w+\Z", False),
+        (r"a++", False),
+        (r"[[:alpha:]]", False),
+        ("(", False),
+        ("\\", False),
+    ],
+)
+def test_patterns_are_portable_if_all_engines_read_them(pattern: str, portable: bool) -> None:
+    """Constructs of one engine make a pattern unportable (mending 21)."""
+    assert is_portable(pattern) is portable
 
 
 @pytest.mark.parametrize(
