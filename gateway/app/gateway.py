@@ -36,6 +36,7 @@ from gateway.telemetry.traces import untraced
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.remote_documents import RemoteDocuments
 from gateway.wings.table import enabled, wing_kinds, with_jobs, with_tasks
+from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
@@ -43,7 +44,9 @@ from registry.catalog.lists import OwnTasks
 from registry.database.postgres import DatabaseHandle, Pool
 from registry.display.profiles import Profiles
 from registry.display.shapes import ToolShaper
+from registry.jobs.store import JobStore
 from registry.search import Search
+from registry.search.feedback import Feedback
 from registry.search.indexes import ensure_indexes
 from schemas.errors import ToolgateError
 from schemas.jsonrpc import Request
@@ -105,6 +108,7 @@ class Gateway:
         )
         self._upstreams = self._by_binding()
         events.database_connected.subscribe(self._claim_state)
+        events.person_erased.subscribe(self._erase_person)
         self.admin: AdminApi | None = None
         self.console: Console | None = None  # made by `app`, as the admin API is
         self.jobs = self._jobs()
@@ -249,6 +253,15 @@ class Gateway:
             middleware=self._middleware,
             answering=self._answering(),
         )
+
+    async def _erase_person(self, tenant: str, principal: str) -> None:
+        """Listener: erases texts of a person in approvals, jobs and the log of searches."""
+        if (pool := self._handle.pool()) is None:
+            return
+        await Approvals(pool, tenant).erase(principal)
+        await Feedback(self._handle.pool).erase(tenant, principal)
+        if has_jobs(self.settings):
+            await JobStore(pool).erase(tenant, principal)
 
     async def _claim_state(self, _pool: Pool) -> None:
         await self.shared.stores.claim()

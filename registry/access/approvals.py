@@ -220,6 +220,19 @@ class Approvals:
             (made,) = await rows.fetchall()
         return made[0], made[1]
 
+    async def erase(self, principal: str) -> None:
+        """Erase the arguments of a principal's calls, and those calls that nobody has decided."""
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "DELETE FROM approval_t"
+                " WHERE host_id = %s AND principal = %s AND state = 'waiting'",
+                [self._host_id, principal],
+            )
+            await connection.execute(
+                "UPDATE approval_t SET arguments = '{}' WHERE host_id = %s AND principal = %s",
+                [self._host_id, principal],
+            )
+
 
 def _check_four_eyes(call: Approval, by: str, makers: Collection[str]) -> None:
     """The four-eyes principle. Raises ApprovalRefused."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, LiteralString
 
 from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row
@@ -217,6 +217,15 @@ async def health(connection: AsyncConnection, after_s: float) -> JobHealth:
     return await cursor.fetchone() or JobHealth(0, 0, 0, 0)
 
 
+_CANCEL: LiteralString = """
+    UPDATE job_t SET cancel_ts = coalesce(cancel_ts, clock_timestamp()),
+        state = CASE state WHEN 'waiting' THEN 'cancelled' ELSE state END,
+        ended_ts = CASE state WHEN 'waiting' THEN clock_timestamp() END,
+        request = CASE state WHEN 'waiting' THEN 'null' ELSE request END
+    WHERE ended_ts IS NULL AND host_id = %s
+"""
+
+
 class JobStore:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -360,13 +369,16 @@ class JobStore:
     async def cancel(self, host_id: str, job_id: str) -> None:
         """Cancel a waiting job, or request it of a running one. One that has ended stays."""
         async with borrowed(self._pool) as connection:
+            await connection.execute(f"{_CANCEL} AND job_id = %s", [host_id, job_id])
+
+    async def erase(self, host_id: str, principal: str) -> None:
+        """Cancel the jobs of a principal, and erase the results of those that have ended."""
+        async with borrowed(self._pool) as connection:
+            await connection.execute(f"{_CANCEL} AND principal_id = %s", [host_id, principal])
             await connection.execute(
-                "UPDATE job_t SET cancel_ts = coalesce(cancel_ts, clock_timestamp()),"
-                " state = CASE state WHEN 'waiting' THEN 'cancelled' ELSE state END,"
-                " ended_ts = CASE state WHEN 'waiting' THEN clock_timestamp() END,"
-                " request = CASE state WHEN 'waiting' THEN 'null' ELSE request END"
-                " WHERE host_id = %s AND job_id = %s AND ended_ts IS NULL",
-                [host_id, job_id],
+                "UPDATE job_t SET result = NULL, problem = NULL, note = ''"
+                " WHERE host_id = %s AND principal_id = %s AND ended_ts IS NOT NULL",
+                [host_id, principal],
             )
 
     async def remove_ended(self, keep_days: float) -> int:

@@ -23,7 +23,9 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     settings: AgentSettings = parts.settings
     in_memory = settings.storage == "memory"
     async with parts.database.temporary(TABLES) if in_memory else nullcontext(parts.pool) as pool:
-        yield _offer(parts, Runner(parts, pool))
+        runner = Runner(parts, pool)
+        parts.events.person_erased.subscribe(runner.conversations.erase)
+        yield _offer(parts, runner)
 
 
 def _offer(parts: WingParts, runner: Runner) -> Offer:

@@ -81,6 +81,15 @@ class Exposure:
             questions = [_view(row) async for row in rows]
         return QuestionList(tuple(questions))
 
+    async def erase(self, host_id: str, principal: str) -> None:
+        """Listener: blanks the questions of a person. What a model was shown stays."""
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "UPDATE librarian_question_t SET question = ''"
+                " WHERE host_id = %s AND principal = %s",
+                [host_id, principal],
+            )
+
     async def sweep(self, host_id: str) -> None:
         async with borrowed(self._pool) as connection:
             await connection.execute(

@@ -178,6 +178,8 @@ class RunStore:
                 )
         except psycopg.errors.UniqueViolation as error:
             raise TakenOver("Another process goes on with this run") from error
+        except psycopg.errors.ForeignKeyViolation as error:
+            raise TakenOver("The run was erased") from error
 
     async def end_step(self, host_id: str, run_id: str, step: RunStep) -> None:
         async with borrowed(self._pool) as connection:
@@ -188,6 +190,13 @@ class RunStore:
                     *(step.answer and bytes(step.answer), step.tokens, step.cost, step.ms),
                     *(host_id, run_id, step.node, step.seq),
                 ],
+            )
+
+    async def erase(self, host_id: str, owner: str) -> None:
+        """Listener: erases the runs of a person, with their steps."""
+        async with borrowed(self._pool) as connection:
+            await connection.execute(
+                "DELETE FROM librarian_run_t WHERE host_id = %s AND owner = %s", [host_id, owner]
             )
 
     async def sweep(self, host_id: str) -> None:

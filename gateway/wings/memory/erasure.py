@@ -89,7 +89,7 @@ class Eraser:
         have that names the person. Raises ProblemDetails where the number of memories is not the
         expected one."""
         values = {"host": tenant, "subject": subject, "key": subject_key(tenant, subject)}
-        principal = ANONYMOUS if subject == LOCAL else subject
+        values["principal"] = principal_of(subject)
         async with borrowed(self._pool) as connection:
             await connection.execute(_LOCK.encode(), values)
             if dry_run or expect is not None:
@@ -103,7 +103,7 @@ class Eraser:
             answers = (await connection.execute(_ANSWERS, values)).rowcount
             await connection.execute(_OWNERS, values)
             named = await _rows(connection, _MENTIONS, values) if mentions else []
-        await self._erased.publish(tenant, principal)
+        await self._erased.publish(tenant, ANONYMOUS if subject == LOCAL else subject)
         count = sum(counts.values())
         return Forgotten(
             count,
@@ -163,12 +163,17 @@ _ERASE = """
 """
 _RELATIONS = b"DELETE FROM memory_relation_t WHERE host_id = %(host)s AND subject = %(subject)s"
 _OWNERS = b"DELETE FROM memory_owner_t WHERE host_id = %(host)s AND subject = %(subject)s"
-# Of all callers: others may have been told of the person.
-_ANSWERS = b"""
-    DELETE FROM command_idempotency_t WHERE host_id = %(host)s AND state = 'done'
-        AND starts_with(service_id, 'admin memory_')
+_DONE = b"DELETE FROM command_idempotency_t WHERE host_id = %(host)s AND state = 'done' AND "
+# Of all callers: others may have been told of the person. Of its own also what was made with
+# memories, as by an agent.
+_ANSWERS = (
+    _DONE
+    + b"""
+    (starts_with(service_id, 'admin memory_')
+        OR principal_id = %(principal)s AND starts_with(service_id, 'admin '))
 """
-_OWN_ANSWERS = _ANSWERS + b" AND principal_id = %(principal)s"
+)
+_OWN_ANSWERS = _DONE + b"principal_id = %(principal)s AND starts_with(service_id, 'admin memory_')"
 _MENTIONS = f"""
     SELECT memory_id::text FROM memory_t
     WHERE host_id = %(host)s AND scope IN ('agent', 'org') AND retired_ts IS NULL

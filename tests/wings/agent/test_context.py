@@ -1,9 +1,12 @@
 """What a model is told before it is asked, and what the calls of its run are marked with."""
 
+import dataclasses
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
@@ -12,6 +15,8 @@ from config.settings import DatabaseSettings
 from gateway.context import NO_CALL_HEADERS, Context, Identity, Principal, RunMark
 from gateway.operations.callers import caller_of, later_context, read_caller
 from gateway.wings.agent.tools import Toolbox
+from registry.access.approvals import ApprovalRequest, Approvals
+from registry.search.usage_log import UsageLog
 from schemas.mcp.revisions import V2025_11_25
 from tests import polling
 from tests.fixtures_database import HOST
@@ -21,12 +26,13 @@ from tests.servers.provider import Answer, chat_whole, providing
 from tests.wings.agent.rig import Rig, agent_settings
 from tests.wings.agent.test_rights import called, until
 from tests.wings.agent.test_takeover import GET, PET
+from tests.wings.holding import holding
 
 pytestmark = pytest.mark.anyio
 
 SCOPES = frozenset(
     {"agent:read", "agent:write", "memory:read", "memory:write", "pets"}
-    | {"knowledge:read", "knowledge:write"}
+    | {"knowledge:read", "knowledge:write", "librarian:read"}
 )
 
 
@@ -51,6 +57,7 @@ async def rig(
             settings,
             memory=replace(settings.memory, enabled=True),
             knowledge=replace(settings.knowledge, enabled=True),
+            librarian=replace(settings.librarian, enabled=True),
         )
         async with running(settings) as client:
             yield Rig(client, provider, service)
@@ -159,3 +166,35 @@ async def test_calls_for_a_run_do_not_reach_the_agent(rig: Rig, later: bool) -> 
         text = json.dumps([getattr(one, "text", "") for one in result.content])
         assert "An agent does not call agents" in text
     assert rig.provider.requests == []
+
+
+async def test_an_erasure_reaches_what_an_agent_and_searches_were_told(rig: Rig) -> None:
+    """Texts of an erased person stay in no table: conversations of the agent, approvals, jobs and
+    the log of searches have copies of them (mending 10)."""
+    zoe, tom, told = caller("zoe"), caller("tom"), "xylophonequartz"
+    await called(rig, zoe, "memory_add", content=f"Zoe likes {told} cats.", scope="user")
+    rig.script(chat_whole(f"A {told} one."), chat_whole("Black ones."))
+    keyed = replace(zoe, headers=replace(zoe.headers, idempotency_key="a"))
+    await called(rig, keyed, "agent_ask", message="Which cats does Zoe like?")
+    await called(rig, tom, "agent_ask", message="Which cats are there?")
+    pool = rig.client.gateway.feed.pool
+    assert pool is not None
+    wanted = ApprovalRequest("zoe", str(uuid4()), "buy", "shop", "d" * 64, "r", "")
+    shown = f'{{"what": "{told}"}}'
+    decided, _ = await Approvals(pool, HOST).request(wanted, shown, 60, 9)
+    await Approvals(pool, HOST).decide(decided, True, "tom")
+    again = dataclasses.replace(wanted, digest="e" * 64)
+    await Approvals(pool, HOST).request(again, shown, 60, 9)
+    log = UsageLog(lambda: pool, 1, 1000)
+    await log.record(HOST, str(uuid4()), request_id=str(uuid4()), query=told, principal="zoe")
+    await called(rig, zoe, "librarian_query", question=f"Which {told} cats?")
+    job = "INSERT INTO job_t (host_id, operation, principal_id, principal, request, state, result,"
+    job += " ended_ts) VALUES (%s, 'x', 'zoe', '{}', %s, %s, %s, %s)"
+    async with pool.connection() as connection:
+        await connection.execute(job, [HOST, "null", "succeeded", shown, datetime.now(UTC)])
+        await connection.execute(job, [HOST, shown, "waiting", None, None])
+    copies = {"agent_step_t", "approval_t", "usage_request_t", "librarian_question_t", "job_t"}
+    assert copies | {"command_idempotency_t"} <= set(await holding(pool, told))
+    assert await called(rig, zoe, "memory_forget", subject="zoe")
+    assert await holding(pool, told) == []
+    assert len((await called(rig, tom, "agent_list_runs"))["runs"]) == 1

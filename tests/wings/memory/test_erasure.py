@@ -14,28 +14,13 @@ from gateway.wings.memory.rows import NewMemory
 from gateway.wings.memory.store import Target
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S
+from tests.wings.holding import holding
 from tests.wings.memory.rig import Rig
 
 pytestmark = pytest.mark.anyio
 
 ONE = {"session": "talk-1"}
 CANARY = "xylophonequartz"
-
-
-async def holding(rig: Rig, text: str) -> list[str]:
-    """Tables of which a row holds the text."""
-    tables = await rig.rows(
-        "SELECT c.oid::regclass::text FROM pg_class AS c"
-        " WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'm')"
-    )
-    found = []
-    for (table,) in tables:
-        [(count,)] = await rig.rows(
-            f"SELECT count(*) FROM {table} AS row WHERE strpos(row::text, %s) > 0", text
-        )
-        if count:
-            found.append(table)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -75,9 +60,9 @@ async def test_m28_forgetting_takes_history_and_copies_of_the_session_along(rig:
     await ann.add(f"Lives in {CANARY}", "session", keep=True, slot="home.city", **ONE)
     await ann("promote", **ONE)
     id_ = await ann.add("Lives in Basel", slot="home.city")
-    assert "memory_lasting_t" in await holding(rig, CANARY)
+    assert "memory_lasting_t" in await holding(rig.database.pool, CANARY)
     assert (await ann("forget", ids=[id_])).scopes == {"session": 1, "user": 2}
-    assert await holding(rig, CANARY) == []
+    assert await holding(rig.database.pool, CANARY) == []
     assert (await ann("promote", **ONE)).ids == ()
 
 
@@ -100,8 +85,8 @@ async def test_m28_an_erasure_leaves_nothing_of_a_person(rig: Rig) -> None:
     assert (await ann("forget", subject="ann", dry_run=True)).memories == 4
     erased = await ann("forget", subject="ann", expect=4)
     assert (erased.scopes, erased.answers) == ({"session": 1, "user": 3}, 1)
-    assert await holding(rig, CANARY) == []
-    assert await holding(rig, "ann") == []
+    assert await holding(rig.database.pool, CANARY) == []
+    assert await holding(rig.database.pool, "ann") == []
     assert await bob.found("milk") == ["Bob prefers milk"]
     for table in ("memory_word_t", "entity_embedding_t", "memory_use_t", "memory_owner_t"):
         [(count,)] = await rig.rows(f"SELECT count(*) FROM {table} WHERE host_id = %s", HOST)
@@ -158,7 +143,7 @@ async def test_m30_writers_and_erasures_of_one_person_do_not_pass_each_other(rig
             await ann("forget", subject="ann")
         await ann("forget", subject="ann")
     assert set(refused) <= {404, 409}
-    assert await holding(rig, CANARY) == []
+    assert await holding(rig.database.pool, CANARY) == []
 
 
 async def test_m29_an_export_is_complete_and_imported_again_as_it_was(rig: Rig) -> None:
@@ -287,4 +272,4 @@ async def test_m28_answers_that_were_kept_go_with_what_they_told(rig: Rig) -> No
     await ann("forget", ids=[await ann.add("Ann prefers tea")])
     assert await rig.rows("SELECT principal_id FROM command_idempotency_t") == [("bob",)]
     erased = await ann("forget", subject="ann")
-    assert (erased.answers, await holding(rig, "bob")) == (1, [])
+    assert (erased.answers, await holding(rig.database.pool, "bob")) == (1, [])
