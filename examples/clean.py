@@ -4,7 +4,6 @@ That is their databases, each in a directory of its own, which `database.instanc
 audit records beside it that waited for the database.
 """
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +12,14 @@ import yaml
 from msgspec.structs import replace
 
 from config.load import load
-from registry.database.embedded import CLUSTER, directory_of
+from registry.database.embedded import directory_of, is_running
 
 EXAMPLES = Path(__file__).resolve().parent
 
 
 def main() -> None:
     for directory in directories():
-        if is_used(directory):
+        if is_running(directory):
             print(f"left: {directory}, whose database runs")
             continue
         for path in (directory, directory.with_name(f"{directory.name}-audit")):
@@ -35,18 +34,6 @@ def directories() -> Iterator[Path]:
     for file in sorted(EXAMPLES.glob("*/toolgate.yaml")):
         instance = yaml.safe_load(file.read_text(encoding="utf-8"))["database"]["instance"]
         yield directory_of(replace(usual, data_dir="", instance=instance))
-
-
-def is_used(directory: Path) -> bool:
-    """Whether the PostgreSQL of a data directory runs."""
-    try:
-        lines = (directory / CLUSTER / "postmaster.pid").read_text(encoding="utf-8").splitlines()
-        os.kill(int(lines[0]), 0)
-    except (FileNotFoundError, ProcessLookupError, ValueError, IndexError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 if __name__ == "__main__":

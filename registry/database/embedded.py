@@ -352,6 +352,31 @@ def has_cluster(settings: Settings) -> bool:
     return settings.url != "embedded" or (directory_of(settings) / CLUSTER).exists()
 
 
+def is_running(directory: Path) -> bool:
+    """Whether the PostgreSQL of a data directory runs."""
+    try:
+        lines = (directory / CLUSTER / "postmaster.pid").read_text(encoding="utf-8").splitlines()
+        os.kill(int(lines[0]), 0)
+    except (FileNotFoundError, ProcessLookupError, ValueError, IndexError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def running_instances(settings: Settings) -> list[str]:
+    """Names of the instances whose databases run, where the settings choose none and the usual one
+    does not."""
+    if settings.url != "embedded" or settings.data_dir or settings.instance:
+        return []
+    usual = directory_of(settings)
+    if is_running(usual):
+        return []
+    directories = sorted(usual.parent.glob(f"{usual.name}-*"))
+    names = (directory.name for directory in directories if is_running(directory))
+    return [name.removeprefix(f"{usual.name}-") for name in names]
+
+
 def _default() -> Path:
     if os.geteuid() == 0:
         return Path("/var/lib/toolgate")

@@ -23,7 +23,8 @@ from gateway.app.components import components_of
 from gateway.cli.access.acts import Act, record
 from gateway.cli.common.failure import NO_DATABASE, TERMINATED, USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE, config_option
-from registry.database.embedded import DatabaseError
+from gateway.cli.common.output import err
+from registry.database.embedded import DatabaseError, directory_of, running_instances
 from registry.database.postgres import Database, failure
 from registry.sources.store import ToolStore
 from schemas.errors import ToolgateError
@@ -81,6 +82,7 @@ async def open_registry(
     settings: Settings, act: Act | None = None, *, migrate: bool = True
 ) -> AsyncIterator[Registry]:
     """`act`: the change to record in the audit log."""
+    _note_instances(settings)
     async with Database.open(
         settings.database, wait=False, migrate=migrate, components=components_of(settings)
     ) as database:
@@ -91,6 +93,18 @@ async def open_registry(
         finally:
             if act is not None:
                 await record(database.pool, settings, act, outcome)
+
+
+def _note_instances(settings: Settings) -> None:
+    """Name the databases that run while the one that a command opens does not: a person who looks
+    for the tools of a gateway that runs may mean another one."""
+    for name in running_instances(settings.database):
+        err.print(
+            f"This is the database in {directory_of(settings.database)}, which no gateway uses. "
+            f"That of the instance {name!r} is in use: TOOLGATE_DATABASE__INSTANCE={name} chooses "
+            "it, and so does -c with its settings file.",
+            style="dim",
+        )
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
