@@ -7,6 +7,7 @@ words.
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial, reduce
 from typing import Any, Literal
 
 import msgspec
@@ -18,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.context import Context
+from gateway.models.usage import TokenUsage
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.agent.api import StreamApi, content_text, problem_of
 from gateway.wings.agent.operations import REASONING, RunView
@@ -98,9 +100,9 @@ class Facade:
         context = await self._api.context(request)
         asked = await self._asked(request)
         view = await self._api.called(context, "agent_ask", self._arguments(asked))
-        if not asked.stream:
-            return _json(_whole(view, asked.model))
         run = await self._api.run(context, view.run)
+        if not asked.stream:
+            return _json(_whole(view, asked.model, await self._usage(run)))
         usage = (asked.stream_options or {}).get("include_usage") is True
         return self._api.response(self._chunks(context, run, asked.model, usage=usage))
 
@@ -143,38 +145,58 @@ class Facade:
         self, context: Context, run: Run, model: str, *, usage: bool
     ) -> AsyncIterator[ServerSentEvent]:
         shows = REASONING in context.identity.scopes
-        yield _chunk(run.id, model, {"role": "assistant", "content": ""})
+        chunk = partial(_chunk, run.id, model, members={"usage": None} if usage else {})
+        yield chunk({"role": "assistant", "content": ""})
         async with self._api.bound(context, run):
             async for event in self._api.follow(run):
                 data = event.data
                 match event.type:
                     case "ResponseChunk":
-                        yield _chunk(run.id, model, {"content": data["text"]})
+                        yield chunk({"content": data["text"]})
                     case "ReasoningTrace" if shows:
-                        yield _chunk(run.id, model, {"reasoning_content": data["text"]})
+                        yield chunk({"reasoning_content": data["text"]})
                     case "StatusUpdate" if data["status"] == "waiting_for_approval":
-                        yield _chunk(run.id, model, {"content": _waits([data["approval"]])})
+                        yield chunk({"content": _waits([data["approval"]])})
                     case "Error":
                         error = {"message": data["message"], "type": data["code"]}
                         yield ServerSentEvent(encode({"error": error}).decode(), sep="\n")
                         return
         ended = await self._runner.runs.get(run.tenant, run.owner, run.id) or run
-        yield _chunk(run.id, model, {}, _finish(ended.stopped))
+        yield chunk({}, _finish(ended.stopped))
         if usage:
-            last = {"choices": [], "usage": _usage(ended.tokens)}
+            last = {"choices": [], "usage": await self._usage(ended)}
             text = encode({**_head(run.id, model, "chunk"), **last}).decode()
             yield ServerSentEvent(text, sep="\n")
         yield ServerSentEvent("[DONE]", sep="\n")
 
+    async def _usage(self, run: Run) -> dict[str, Any]:
+        """Usage of a run: that of its answers, and as the prompt's also that of failed requests.
+        Details stand there where a provider told them."""
+        turn = await self._runner.runs.turn(run)
+        replies = [round_.reply for round_ in turn.rounds]
+        usages = [reply.usage for reply in replies if not reply.cached]
+        usage = reduce(TokenUsage.plus, usages, TokenUsage())
+        output = min(usage.output, run.tokens)
+        told: dict[str, Any] = {
+            "prompt_tokens": run.tokens - output,
+            "completion_tokens": output,
+            "total_tokens": run.tokens,
+        }
+        if usage.cached:
+            told["prompt_tokens_details"] = {"cached_tokens": usage.cached}
+        if usage.reasoning:
+            told["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning}
+        return told
 
-def _whole(view: RunView, model: str) -> dict[str, Any]:
+
+def _whole(view: RunView, model: str, usage: Mapping[str, Any]) -> dict[str, Any]:
     if view.state == "failed":
         raise ProblemDetails(502, view.error, view.stopped)
     waits = _waits(view.approvals) if view.approvals else ""
     message = {"role": "assistant", "content": f"{view.answer}{waits}", "refusal": None}
     finish = _finish(view.stopped)
     choice = {"index": 0, "message": message, "finish_reason": finish, "logprobs": None}
-    return {**_head(view.run, model, ""), "choices": [choice], "usage": _usage(view.tokens)}
+    return {**_head(view.run, model, ""), "choices": [choice], "usage": usage}
 
 
 def _finish(stopped: str) -> str:
@@ -196,17 +218,18 @@ def _head(run: str, model: str, part: str) -> dict[str, Any]:
 
 
 def _chunk(
-    run: str, model: str, delta: dict[str, Any], finish: str | None = None
+    run: str,
+    model: str,
+    delta: dict[str, Any],
+    finish: str | None = None,
+    *,
+    members: Mapping[str, Any],
 ) -> ServerSentEvent:
+    """`members`: further ones of the chunk."""
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     return ServerSentEvent(
-        encode({**_head(run, model, "chunk"), "choices": [choice]}).decode(), sep="\n"
+        encode({**_head(run, model, "chunk"), **members, "choices": [choice]}).decode(), sep="\n"
     )
-
-
-def _usage(total: int) -> dict[str, int]:
-    """All tokens of the run; what part of them was of the answer is not kept."""
-    return {"prompt_tokens": total, "completion_tokens": 0, "total_tokens": total}
 
 
 def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -36,7 +36,9 @@ async def test_an_answer_hides_the_calls(rig: Rig, openai: AsyncOpenAI) -> None:
     assert found.choices[0].message.content == "A cat."
     assert found.choices[0].message.tool_calls is None
     assert found.usage is not None
-    assert found.usage.total_tokens == 36
+    used = found.usage.prompt_tokens, found.usage.completion_tokens, found.usage.total_tokens
+    assert used == (22, 14, 36)
+    assert found.usage.prompt_tokens_details is None  # which the provider did not tell
     told = [one["content"] for one in rig.sent(0) if not one["content"].startswith("<data")]
     assert told[1:] == ["Be brief.", "Hello?", "Yes?", "Which pet?"]
 
@@ -52,14 +54,29 @@ async def test_an_answer_is_streamed(rig: Rig, openai: AsyncOpenAI) -> None:
 
 
 async def test_usage_is_streamed_when_asked_for(rig: Rig, openai: AsyncOpenAI) -> None:
-    """The chunk of the usage follows `stream_options.include_usage` only (mending 33)."""
-    rig.script(chat("A fine cat."))
+    """The chunk of the usage follows `stream_options.include_usage` only, and has the sum of all
+    answers, with details that a provider told; other chunks have null (mending 33)."""
+    told = {
+        "prompt_tokens": 40,
+        "completion_tokens": 9,
+        "prompt_tokens_details": {"cached_tokens": 32},
+        "completion_tokens_details": {"reasoning_tokens": 5},
+    }
+    rig.script(chat("", [GET], usage=told), chat("A fine cat."))
     stream = await openai.chat.completions.create(
         model="agent", messages=ASKED, stream=True, stream_options={"include_usage": True}
     )
     chunks = [chunk async for chunk in stream]
-    assert chunks[-1].usage is not None
     assert chunks[-1].choices == []
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+    assert all("usage" in chunk.model_fields_set for chunk in chunks)
+    usage = chunks[-1].usage
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (51, 16, 67)
+    assert usage.prompt_tokens_details is not None
+    assert usage.prompt_tokens_details.cached_tokens == 32
+    assert usage.completion_tokens_details is not None
+    assert usage.completion_tokens_details.reasoning_tokens == 5
 
 
 @pytest.mark.parametrize(("said", "told"), [("length", "length"), ("content_filter",) * 2])
