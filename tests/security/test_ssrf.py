@@ -17,11 +17,11 @@ from gateway.context import Context, Identity, Principal
 from gateway.upstreams.auth.credentials import Credentials
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import Connections, UpstreamFailed
+from gateway.upstreams.http.files import CallFile, RemoteFile, StreamedBody
 from gateway.upstreams.http.uploads import Uploads
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.transports import Transports
-from gateway.upstreams.rest.bodies import CallFile, RemoteFile, StreamedBody
 from registry.documents import addresses
 from registry.documents.fetch import fetch
 from registry.sources.graphql_documents import introspect

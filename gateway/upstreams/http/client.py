@@ -23,7 +23,7 @@ from gateway.http.http1 import Http1Response, Site, Stream, TooLarge
 from gateway.upstreams.auth.caller import Caller, OwnAudiences
 from gateway.upstreams.auth.delegation import auth_headers, invalidate_token, on_behalf
 from gateway.upstreams.http.connections import NOBODY, Connections, SourcePool, UpstreamFailed, read
-from gateway.upstreams.rest.bodies import StreamedBody
+from gateway.upstreams.http.files import StreamedBody
 from schemas.source import Source
 
 log = logging.getLogger("toolgate.upstream")

@@ -12,7 +12,6 @@ from msgspec import UNSET, Raw, UnsetType
 
 from gateway.upstreams.http.client import HttpResponse
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.rest.serialize import is_json
 from registry.documents.addresses import PrivateAddress, check_url_host, read_url
 from schemas.errors import retry_after_s, whole_seconds
 from schemas.hybrid import UPSTREAM_FAILED, UPSTREAM_TIMEOUT, StatusFault
@@ -67,6 +66,12 @@ def media_type(response: HttpResponse) -> str:
 def essence(content_type: str) -> str:
     """The type that a Content-Type names, in lower case and without parameters."""
     return printable(content_type).split(";", 1)[0].strip().lower()
+
+
+@lru_cache(CONTENT_TYPES)
+def is_json(media_type: str) -> bool:
+    media_type = media_type.split(";", 1)[0].strip().lower()
+    return media_type == "application/json" or media_type.endswith("+json")
 
 
 # names that are resolved inside a network only: RFC 6762, 6761 and 8375, and common ones

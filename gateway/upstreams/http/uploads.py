@@ -25,7 +25,7 @@ from gateway.http.deadline import Deadline
 from gateway.http.http1 import Stream
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.rest.bodies import (
+from gateway.upstreams.http.files import (
     ANY_TYPE,
     CallFile,
     Piece,

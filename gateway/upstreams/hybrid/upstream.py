@@ -26,8 +26,13 @@ from gateway.upstreams.auth.caller import Caller
 from gateway.upstreams.http import results
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.http.results import by_status, failed_hybrid_call, no_answer, status_failure
-from gateway.upstreams.rest.serialize import is_json
+from gateway.upstreams.http.results import (
+    by_status,
+    failed_hybrid_call,
+    is_json,
+    no_answer,
+    status_failure,
+)
 from schemas.binding import HybridBinding
 from schemas.errors import ToolgateError
 from schemas.hybrid import UPSTREAM_FAILED, Status, StatusFault, split, status_members

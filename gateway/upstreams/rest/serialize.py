@@ -10,10 +10,10 @@ Null, an array without members and an object without members are undefined, as i
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
+from gateway.upstreams.http.results import is_json
 from schemas.binding import Parameter
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
@@ -26,7 +26,6 @@ _NO_TRIPLE = re.compile("%(?![0-9A-Fa-f]{2})")
 _SAFE_INTEGER = 2**53
 FORM = "application/x-www-form-urlencoded"
 
-MEDIA_TYPES = 64  # remembered: services send few
 
 _DELIMITERS = {
     "form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C", "tabDelimited": "%09",
@@ -107,12 +106,6 @@ def plain(value: Any) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) < _SAFE_INTEGER:
         return str(int(value))  # JSON has one kind of number: 3.0 is the integer 3
     return encode(value).decode()
-
-
-@lru_cache(MEDIA_TYPES)
-def is_json(media_type: str) -> bool:
-    media_type = media_type.split(";", 1)[0].strip().lower()
-    return media_type == "application/json" or media_type.endswith("+json")
 
 
 def _content(media_type: str, value: Any) -> str:

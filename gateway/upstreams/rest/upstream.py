@@ -33,9 +33,10 @@ from gateway.upstreams.http.client import (
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.http.connections import read as whole
 from gateway.upstreams.http.downloads import Downloads
+from gateway.upstreams.http.files import StreamedBody
 from gateway.upstreams.http.results import failed, failed_call
 from gateway.upstreams.http.uploads import REDIRECT_LIMIT, REDIRECTS, Uploads
-from gateway.upstreams.rest.bodies import EncodedBody, StreamedBody, written
+from gateway.upstreams.rest.bodies import EncodedBody, written
 from gateway.upstreams.rest.paging import following, with_next
 from gateway.upstreams.rest.serialize import (
     in_cookie,
@@ -43,7 +44,6 @@ from gateway.upstreams.rest.serialize import (
     in_path,
     in_query,
     in_querystring,
-    is_json,
 )
 from registry.documents.addresses import read_url
 from schemas.binding import Body, OpenAPIBinding, Parameter
@@ -445,7 +445,7 @@ def read(response: HttpResponse, request_id: str) -> ToolResult:
         return ToolResult((_link(response.kept),))
     if not response.body:
         return ToolResult((TextContent(_bodiless(response)),))
-    if is_json(results.essence(response.headers.get("Content-Type", ""))):
+    if results.is_json(results.essence(response.headers.get("Content-Type", ""))):
         return results.structured(response)
     return ToolResult((results.content(response, request_id),))
 
