@@ -13,13 +13,13 @@ from config.load import masked, settings_file
 from config.schema import json_schema
 from config.settings import Settings
 from gateway.app.components import components_of
+from gateway.cli.common.checks import gathered
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import print_json, print_rows, say
+from gateway.cli.common.patterns import idle_in_registry
 from gateway.cli.doctor.environment import unimported, wings_of_installation, world
-from gateway.cli.doctor.local_checks import gathered
-from gateway.cli.doctor.patterns import idle_in_registry
 from gateway.cli.serve.command import check_exposure
 from gateway.wings.table import mistakes, wing_components
 from registry.database.migrate import MigrationState, status

@@ -8,13 +8,13 @@ from typing import IO
 import click
 
 from config.settings import Settings
+from gateway.cli.common.arguments import read_object, read_pairs
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.output import print_json, print_rows
 from gateway.cli.running.client import gateway_options, running_gateway
 from gateway.cli.running.jobs import finish, waited
-from gateway.cli.tools.arguments import read_object, read_pairs
 from gateway.wings.abc import Wing
 from gateway.wings.table import groups, load_wing
 from schemas.errors import ToolgateError

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import click
 
 from config.settings import Settings
-from gateway.cli.access.acts import Act, actor
+from gateway.cli.common.acts import Act, actor
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import fail
 from gateway.cli.common.lazy import LazyGroup

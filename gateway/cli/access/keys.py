@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from config.settings import Settings
-from gateway.cli.access.acts import Act, actor
 from gateway.cli.access.scopes import check_scopes, known_scopes
+from gateway.cli.common.acts import Act, actor
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import LazyGroup

@@ -15,13 +15,13 @@ from config.document import Problem, SettingsError, YamlValue, expanded
 from config.settings import Settings
 from config.types import RuleName
 from gateway.app.access import Identities
-from gateway.cli.access.acts import Act
+from gateway.cli.common.acts import Act
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import print_json, print_rows, remark, say
-from gateway.cli.doctor.patterns import Idle, idle_rules, known
+from gateway.cli.common.patterns import Idle, idle_rules, known
 from gateway.context import Principal
 from gateway.policy.engine import Engine, Subject
 from gateway.policy.explain import Explanation, explain

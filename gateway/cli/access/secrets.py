@@ -9,7 +9,7 @@ import msgspec
 
 from config.settings import Settings
 from config.sources import SchemeSettings
-from gateway.cli.access.acts import Act
+from gateway.cli.common.acts import Act
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import LazyGroup

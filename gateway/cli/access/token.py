@@ -16,7 +16,7 @@ from jwt.exceptions import PyJWTError
 from config.access import DEVELOPMENT_ISSUER
 from config.settings import Settings
 from gateway.app.access import bound_audiences
-from gateway.cli.access.acts import Act
+from gateway.cli.common.acts import Act
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lazy import LazyGroup

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from config.settings import Settings
 from config.sources import SourceSettings
+from gateway.cli.common.checks import Check
 from gateway.cli.common.database import Registry
-from gateway.cli.doctor.local_checks import Check
 from gateway.upstreams.auth.credentials import (
     Alternative,
     is_satisfied,

@@ -20,7 +20,7 @@ from config.load import load
 from config.logging import configure
 from config.settings import LoggingSettings, Settings
 from gateway.app.components import components_of
-from gateway.cli.access.acts import Act, record
+from gateway.cli.common.acts import Act, record
 from gateway.cli.common.failure import NO_DATABASE, TERMINATED, USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE, config_option
 from gateway.cli.common.output import err

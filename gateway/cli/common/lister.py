@@ -8,8 +8,8 @@ import msgspec
 from rich.text import Text
 
 from config.settings import Settings
-from gateway.cli.access.acts import Act
-from gateway.cli.access.credentials import NONE, Stored, stored_in
+from gateway.cli.common.acts import Act
+from gateway.cli.common.credentials import NONE, Stored, stored_in
 from gateway.cli.common.database import Registry, open_registry
 from gateway.cli.common.output import err, harmless
 from gateway.methods.results import SERVER

@@ -9,8 +9,8 @@ import psycopg
 
 from config.access import Rule
 from config.settings import Settings
+from gateway.cli.common.checks import Check
 from gateway.cli.common.database import Registry, open_registry
-from gateway.cli.doctor.local_checks import Check
 from gateway.policy.engine import CompiledRule, Subject
 from registry.access.policies import Policies
 from registry.database.embedded import DatabaseError, has_cluster

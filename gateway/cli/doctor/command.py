@@ -14,17 +14,18 @@ from config.load import load, settings_file
 from config.logging import configure
 from config.settings import LoggingSettings, Settings
 from gateway.app.components import components_of, has_jobs
-from gateway.cli.access.credentials import credentials, stored_in
+from gateway.cli.common.checks import Check, gathered
+from gateway.cli.common.credentials import credentials, stored_in
 from gateway.cli.common.database import named_file, open_registry, run
 from gateway.cli.common.failure import FAILED
+from gateway.cli.common.lister import open_lister
 from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import harmless, out, print_json, print_rows
+from gateway.cli.common.patterns import idle_in_settings, idle_patterns, rules_not_evaluated
 from gateway.cli.doctor.environment import imported, replica, rights, wings, world
 from gateway.cli.doctor.local_checks import (
-    Check,
     files,
     functions,
-    gathered,
     identity,
     port,
     python,
@@ -36,7 +37,6 @@ from gateway.cli.doctor.local_checks import (
     unused_scripts,
     workers,
 )
-from gateway.cli.doctor.patterns import idle_in_settings, idle_patterns, rules_not_evaluated
 from gateway.cli.doctor.registry import (
     embeddings,
     held_back,
@@ -47,7 +47,6 @@ from gateway.cli.doctor.registry import (
     toolsets,
 )
 from gateway.cli.imports.report import is_private
-from gateway.cli.sources.lister import open_lister
 from gateway.cli.tools.costs import check as costs
 from gateway.wings.table import wing_components
 from registry.database.migrate import status

@@ -14,9 +14,10 @@ from redis.exceptions import RedisClusterException, RedisError
 
 from config.settings import DatabaseSettings, ListenerTls, Settings, StateSettings
 from config.sources import SourceSettings
+from gateway.cli.common.checks import Check
 from gateway.cli.common.database import open_registry
-from gateway.cli.doctor.local_checks import TIMEOUT_S, Check, reaches
-from gateway.cli.serve.tls import ListenerCertificate
+from gateway.cli.common.tls import ListenerCertificate
+from gateway.cli.doctor.local_checks import TIMEOUT_S, reaches
 from gateway.state.redis import connect
 from gateway.wings.table import enabled, load_wing, section, wing_mistakes
 from registry.database.embedded import DatabaseError, has_cluster

@@ -8,9 +8,8 @@ import resource
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 from urllib.parse import urlsplit
 
 import gateway
@@ -18,7 +17,8 @@ from config.networks import is_loopback
 from config.settings import Scripts, ServerSettings, Settings, StateSettings
 from config.sources import SourceSettings
 from gateway import hybrid
-from gateway.cli.serve.tls import trusting
+from gateway.cli.common.checks import Check
+from gateway.cli.common.tls import trusting
 from gateway.guards.issuers import ANY_AUDIENCE, OPEN, Issuer, issuers_of, takes_any_audience
 from gateway.guards.keys import RemoteKeys
 from gateway.hybrid.functions import load_function
@@ -31,20 +31,6 @@ from schemas.tool import Tool
 PACKAGES = ("gateway", "registry", "schemas", "config")
 FILES_WANTED = 4096  # two for each of a thousand concurrent calls, and as many streams
 TIMEOUT_S = 3.0
-
-
-CheckStatus = Literal["ok", "warning", "failed"]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    name: str
-    status: CheckStatus
-    detail: str
-
-
-async def gathered(checks: AsyncIterator[Check]) -> list[Check]:
-    return [check async for check in checks]
 
 
 def python() -> Check:

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from config.settings import EmbeddingSettings, JobsSettings, ServerSettings, Settings
+from gateway.cli.common.checks import Check, CheckStatus
 from gateway.cli.common.database import Registry
-from gateway.cli.doctor.local_checks import TIMEOUT_S, Check, CheckStatus
+from gateway.cli.doctor.local_checks import TIMEOUT_S
 from gateway.operations.jobs import SCHEDULE
 from registry.catalog.toolsets import members
 from registry.database.postgres import Database, Pool

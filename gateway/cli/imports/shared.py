@@ -16,10 +16,11 @@ from rich.progress import Progress as Bar
 from config.decode import kind_of
 from config.settings import Settings
 from config.types import SourceName
-from gateway.cli.access.acts import Act
-from gateway.cli.access.credentials import Stored, missing
+from gateway.cli.common.acts import Act
+from gateway.cli.common.credentials import Stored, missing
 from gateway.cli.common.database import run
 from gateway.cli.common.failure import no_such
+from gateway.cli.common.lister import open_asking, open_lister
 from gateway.cli.common.output import err
 from gateway.cli.imports.report import (
     F,
@@ -32,7 +33,6 @@ from gateway.cli.imports.report import (
     print_table,
     telling_options,
 )
-from gateway.cli.sources.lister import open_asking, open_lister
 from gateway.upstreams.mcp.stdio import NOT_STARTED
 from registry.catalog.toolsets import unknown
 from registry.sources.imports import ImportReport, Sources, preview

@@ -2,11 +2,11 @@
 
 import click
 
+from gateway.cli.common.arguments import read_object, read_pairs
 from gateway.cli.common.database import run
 from gateway.cli.common.output import print_json, print_rows, remark
 from gateway.cli.running.client import RunningGateway, gateway_option
 from gateway.cli.running.jobs import finish, waited
-from gateway.cli.tools.arguments import read_object, read_pairs
 
 
 @click.command()

@@ -16,11 +16,11 @@ import aiohttp
 import click
 
 from config.settings import Settings
+from gateway.cli.common.arguments import json_or_text
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.output import one_line
-from gateway.cli.serve.tls import trusting
-from gateway.cli.tools.arguments import json_or_text
+from gateway.cli.common.tls import trusting
 from registry.names.similar_names import did_you_mean
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode

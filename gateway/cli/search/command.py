@@ -6,13 +6,13 @@ from typing import Any, get_args
 import click
 
 from config.settings import Settings
+from gateway.cli.common.catalog import check_source, how_to_get_tools
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option, source_option
 from gateway.cli.common.output import first_line, one_line, print_json, print_rows, say
 from gateway.cli.search.serving import Searched, searched
-from gateway.cli.tools.command import check_source, how_to_get_tools
 from registry.embedding.texts import sentences
 from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult
 from registry.search.fusion import enough

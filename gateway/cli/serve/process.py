@@ -29,8 +29,8 @@ from gateway.admin.resources.status import Restarted
 from gateway.admin.siblings import Answers
 from gateway.app import Gateway
 from gateway.cli.common.output import out, remark
+from gateway.cli.common.tls import ListenerCertificate
 from gateway.cli.serve.bare_port import BarePort, bare_listener
-from gateway.cli.serve.tls import ListenerCertificate
 from gateway.cli.serve.worker import WorkerLink, of_worker
 from schemas.errors import ToolgateError
 

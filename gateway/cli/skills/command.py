@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from config.settings import Settings
-from gateway.cli.access.acts import Act
+from gateway.cli.common.acts import Act
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import no_such
 from gateway.cli.common.lazy import LazyGroup

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from config.settings import Settings
-from gateway.cli.access.acts import Act
+from gateway.cli.common.acts import Act
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.options import ask, json_option, yes_option

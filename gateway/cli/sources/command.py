@@ -11,8 +11,8 @@ import msgspec
 from rich.text import Text
 
 from config.settings import Settings
-from gateway.cli.access.acts import Act
-from gateway.cli.access.credentials import lines, standing, stored_in
+from gateway.cli.common.acts import Act
+from gateway.cli.common.credentials import lines, standing, stored_in
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import no_such
 from gateway.cli.common.lazy import LazyGroup

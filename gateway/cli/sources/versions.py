@@ -10,9 +10,10 @@ from rich.text import Text
 
 from config.decode import absolute
 from config.settings import Settings
-from gateway.cli.access.acts import Act
+from gateway.cli.common.acts import Act
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, no_such
+from gateway.cli.common.lister import open_asking
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import harmless, one_line, out, print_json, print_rows, remark, say
 from gateway.cli.imports.report import (
@@ -28,7 +29,6 @@ from gateway.cli.imports.report import (
     write,
 )
 from gateway.cli.imports.shared import progress_of
-from gateway.cli.sources.lister import open_asking
 from registry.sources.compat import SchemaChange
 from registry.sources.history import Difference, History, RollbackResult, ToolChange, Versions
 from registry.sources.source_reader import ImportSpec

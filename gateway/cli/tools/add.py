@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.cli.access.acts import Act
+from gateway.cli.common.acts import Act
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.options import check_tier, finding_options, json_option

@@ -8,7 +8,7 @@ import msgspec
 from rich.text import Text
 
 from config.settings import Settings
-from gateway.cli.access.acts import Act
+from gateway.cli.common.acts import Act
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.options import ask, yes_option

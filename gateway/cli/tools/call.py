@@ -10,11 +10,11 @@ from rich.json import JSON
 
 from config.settings import Settings
 from gateway.app import Gateway
+from gateway.cli.common.arguments import read_object, read_pairs, typed
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import fail, no_such
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import harmless, out, print_json
-from gateway.cli.tools.arguments import read_object, read_pairs, typed
 from gateway.context import Context, Identity, new_request_id
 from registry.catalog.lookup import by_service
 from schemas.jsonrpc import ErrorReply, Request

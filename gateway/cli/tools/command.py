@@ -7,8 +7,8 @@ from typing import get_args
 import click
 
 from config.settings import Settings
-from gateway.cli.common.database import Registry, open_registry, run, settings_option
-from gateway.cli.common.failure import no_such
+from gateway.cli.common.catalog import check_source, how_to_get_tools
+from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option, source_option
 from gateway.cli.common.output import first_line, one_line, print_json, print_rows, remark
@@ -17,7 +17,6 @@ from gateway.cli.tools.costs import print_costs
 from gateway.cli.tools.show import held_back, summary, waiting
 from registry.embedding.providers import NONE_YET
 from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult
-from registry.sources.specs import configured
 from registry.tools.edits import CatalogRow
 from registry.tools.store import ManualTools
 from registry.tools.tool_states import Protocol
@@ -149,12 +148,6 @@ def _print_tools(found: Sequence[Tool | Hit], held: Mapping[str, str] = NONE_HEL
     )
 
 
-def how_to_get_tools(settings: Settings) -> str:
-    if any(configured(name, source) for name, source in settings.sources.items()):
-        return "Nothing is imported yet; `toolgate serve` imports the sources of the settings."
-    return "Nothing is imported yet. Try: toolgate import openapi YOUR-API.yaml --name api"
-
-
 def _print_disabled(found: Sequence[CatalogRow], as_json: bool) -> None:
     if as_json:
         print_json([{"name": tool.name, "source": tool.source} for tool in found])
@@ -222,12 +215,3 @@ async def _search(
     missing = done.note == NONE_YET and not words
     note = f"{done.found.note} {TO_MAKE_VECTORS}" if missing else done.found.note
     return replace(done.found, note=note), is_empty
-
-
-async def check_source(registry: Registry, name: str | None) -> None:
-    if name is not None and await registry.store.source(registry.host_id, name) is None:
-        no_such(
-            "source",
-            name,
-            [source.name for source in await registry.store.sources(registry.host_id)],
-        )

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args
 import click
 
 from config.settings import Settings
-from gateway.cli.access.acts import Act
+from gateway.cli.common.acts import Act
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.options import ask, check_tier, finding_options, yes_option

@@ -8,11 +8,11 @@ import msgspec
 from rich.text import Text
 
 from config.settings import Settings
+from gateway.cli.common.arguments import Argument, arguments_of, example
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import fail, no_such
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import out, print_json, print_rows, say
-from gateway.cli.tools.arguments import Argument, arguments_of, example
 from gateway.cli.tools.costs import cost_of
 from registry.catalog.lookup import by_service
 from registry.embedding.status import EntityEmbedding, embedding_of

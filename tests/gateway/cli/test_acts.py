@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.access.acts import actor
+from gateway.cli.common.acts import actor
 from tests.fixtures_gateway import pets
 from tests.gateway.cli.conftest import Toolgate
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.tools.arguments import Argument, arguments_of, example, typed
+from gateway.cli.common.arguments import Argument, arguments_of, example, typed
 from schemas.jsonschema import Checker
 
 DEFINITIONS = {"$defs": {"Kind": {"enum": ["cat", "dog"]}, "Loop": {"$ref": "#/$defs/Loop"}}}

@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.cli.doctor.local_checks import Check
+from gateway.cli.common.checks import Check
 from gateway.cli.doctor.registry import jobs
 from registry.database.postgres import Database
 from registry.jobs.queue import JobQueue

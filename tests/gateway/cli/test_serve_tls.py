@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from config.settings import DatabaseSettings, ListenerTls
-from gateway.cli.serve.tls import CertificateUnusable, ListenerCertificate
+from gateway.cli.common.tls import CertificateUnusable, ListenerCertificate
 from tests.fixtures_gateway import Recorder
 from tests.gateway.cli.processes import DEADLINE_S, Served, ran, serving
 from tests.gateway.cli.test_serve import described

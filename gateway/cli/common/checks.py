@@ -1,0 +1,18 @@
+"""One finding of `toolgate doctor`, and of the commands that check a part alone."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Literal
+
+CheckStatus = Literal["ok", "warning", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    status: CheckStatus
+    detail: str
+
+
+async def gathered(checks: AsyncIterator[Check]) -> list[Check]:
+    return [check async for check in checks]
