@@ -17,8 +17,9 @@ from gateway.context import Context, Identity
 from gateway.methods.lists import Lists
 from gateway.policy.visibility import PolicyView
 from registry.catalog.catalog import Catalog
+from registry.display.rewrites import argument_aliases
 from schemas.binding import ServiceBinding
-from schemas.errors import InvalidParams
+from schemas.errors import InvalidParams, ParseError
 from schemas.hybrid import (
     AUTH_TOKEN_SCOPE_MISMATCH,
     BAD_IDEMPOTENCY_KEY,
@@ -26,6 +27,7 @@ from schemas.hybrid import (
     ScopeMismatch,
     StatusFault,
 )
+from schemas.jsonrpc import decode_json
 from schemas.jsonschema import ArgumentProblem, Checker
 from schemas.source import Source
 from schemas.tool import Tool
@@ -50,6 +52,16 @@ class CallPlan:
     is_relayed: bool  # of another MCP server
     reads_request: bool  # besides its arguments: built in, or a client may want its progress
     keeps_answers: bool
+    own_names: Mapping[str, str]  # of arguments, by those in lists of clients that reject them
+
+    def by_own_names(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by their own names, which hold in every list as well."""
+        names = self.own_names
+        if not names or names.keys().isdisjoint(arguments):
+            return arguments
+        renamed = {name: names[name] for name in arguments if name in names}
+        clear = {name: own for name, own in renamed.items() if own not in arguments}
+        return {clear.get(name, name): value for name, value in arguments.items()}
 
 
 Plans = dict[str | tuple[str, str], CallPlan]
@@ -142,6 +154,7 @@ class CallPlans:
             is_relayed=facts.relayed,
             reads_request=facts.own or facts.reports,
             keeps_answers=facts.keeps_answers,
+            own_names={} if facts.own or facts.typed else _own_names(tool),
         )
 
     def _guarded(self, tool: Tool, source: Source | None) -> Execute:
@@ -160,6 +173,15 @@ class CallPlans:
                 reason = str(error).split("\n", 1)[0][:300]
                 log.warning("schema_unusable", extra={"tool": tool.name, "reason": reason})
             return None
+
+
+def _own_names(tool: Tool) -> dict[str, str]:
+    try:
+        schema = decode_json(bytes(tool.input_schema))
+    except ParseError:
+        return {}
+    aliases = argument_aliases(schema) if isinstance(schema, dict) else {}
+    return {alias: name for name, alias in aliases.items()}
 
 
 def _sender(upstream: Upstream, tool: Tool) -> Execute:

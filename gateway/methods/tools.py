@@ -164,6 +164,8 @@ class ToolMethods:
         tool, arguments = plan.tool, params.arguments or {}
         if params.task is not None and context.revision.tasks and not plan.is_own:
             check_task(catalog, tool)
+        if plan.own_names:
+            arguments = plan.by_own_names(arguments)
         if plan.is_relayed:
             result = await self._relayed(catalog, plan, arguments, relay_context(context, request))
         else:
@@ -247,6 +249,8 @@ class ToolMethods:
         arguments = {} if request.params is UNSET else request.params
         if plan.is_own and plan.tool.binding == CALLS:
             return await self._forwarded_by_name(plan.tool, arguments, context, request)
+        if plan.own_names:
+            arguments = plan.by_own_names(arguments)
         try:
             if not plan.is_relayed:
                 own = await self._run(plan, arguments, context)

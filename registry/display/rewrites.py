@@ -5,7 +5,8 @@ To omit one of several conjunctive rules widens; so where two rules clash, the f
 References lead to definitions of the same schema only.
 """
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
@@ -13,6 +14,7 @@ from urllib.parse import unquote
 from config.settings import Profile
 from registry.display.portable_patterns import with_portable_patterns
 from registry.display.summaries import Summaries
+from registry.names.tool_names import HASH_DIGITS, LIMIT, legal, suffixed
 from schemas.jsonrpc import encode
 from schemas.jsonschema import MAP_KEYWORDS
 from schemas.validators import Validator, compiled
@@ -204,24 +206,59 @@ HOPS = 16  # chained references from the root
 FLATTENED_LIMIT = 5000  # root schemas visited: nested unions multiply
 CHOICES_DESCRIBED = 6  # alternative argument sets described in words
 VALUES = 200  # characters of enumerated values described in words
+NAME = 200  # characters of an argument's own name beside the one in a list
 
 _UNIONS = ("anyOf", "oneOf", "allOf")
 _ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
 _SEVERAL = ("prefixItems", *_UNIONS)
 _STRUCTURE = ("properties", "patternProperties", "additionalProperties", "items", "prefixItems")
 _OWN = ("x-mcp-header",)  # MCP's own
+_OPEN = ("patternProperties", "additionalProperties", "unevaluatedProperties")
+_OF_NAMES = frozenset(  # keywords at the root that depend on the names of arguments
+    {
+        *("dependentRequired", "dependentSchemas", "dependencies", "propertyNames"),
+        *("if", "then", "else", "not", "unevaluatedProperties", *(NOTES - {"title"})),
+    }
+)
+_FLAT = Profile(root_unions=False)
+_ACCEPTED = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_REJECTED = re.compile(r"[^A-Za-z0-9_]+")
 
 
 class Inexpressible(Exception):
     """The tool cannot be expressed for such a client; `str()` is the reason."""
 
 
-def rewritten(schema: Json, profile: Profile, more: str) -> Json:
-    """Rewrite the schema. `more` is the note in summaries on where to get the whole. Raises
-    Inexpressible."""
+def rewritten(
+    schema: Json, profile: Profile, more: str, aliases: Mapping[str, str] | None = None
+) -> Json:
+    """Rewrite the schema. `more` is the note in summaries on where to get the whole; `aliases`
+    are `argument_aliases` of the whole. Raises Inexpressible."""
     if profile.patterns == "portable":
         schema = with_portable_patterns(schema)
-    return _Rewriting(schema, profile, more).run()
+    return _Rewriting(schema, profile, more, aliases).run()
+
+
+def argument_aliases(schema: Json) -> dict[str, str]:
+    """Names that every profile accepts, by the names of arguments that some reject. They depend on
+    the whole schema alone, so that a call can be read whoever listed the tool."""
+    properties = _Rewriting(schema, _FLAT, "").flat().get("properties")
+    if not isinstance(properties, dict):
+        return {}
+    taken, aliases = set(properties), {}
+    for name in properties:
+        if not _ACCEPTED.fullmatch(name):
+            aliases[name] = next(alias for alias in _aliases(name) if alias not in taken)
+            taken.add(aliases[name])
+    return aliases
+
+
+def _aliases(name: str) -> Iterator[str]:
+    alias = legal(name, _REJECTED) or legal(f"value of {name}", _REJECTED)
+    alias = f"_{alias}"[:LIMIT] if alias[:1].isdigit() else alias
+    yield alias
+    for digits in range(HASH_DIGITS, LIMIT - 1):
+        yield suffixed(alias, name, digits=digits)
 
 
 def rewrites_schemas(profile: Profile) -> bool:
@@ -234,18 +271,22 @@ def rewrites_schemas(profile: Profile) -> bool:
 
 
 class _Rewriting:
-    def __init__(self, schema: Json, profile: Profile, more: str) -> None:
+    def __init__(
+        self, schema: Json, profile: Profile, more: str, aliases: Mapping[str, str] | None = None
+    ) -> None:
         self._whole = schema
+        self._aliases = aliases or {}
         self._profile = profile
         self._more = more
         self._summaries = Summaries(self._resolve, more)
         self._flattened = 0
 
+    def flat(self) -> Json:
+        """The schema with the unions at its root as the profile accepts them."""
+        return self._whole if self._profile.root_unions else self._flat_root(self._whole)
+
     def run(self) -> Json:
-        root = self._whole
-        if not self._profile.root_unions:
-            root = self._flat_root(root)
-        root = self._named_well(root)
+        root = self._named_well(self.flat())
         shown = self._schema(root, 1, top=True)
         if not self._profile.references:  # no reference is left
             shown = {key: value for key, value in shown.items() if key not in DEFINITION_KEYWORDS}
@@ -286,22 +327,36 @@ class _Rewriting:
         return {"anyOf": schemas}
 
     def _named_well(self, root: Json) -> Json:
-        """The schema without arguments whose names the client rejects. Raises Inexpressible."""
+        """The schema with other names for arguments whose names the client rejects; without those
+        for which there are none. Raises Inexpressible."""
         properties = root.get("properties")
         if not self._profile.arguments or not isinstance(properties, dict):
             return root
-        legal = _pattern(self._profile.arguments)
-        bad = [name for name in properties if not legal.is_valid(name)]
+        accepted = _pattern(self._profile.arguments)
+        bad = [name for name in properties if not accepted.is_valid(name)]
         if not bad:
             return root
-        for name in root.get("required") or ():
-            if name in bad:
-                raise Inexpressible(f"its argument {name[:80]!r} has a name that is not accepted")
-        kept = {name: member for name, member in properties.items() if name not in bad}
-        return {
-            **{key: value for key, value in root.items() if key != "additionalProperties"},
-            "properties": kept,
+        names = {name: name for name in properties} | {
+            name: alias
+            for name in bad
+            if (alias := self._aliases.get(name)) is not None and accepted.is_valid(alias)
         }
+        gone = [name for name in bad if names[name] == name]
+        required = root.get("required") or ()
+        for name in required:
+            if name in gone:
+                raise Inexpressible(f"its argument {name[:80]!r} has a name that is not accepted")
+        root = {keyword: value for keyword, value in root.items() if keyword not in _OF_NAMES}
+        if gone or "patternProperties" in root:  # a name may match where the other one did not
+            root = {key: value for key, value in root.items() if key not in _OPEN}
+        root["properties"] = {
+            names[name]: member if names[name] == name else _with_original(member, name)
+            for name, member in properties.items()
+            if name not in gone
+        }
+        if required:
+            root["required"] = [names.get(name, name) for name in required]
+        return root
 
     def _inner(self, raw: Any, level: int) -> Any:
         if isinstance(raw, dict):
@@ -473,6 +528,14 @@ def _choices(branches: Any) -> str:
     if len(sets) < 2 or len(sets) > CHOICES_DESCRIBED:
         return ""
     return f"Give {' or '.join(' and '.join(map(str, names)) for names in sets)}."
+
+
+def _with_original(member: Any, name: str) -> Any:
+    """The schema of an argument that has another name in a list, which tells its own."""
+    if not isinstance(member, dict):
+        return member
+    described = filter(None, (member.get("description"), f"Its own name is {name[:NAME]}"))
+    return {**member, "description": " ".join(described)}
 
 
 @lru_cache(maxsize=64)

@@ -24,7 +24,12 @@ from config.settings import Budgets
 from registry.display.budgets import CHARACTERS, TextLimits, limits_at, limits_of
 from registry.display.outlines import Fold, trimmed
 from registry.display.profiles import UNCHANGED, Profiles, SelectedProfile
-from registry.display.rewrites import Inexpressible, rewrites_schemas, rewritten
+from registry.display.rewrites import (
+    Inexpressible,
+    argument_aliases,
+    rewrites_schemas,
+    rewritten,
+)
 from registry.display.summaries import first_sentence, shorten
 from registry.names.tool_names import HASH_DIGITS, suffixed
 from schemas.errors import ParseError
@@ -337,7 +342,8 @@ def _written(
         folded = Fold(left, more, profile.references, text=texts)(whole)
         schema, shortened = folded.schema, folded.shortened
     if rewrites_schemas(profile):
-        schema = rewritten(schema, profile, more)
+        aliases = argument_aliases(whole) if profile.arguments else None
+        schema = rewritten(schema, profile, more, aliases)
     compiled_as_2020(schema)  # clients must be able to compile it
     text = encode(schema)
     return Raw(text), shortened or more.encode() in text

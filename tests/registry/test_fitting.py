@@ -96,8 +96,8 @@ def test_names_alone_are_lines_without_schemas() -> None:
 
 
 def test_what_a_profile_cannot_have_is_there_by_its_name() -> None:
-    bad = {"type": "object", "properties": {"a b": {}}, "required": ["a b"]}
-    found = fitted([bad, SMALL], profile="openai")
+    bad = {"type": "object", "properties": {"a": {"$ref": "https://example.com/schema"}}}
+    found = fitted([bad, SMALL], profile="claude")
     assert ["inputSchema" in one for one in found.entries] == [False, True]
     assert found.folded == 1
 

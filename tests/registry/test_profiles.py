@@ -15,8 +15,8 @@ from registry.display.disclosure import DESCRIBER
 from registry.display.outlines import Fold
 from registry.display.portable_patterns import is_portable
 from registry.display.profiles import BUILT_IN, PLAIN, Profiles
-from registry.display.rewrites import Inexpressible, rewritten
-from registry.display.shapes import shown_names
+from registry.display.rewrites import Inexpressible, argument_aliases, rewritten
+from registry.display.shapes import ToolShaper, shown_names
 from schemas.tool import Tool
 from tests.registry.anyschema import instances, schemas
 from tests.registry.shown import SETTINGS, described, listed, shaper
@@ -284,20 +284,46 @@ def test_what_lies_too_deep_is_told_in_words() -> None:
     assert "Fields: level_4. Call describe_tool" in str(shown)
 
 
-def test_an_argument_with_an_illegal_name_is_left_out_if_nobody_needs_it() -> None:
-    schema = arguments(**{"filter[name]": {"type": "string"}, "id": {"type": "string"}})
-    schema["additionalProperties"] = False
-    assert written(schema, "claude") == arguments(id={"type": "string"})
+def test_an_argument_with_a_rejected_name_has_another_in_the_list() -> None:
+    """Arguments are renamed for clients that reject their names, not left out (mending 21)."""
+    member = {"type": "array", "items": {"type": "string"}, "description": "Labels."}
+    schema = arguments(**{"labels[]": member, "labels": {"type": "string"}, "2nd": {}})
+    schema |= {"required": ["labels[]"], "additionalProperties": False}
+    schema["dependentRequired"] = {"labels": ["2nd"]}
+    shown = written(schema, "claude")
+    [renamed] = shown["required"]
+    assert renamed.startswith("labels_")
+    assert shown == arguments(
+        **{
+            renamed: {**member, "description": "Labels. Its own name is labels[]"},
+            "labels": {"type": "string"},
+            "2nd": {},
+        }
+    ) | {"required": [renamed], "additionalProperties": False}
+    assert argument_aliases(schema) == {"labels[]": renamed, "2nd": "_2nd"}
+    assert set(written(schema, "gemini")["properties"]) == {renamed, "labels", "_2nd"}
     assert written(schema, "plain") == schema
+
+
+def test_arguments_at_the_top_of_unions_are_renamed() -> None:
+    """Rejected names in branches at the root have their aliases as well (mending 21)."""
+    branches = [arguments(**{"a b": {"type": "string"}}), arguments(**{"ü[]": {"type": "string"}})]
+    schema = {"type": "object", "anyOf": branches}
+    aliases = argument_aliases(schema)
+    assert set(aliases) == {"a b", "ü[]"}
+    for name in REWRITING:
+        assert set(written(schema, name)["properties"]) == set(aliases.values())
 
 
 def test_a_tool_that_cannot_be_written_is_left_out_alone(caplog: pytest.LogCaptureFixture) -> None:
     schema = arguments(**{"a b": {"type": "string"}}) | {"required": ["a b"]}
-    catalog = Catalog([described("bad", schema), described("good")], shaper=shaper())
-    assert [one["name"] for one in listed(catalog, "claude")] == ["good"]
+    narrow = replace(SETTINGS.profiles, own={"narrow": Profile(arguments="^[ac]+$")})
+    narrow_shaper = ToolShaper(SETTINGS.budgets, Profiles(narrow))
+    catalog = Catalog([described("bad", schema), described("good")], shaper=narrow_shaper)
+    assert [one["name"] for one in listed(catalog, "narrow", narrow_shaper)] == ["good"]
     assert [one["name"] for one in listed(catalog)] == ["bad", "good"]
     [record] = [one for one in caplog.records if one.msg == "tools_left_out"]
-    assert (record.__dict__["tool"], record.__dict__["profile"]) == ("bad", "claude")
+    assert (record.__dict__["tool"], record.__dict__["profile"]) == ("bad", "narrow")
     assert "'a b'" in record.__dict__["reason"]
     assert catalog.get("bad") is not None
     with pytest.raises(Inexpressible):

@@ -12,6 +12,7 @@ from gateway.context import CallHeaders
 from gateway.methods.calls import CallPlans
 from gateway.methods.tools import ToolMethods
 from registry.catalog.catalog import Catalog
+from registry.display.rewrites import argument_aliases
 from schemas.binding import McpBinding, Mirrored
 from schemas.errors import (
     Fault,
@@ -41,12 +42,19 @@ pytestmark = pytest.mark.anyio
 by_revision = pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
 
 STRICT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+MARKED = {
+    "type": "object",
+    "properties": {"marks[]": {"type": "array"}, "marks": {"type": "integer"}, "a b": {}},
+    "required": ["marks[]"],
+    "additionalProperties": False,
+}
 BROKEN = {"type": "object", "properties": {"a": {"$ref": "#/$defs/nowhere"}}}
 CATALOG = Catalog(
     tools=[
         tool("free"),
         tool("strict", STRICT),
         tool("broken", BROKEN),
+        tool("marked", MARKED),
         tool("broken_2", {**BROKEN, "$ref": "https://example.com/schema"}),
         tool("region", mirrored=(Mirrored(("region",), "Region"),)),
     ],
@@ -76,6 +84,21 @@ async def call(methods, revision, name, arguments=None, headers=None, **more):
     params = {"name": name, **more} | ({} if arguments is None else {"arguments": arguments})
     surroundings = context(revision, **({"headers": headers} if headers else {}))
     return shown(await methods.call(surroundings, request("tools/call", params)))
+
+
+async def test_arguments_reach_a_server_by_their_own_names():
+    """Names that a list shows instead of rejected ones are mapped back (mending 21)."""
+    methods, relay = tools()
+    renamed = argument_aliases(MARKED)["marks[]"]
+    await call(methods, V2025_11_25, "marked", {renamed: ["x"], "marks": 1, "a_b": 2})
+    await call(methods, V2025_11_25, "marked", {"marks[]": ["y"], "a b": 3})
+    sent = [asked.params["arguments"] for asked in relay.asked]
+    assert sent == [{"marks[]": ["x"], "marks": 1, "a b": 2}, {"marks[]": ["y"], "a b": 3}]
+    result = await call(methods, V2025_11_25, "marked", {"marks[]": [], renamed: []})
+    assert renamed in result["content"][0]["text"]  # which of both counts is not guessed
+    by_name = request("marked", {renamed: ["z"]})
+    await methods.call_by_name(context(JSON_RPC), by_name)
+    assert relay.asked[-1].params["arguments"] == {"marks[]": ["z"]}
 
 
 @by_revision
