@@ -9,9 +9,9 @@ Null, an array without members and an object without members are undefined, as i
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, unquote
 
 from gateway.upstreams.http.results import is_json
 from schemas.binding import Parameter
@@ -23,6 +23,10 @@ from schemas.jsonrpc import encode
 RESERVED = ":/?[]@!$'()*,;="
 _RESERVED_IN_PATH = ":[]@!$'()*,;=&+"  # 3.2: without those that would end the segment or the path
 _NO_TRIPLE = re.compile("%(?![0-9A-Fa-f]{2})")
+_TRIPLE = re.compile("%(?=[0-9A-Fa-f]{2})")
+# Servers such as Starlette take cookies as they stand, as browsers send them; others decode "%".
+# "&" separates the pairs of an exploded value until the cookies are joined.
+_IN_COOKIES = "!#$%'()*+,-./:<=>?@[]^_`{|}~ "
 _SAFE_INTEGER = 2**53
 FORM = "application/x-www-form-urlencoded"
 
@@ -31,6 +35,7 @@ _DELIMITERS = {
     "form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C", "tabDelimited": "%09",
 }  # fmt: skip
 
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')  # RFC 9110, 5.6.4: as of entity tags; may hold commas
 _IN_HEADERS = {"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}
 
 
@@ -94,9 +99,15 @@ def in_cookie(parameter: Parameter, value: Any) -> str:
 
     Raises InvalidParams for what the style `cookie`, which encodes no characters, cannot send.
     """
-    if parameter.style == "cookie" and parameter.media_type is None:
-        return _bare_cookie(parameter, _defined(value))
-    return in_query(parameter, value).replace("&", "; ")
+    if parameter.media_type is not None:
+        text = quote(_content(parameter.media_type, value), safe="")
+        return f"{quote(parameter.name, safe='')}={text}"
+    value = _defined(value)
+    if parameter.style == "cookie":
+        return _bare_cookie(parameter, value)
+    if value is None and not parameter.allow_empty:
+        return ""
+    return _form(parameter, "" if value is None else value).replace("&", "; ")
 
 
 def plain(value: Any) -> str:
@@ -130,22 +141,25 @@ def _header(parameter: Parameter, value: Any) -> str:
         case None:
             return ""
         case list(items):
-            return _IN_HEADERS.get(parameter.style, ",").join(map(plain, items))
+            return _joined(parameter, map(plain, items), _IN_HEADERS.get(parameter.style, ","))
+        case dict(members) if parameter.explode:
+            pairs = (f"{key}={plain(item)}" for key, item in members.items())
+            return _joined(parameter, pairs, ",")
         case dict(members):
-            joint = "=" if parameter.explode else ","
-            return ",".join(f"{key}{joint}{plain(item)}" for key, item in members.items())
+            return _joined(parameter, _flat(members), ",")
         case scalar:
             return plain(scalar)
 
 
 def _quoted(parameter: Parameter, value: Any) -> str:
     text = value if isinstance(value, str) else plain(value)
+    if parameter.location == "cookie":
+        safe = _IN_COOKIES if text == text.strip() else _IN_COOKIES.rstrip()  # servers strip blanks
+        return quote(_TRIPLE.sub("%25", text), safe=safe)
     if not parameter.allow_reserved:
         return quote(text, safe="")
     if parameter.location == "path":
         return quote(text, safe=_RESERVED_IN_PATH)  # no triples: %2E%2E would be a dot segment
-    if parameter.location != "query":
-        return quote(text, safe="")
     return quote(_NO_TRIPLE.sub("%25", text), safe=RESERVED + "%")
 
 
@@ -185,8 +199,25 @@ def _listed(parameter: Parameter, value: Any, pairs: Pairs, comma: str) -> str:
     if not isinstance(value, dict | list):
         return _quoted(parameter, value)
     if parameter.explode:
-        return comma.join(f"{key}={item}" if key else item for key, item in pairs)
-    return comma.join(_members(pairs))
+        members = (f"{key}={item}" if key else item for key, item in pairs)
+        return _joined(parameter, members, comma)
+    return _joined(parameter, _members(pairs), comma)
+
+
+def _joined(parameter: Parameter, members: Iterable[str], delimiter: str) -> str:
+    """`members`, encoded, with `delimiter` between them. A comma inside a member is encoded where
+    the place allows that. Raises InvalidParams for a member that the service would take for
+    several."""
+    members = list(members)
+    if delimiter == "," and parameter.location != "header" and parameter.style != "cookie":
+        members = [member.replace(",", "%2C") for member in members]
+    if any(delimiter in _QUOTED.sub("", member) for member in members):
+        shown = unquote(delimiter)
+        raise InvalidParams(
+            f"{parameter.argument}: {shown!r} separates the members of this value, so that none of "
+            "them can contain it"
+        )
+    return delimiter.join(members)
 
 
 def _members(pairs: Pairs) -> Iterator[str]:
@@ -205,7 +236,7 @@ def _form(parameter: Parameter, value: Any) -> str:
     pairs = list(_pairs(parameter, value))
     if parameter.explode:
         return "&".join(f"{key or name}={item}" for key, item in pairs)
-    return f"{name}={_DELIMITERS.get(parameter.style, ',').join(_members(pairs))}"
+    return f"{name}={_joined(parameter, _members(pairs), _DELIMITERS.get(parameter.style, ','))}"
 
 
 def _deep(prefix: str, value: Any, numbered: bool) -> Iterator[tuple[str, Any]]:
@@ -240,8 +271,7 @@ def _bare_cookie(parameter: Parameter, value: Any) -> str:
     if parameter.explode or not isinstance(value, dict | list):
         pairs = [f"{name}={text}" for name, text in members]
     else:
-        joined = ",".join(_flat(value))
-        pairs = [f"{parameter.name}={joined}"]
+        pairs = [f"{parameter.name}={_joined(parameter, _flat(value), ',')}"]
     if any(char in ';\\"' or not " " < char < "\x7f" for pair in pairs for char in pair):
         raise InvalidParams(f"{parameter.argument}: this cannot stand in a cookie")
     return "; ".join(pairs)
