@@ -173,7 +173,8 @@ class Site:
             or fields.count("\n") != breaks
         ):
             raise MalformedRequest("control characters in a header")
-        return f"{fields}\r\n\r\n".encode()
+        head = f"{fields}\r\n\r\n"
+        return head.encode("ascii") if head.isascii() else _encode_lines(head)
 
 
 def _basic(url: URL) -> str:
@@ -188,6 +189,15 @@ _NO_LENGTH = b"\r\nContent-Length: 0\r\n"
 _NOT_IN_FIELDS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _KEPT_S = re.compile(r"(?:^|[\s,;])timeout\s*=\s*\"?([0-9]{1,9})", re.IGNORECASE)
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110, 5.6.2
+
+
+def _encode_lines(head: str) -> bytes:
+    """Header lines as browsers send and ASGI servers read them, in Latin-1; in UTF-8 those that
+    have other characters. Raises UnicodeEncodeError."""
+    lines = head.split("\r\n")
+    return b"\r\n".join(
+        line.encode("latin-1" if max(line, default="") <= "\xff" else "utf-8") for line in lines
+    )
 
 
 @lru_cache(1024)
@@ -509,7 +519,10 @@ class Http1Connection(asyncio.Protocol):
         self._reason += reason
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        text = value.decode("utf-8", "surrogateescape").strip(" \t")
+        try:
+            text = value.decode().strip(" \t")
+        except UnicodeDecodeError:
+            text = value.decode("latin-1").strip(" \t")  # which servers of the ASGI kind send
         self._fields.append((name.decode("ascii"), text))  # trailers are counted, but not used
         if len(self._fields) > self._headers_limit:
             raise MalformedResponse("it has too many headers")

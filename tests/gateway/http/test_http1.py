@@ -12,6 +12,8 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.datastructures import Headers
+from starlette.responses import Response
 from yarl import URL
 
 from gateway.http.http1 import (
@@ -527,3 +529,25 @@ async def test_a_valid_response_means_the_same_as_to_aiohttp(answer: bytes) -> N
         assert (ours.status, ours.reason, _pairs(ours.headers)) == expected
         assert await ours.read() == body
         ours.close()
+
+
+def test_headers_are_sent_as_servers_read_them() -> None:
+    """Letters of Latin-1 are sent as browsers send and Starlette reads them (mending 29)."""
+    headers = {"X-Name": "Åsa Ölander", "X-Plain": "a", "X-Place": "東京 é"}
+    head = SITE.head(Http1Request("GET", "/x", headers))
+    raw = [tuple(line.split(b": ", 1)) for line in head.split(b"\r\n")[1:-2]]
+    arrived = Headers(raw=[(name.lower(), value) for name, value in raw])
+    assert arrived["x-name"] == "Åsa Ölander"
+    assert arrived["x-plain"] == "a"
+    assert arrived["x-place"].encode("latin-1").decode() == "東京 é"  # no Latin-1: UTF-8
+
+
+async def test_headers_of_a_response_are_read_as_servers_send_them() -> None:
+    """Starlette sends Latin-1, other servers UTF-8; both are read (mending 29)."""
+    raw = Response(headers={"X-Name": "Åsa"}).raw_headers
+    name = dict(raw)[b"x-name"]
+    answer = OK + b"Content-Length: 0\r\nX-A: " + name + b"\r\nX-B: " + "Åsa".encode() + b"\r\n\r\n"
+    async with talking(sends(answer)) as server, pool() as opened:
+        response = await opened.request(Site(URL(server.url)), "GET", "/x", {})
+        response.close()
+        assert (response.headers["X-A"], response.headers["X-B"]) == ("Åsa", "Åsa")
