@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 import click
 import pytest
 
+from config.access import RULE_VARIABLES
 from config.decode import SettingKind, item_kind, kind_of, members
 from config.load import NESTING, PREFIX
 from config.settings import Settings
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.main import cli
+from gateway.cli.wings import WingGroup
 from tests.documentation.pages import ROOT, Page, pages
 
 COMMAND = re.compile(r"^(?:[A-Z_]+=\S+ )*(?:\S*/)?toolgate (?=[a-z])(.*)$")
@@ -19,6 +21,7 @@ DOTTED = re.compile(r"^([a-z_]+(?:\.(?:[a-z_]+|NAME))+)(?:$|: )")
 VARIABLE = re.compile(r"\bTOOLGATE_[A-Z_]+")
 FILES = re.compile(r"\.(py|js|yaml|json|md|sh|sql|toml|txt|onnx)$")
 PACKAGES = ("gateway.", "registry.", "schemas.", "config.", "tests.", "benchmarks.")
+NO_SETTING_PREFIXES = (*PACKAGES, *(f"{variable}." for variable in RULE_VARIABLES))
 NO_SETTINGS = {
     "citus.allow_nested_distributed_execution": "a parameter of Citus",
     "citus.enable_unsafe_triggers": "a parameter of Citus",
@@ -56,6 +59,8 @@ def mistake(line: str) -> str | None:
 
 
 def child(group: click.Group, name: str) -> click.Command | None:
+    if isinstance(group, WingGroup):  # operations are looked up in the running gateway
+        return group.resolve_command(click.Context(group), [name])[1]
     if isinstance(group, LazyGroup):
         return group.load(name) if name in group.list_commands(click.Context(group)) else None
     return group.commands.get(name)
@@ -68,7 +73,7 @@ def options(words: Sequence[str]) -> Iterator[str]:
 def dotted_names(page: Page) -> Iterator[str]:
     for code in page.spans():
         found = DOTTED.match(code)
-        if found and not FILES.search(found[1]) and not found[1].startswith(PACKAGES):
+        if found and not FILES.search(found[1]) and not found[1].startswith(NO_SETTING_PREFIXES):
             yield found[1]
 
 

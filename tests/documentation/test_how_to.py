@@ -1,0 +1,119 @@
+"""The how-to pages, run block by block as a reader follows them."""
+
+import re
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from config.settings import DatabaseSettings
+from tests.documentation.pages import ROOT, Page
+from tests.documentation.test_names import mistake
+from tests.documentation.walk import Block, Walk, blocks, walking
+from tests.fixtures_database import Cluster
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
+
+PAGES = {path.stem: path for path in (ROOT / "docs" / "how-to").glob("*.md")}
+TUTORIAL = ROOT / "docs" / "tutorials" / "first-tools.md"
+SHOP = [block for block in blocks(TUTORIAL) if block.title in {"shop.py", "shop.yaml"}]
+MOVE, FASTAPI, BESIDE = "managed-postgresql", "fastapi", "cli-beside-a-gateway"
+WALKED = [
+    *sorted(PAGES.keys() - {MOVE, FASTAPI, BESIDE}),
+    pytest.param(
+        FASTAPI,
+        marks=pytest.mark.skipif(
+            find_spec("fastapi") is None or find_spec("uvicorn") is None,
+            reason="FastAPI, which the page is about, is not installed",
+        ),
+    ),
+]
+UNIT = ROOT / "deploy" / "systemd" / "toolgate.service"
+INSTALLED_CLIENT = "claude mcp add"  # a program of somebody else
+
+
+async def follow(reader: Walk, page: Path) -> None:
+    """Take the blocks of a page, in the folder of the shop where the page names it."""
+    if TUTORIAL.name in page.read_text():
+        for block in SHOP:
+            await reader.take(block)
+    for block in blocks(page):
+        if is_step(block):
+            await reader.take(block)
+    assert "sh" in reader.done
+
+
+def is_step(block: Block) -> bool:
+    """Whether the reader runs a block or stores it as a file; others show alternatives."""
+    shown = block.language in {"yaml", "sql", "toml"} and not block.title
+    return not shown and not block.text.startswith(INSTALLED_CLIENT)
+
+
+@pytest.mark.parametrize("name", WALKED)
+async def test_every_block_of_a_page_does_what_the_page_says(
+    name: str,
+    tmp_path: Path,
+    database_settings: DatabaseSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    env = {"TOOLGATE_EMBEDDING__PROVIDER": "disabled"}
+    async with walking(tmp_path, database_settings, monkeypatch, **env) as reader:
+        await follow(reader, PAGES[name])
+
+
+@asynccontextmanager
+async def embedded(
+    folder: Path, data_dir: Path, target: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Walk]:
+    """A reader with an embedded database, and the address of an empty one."""
+    env = {
+        "TOOLGATE_DATABASE__URL": "embedded",
+        "TOOLGATE_DATABASE__DATA_DIR": str(data_dir),
+        "TOOLGATE_DATABASE__SYSTEM_USER": "nobody",
+        "MANAGED_URL": target.url,
+    }
+    async with walking(folder, target, monkeypatch, **env) as reader:
+        yield reader
+
+
+async def test_the_embedded_database_moves_to_another_server(
+    cluster: Cluster,
+    tmp_path: Path,
+    scratch: Path,
+    empty_settings: DatabaseSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with embedded(tmp_path, scratch / "move", empty_settings, monkeypatch) as reader:
+        reader.env = {**reader.env, "PATH": f"{cluster.embedded.programs}:{reader.env['PATH']}"}
+        await reader.take(Block("sh", "", "toolgate keys create deploy"))
+        for block in blocks(PAGES[MOVE]):
+            if block.title == "toolgate.yaml":  # from here on the settings lead to the new server
+                env = {**reader.env}
+                del env["TOOLGATE_DATABASE__URL"]
+                reader.env = env
+            if is_step(block):
+                await reader.take(block)
+
+
+def test_commands_beside_a_gateway_exist() -> None:
+    lines = re.findall(
+        r"(?:gateway|--) toolgate ([a-z].*?)(?: >.*)?$", Page(PAGES[BESIDE]).text, re.M
+    )
+    assert len(lines) == 3
+    assert {line: wrong for line in lines if (wrong := mistake(line))} == {}
+
+
+def test_the_wrapper_has_the_user_and_the_places_of_the_unit() -> None:
+    [script] = [block.text for block in blocks(PAGES[BESIDE]) if "systemd-run" in block.text]
+    given = {word for word in shlex.split(script.replace("\\\n", " ")) if "=" in word}
+    wanted = re.findall(
+        r"^((?:Environment|EnvironmentFile|DynamicUser|StateDirectory|StateDirectoryMode|"
+        r"ConfigurationDirectory|UMask)=.*)$",
+        UNIT.read_text(),
+        re.MULTILINE,
+    )
+    assert wanted
+    assert set(wanted) - given == set()
