@@ -45,7 +45,7 @@ SIGNATURES = (  # kind, and a pattern unique to it
 )
 DETECTION_BYTES = 65_536  # bytes
 
-IMPORTER = 3  # increment when the same document would give other tools than before
+IMPORTER = 4  # increment when the same document would give other tools than before
 
 
 def looks_like(data: bytes) -> str | None:

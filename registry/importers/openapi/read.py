@@ -1,7 +1,7 @@
 """Import pipeline of OpenAPI: find the operations, name them, select, map each one, report."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from registry.importers.drafts import Imported
@@ -38,11 +38,16 @@ def read(
     parsed = OpenApiDocument(document)
     parsed_operations, outcomes = operations(parsed, options.overlay)
     # assigned before the selection, which must not rename the others
+    ids = Counter(op.operation_id for op in parsed_operations)
+    verbs = Counter((op.operation_id, op.method) for op in parsed_operations)
     names = assign(
-        {op.key: (_name(op), op.marks.name or op.operation_id) for op in parsed_operations}
+        {
+            op.key: (_name(op, ids, verbs), op.marks.name or op.operation_id)
+            for op in parsed_operations
+        }
     )
     drafts = []
-    mapper = _Mapper(parsed, parsed_operations, options)
+    mapper = _Mapper(parsed, ids, options)
     for operation in parsed_operations:
         draft, outcome = mapper.map(operation, names[operation.key], options)
         outcomes.append(outcome)
@@ -66,11 +71,12 @@ class _Mapper:
     """Maps operations one by one; a failure affects only its own."""
 
     def __init__(
-        self, document: OpenApiDocument, found: list[DocumentOperation], options: OpenApiOptions
+        self, document: OpenApiDocument, ids: Mapping[str | None, int], options: OpenApiOptions
     ) -> None:
+        """`ids`: how many operations have each operationId."""
         room = SizeBudget(options.schemas_limit_bytes)
         self._tools = OpenApiDrafts(document, room, options.media_types)
-        self._ids = Counter(op.operation_id for op in found)
+        self._ids = ids
 
     def map(
         self, operation: DocumentOperation, name: str, options: OpenApiOptions
@@ -95,9 +101,18 @@ def _reason(notes: list[str]) -> str | None:
     return f"{named}; and {more} more" if more > 0 else named or None
 
 
-def _name(operation: DocumentOperation) -> str:
-    wanted = operation.marks.name or operation.operation_id
-    return tool_name(wanted, operation.method, operation.path)
+def _name(
+    operation: DocumentOperation,
+    ids: Mapping[str | None, int],
+    verbs: Mapping[tuple[str | None, str], int],
+) -> str:
+    """The name wanted for the tool. Operations that share an operationId are told apart by their
+    methods, or, where these are the same, named after their paths."""
+    method, own = operation.method, operation.operation_id
+    wanted = operation.marks.name or own
+    if own and not operation.marks.name and ids[own] > 1:
+        wanted = f"{own}_{method.lower()}" if verbs[own, method] == 1 else None
+    return tool_name(wanted, method, operation.path)
 
 
 def _stated(value: object) -> str | None:

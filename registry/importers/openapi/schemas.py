@@ -245,6 +245,7 @@ _NESTED: dict[str, tuple[_Shape, bool]] = {
     **dict.fromkeys(("properties", "patternProperties"), ("map", False)),
 }
 _CHOICES = ("anyOf", "oneOf")
+_DYNAMIC = ("$dynamicRef", "$recursiveRef")  # resolved by the path that validation took
 _SCALARS = ("string", "number", "integer", "boolean", "null")
 _OF_ARRAYS = ("uniqueItems", "minItems", "maxItems")  # without effect on other types
 _NOTES_LIMIT = 20  # per schema; a person reads the first
@@ -359,6 +360,8 @@ class Tree:
                 if key in _CHOICES and checked is not ABSENT and "discriminator" in schema:
                     checked = self._discriminated(schema["discriminator"], value, checked)
             else:
+                if key in _DYNAMIC:
+                    self._note(f"`{key}` is not followed; any value is accepted")
                 continue
             if checked is not ABSENT:
                 out[key] = checked

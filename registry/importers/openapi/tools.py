@@ -95,9 +95,8 @@ class Inputs:
         parameters = []
         for i, wire in enumerate(wires):
             if i in names:
-                self._add_property(
-                    names[i], self._described(wire, marks[i]), required=wire.required
-                )
+                schema = _redescribed(self._described(wire, names[i]), marks[i])
+                self._add_property(names[i], schema, required=wire.required)
                 parameters.append(_parameter(wire, names[i]))
             elif hidden := self._hidden(wire, marks[i]):
                 parameters.append(hidden)
@@ -136,8 +135,9 @@ class Inputs:
         self._unused.pop(name, None)
         return self._marks.arguments.get(name) or own or _UNMARKED
 
-    def _described(self, wire: WireParameter, marks: ArgumentMarks) -> dict[str, Any]:
-        return _redescribed(self.parts.take(wire.schema, f"parameter {wire.name}"), marks)
+    def _described(self, wire: WireParameter, argument: str) -> dict[str, Any]:
+        schema = self.parts.take(wire.schema, f"parameter {wire.name}")
+        return _with_wire_name(schema, argument, wire.name)
 
     def _add_property(self, name: str, schema: dict[str, Any], required: bool = False) -> None:
         self._properties[name] = schema
@@ -184,7 +184,7 @@ class Inputs:
             for wire in wires:
                 wanted = legal_argument(f"{part}_{wire.name}")
                 name = self._names.claim(wanted)
-                self._add_property(name, self._described(wire, _UNMARKED))
+                self._add_property(name, self._described(wire, name))
                 named.append(_parameter(wire, name))
             headers[part] = tuple(named)
         return headers
@@ -197,7 +197,8 @@ class Inputs:
         order = [name for name in properties if not marks[name].hide]
         names = self._name_properties(order, marks)
         for name in order:
-            self._add_property(names[name], _redescribed(properties[name], marks[name]))
+            schema = _with_wire_name(properties[name], names[name], name)
+            self._add_property(names[name], _redescribed(schema, marks[name]))
         required_properties = [names[name] for name in body.required_properties if name in names]
         self._require(required_properties, list(names.values()), body.required)
         hoisted = tuple((names[name], name) for name in order)
@@ -302,6 +303,15 @@ def _joined(body: RequestPayload, schema: dict[str, Any]) -> str:
 
 def _redescribed(schema: dict[str, Any], marks: ArgumentMarks) -> dict[str, Any]:
     return {**schema, "description": marks.description} if marks.description else schema
+
+
+def _with_wire_name(schema: dict[str, Any], argument: str, name: str) -> dict[str, Any]:
+    """`schema` with the name that texts of the service use, where the argument has another."""
+    described = text(schema.get("description"))
+    if name == argument or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", described):
+        return schema
+    named = f"Named {name} by the service."
+    return {**schema, "description": f"{described}\n\n{named}" if described else named}
 
 
 def _parameter(wire: WireParameter, argument: str) -> Parameter:

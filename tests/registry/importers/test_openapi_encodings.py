@@ -128,7 +128,8 @@ def test_headers_of_parts_become_arguments():
         "Content-Type": {"schema": STRING},
     }
     one = form({"f": BINARY}, {"f": {"headers": headers}})
-    assert one.properties["f_X-Rate"] == {"type": "integer"}
+    described = "Named X-Rate by the service."
+    assert one.properties["f_X-Rate"] == {"type": "integer", "description": described}
     assert "f_X-Rate" not in one.schema.get("required", ())
     [part] = one.draft.binding.body.parts
     assert part.headers == (Parameter("f_X-Rate", "X-Rate", "header", "simple", False),)

@@ -223,3 +223,28 @@ def test_reserved_characters_pass_into_paths_since_3_2(version, open_):
     raw = {"name": "p", "in": "path", "required": True, "schema": STRING, "allowReserved": True}
     one = only(describe({"parameters": [raw]}, "GET /{p}", version=version))
     assert one.draft.binding.parameters[0].allow_reserved is open_
+
+
+def test_a_renamed_argument_names_its_parameter():
+    """Texts of the service use the original name, which the description tells (mending 29)."""
+    parameters = [
+        query("filter[status]", description="What to list."),
+        query("user id", description="See `user id` of a room."),
+        query("sort", description="The order."),
+        query("id", description="The video."),
+        {**query("id"), "in": "header"},
+    ]
+    body = json_body({"type": "object", "properties": {"größe": {"type": "integer"}}})
+    described = {
+        name: schema.get("description")
+        for name, schema in only(describe({"parameters": parameters, **body})).properties.items()
+    }
+    [size] = (name for name in described if name.startswith("gro"))
+    assert described == {
+        "filter_status": "What to list.\n\nNamed filter[status] by the service.",
+        "user_id": "See `user id` of a room.",
+        "sort": "The order.",
+        "id": "The video.",
+        "id_header": "Named id by the service.",
+        size: "Named größe by the service.",
+    }

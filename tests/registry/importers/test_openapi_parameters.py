@@ -92,7 +92,7 @@ def test_parameters_of_the_path_are_overridden_by_name_and_location():
     assert {name: p.get("description") for name, p in one.properties.items()} == {
         "a": "of the path",
         "b": "of the operation",
-        "b_header": None,
+        "b_header": "Named b by the service.",
     }
 
 
@@ -215,7 +215,7 @@ def test_one_name_in_all_locations_and_in_the_body():
         ("path", "id"),
     ]
     assert one.draft.binding.body.properties == (("body_id", "id"),)
-    assert one.properties["body_id"] == {"type": "integer"}
+    assert one.properties["body_id"]["type"] == "integer"
 
 
 def test_descriptions_of_parameter_and_schema_are_joined():

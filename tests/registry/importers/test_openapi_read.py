@@ -279,3 +279,20 @@ def test_other_formats_are_named(root, name):
     """A refused description of another format is called by its name (mending 29)."""
     with pytest.raises(ImportRejected, match=f"This is {name}, which is not read"):
         read(root)
+
+
+def test_operations_of_one_operation_id_are_named_after_their_methods():
+    """Names with a method can be told apart by a reader, hashes cannot (mending 29)."""
+    paths = {
+        "/rooms": {"get": {"operationId": "rooms"}, "post": {"operationId": "rooms"}},
+        "/doors": {"get": {"operationId": "open"}},
+        "/doors/{id}": {"get": {"operationId": "open"}, "put": {"operationId": "open"}},
+    }
+    named = {draft.key: draft.name for draft in imported(document(paths)).drafts}
+    assert named == {
+        "/rooms@get": "rooms_get",
+        "/rooms@post": "rooms_post",
+        "/doors@get": "get_doors",
+        "/doors/{id}@get": "get_doors_by_id",
+        "/doors/{id}@put": "open_put",
+    }

@@ -403,3 +403,12 @@ def test_what_is_misspelled_but_plain_loses_nothing(quoted, meant):
     schema, one = body_schema({"description": "x", **quoted})
     assert schema == {"description": "x", **meant}
     assert one.outcome.status == "imported"
+
+
+@pytest.mark.parametrize("keyword", ["$dynamicRef", "$recursiveRef"])
+def test_dynamic_references_are_noted(keyword):
+    """A dynamic reference constrains nothing here, which the report says (mending 29)."""
+    schema, tool = body_schema({"type": "object", "properties": {"next": {keyword: "#"}}}, "3.1.0")
+    assert schema["properties"]["next"] == {}
+    assert f"/items/properties/next: `{keyword}` is not followed" in tool.reason
+    assert tool.outcome.status == "degraded"
