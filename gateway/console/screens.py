@@ -63,7 +63,7 @@ SCREENS: Mapping[str, ConsolePage] = {
              ("scopes", "Scopes", "text"),
              ("last_used", "Last used", "time"), ("expires", "Ends", "time"),
              ("revoked", "Revoked", "time")),
-            shows="getKey", key="id", acts=("revokeKey",), adds=("createKey",),
+            shows="getKey", key="id", acts=("rotateKey", "revokeKey"), adds=("createKey",),
             empty="A key lets a program call the gateway. It is shown once, when it is made.",
         ),
         _page(

@@ -1,6 +1,7 @@
 """API keys for machines, and revocation of tokens."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -32,6 +33,7 @@ from registry.access.keys import (
     ApiKey,
     ApiKeys,
     KeyExists,
+    KeyRefused,
 )
 from registry.access.revocations import Revocation, Revocations
 
@@ -50,6 +52,7 @@ Who = Annotated[
         description="the id of a principal, of printable ASCII",
     ),
 ]
+Overlap = Annotated[int, Meta(ge=0, le=31_536_000, description="seconds, within a year")]
 Words = Annotated[tuple[ScopeName, ...], Meta(max_length=WORDS_LIMIT)]
 
 
@@ -61,6 +64,17 @@ class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
     principal: Who | None = None
     scopes: Words = ()
     roles: Words = ()
+    expires: Time | None = None
+
+    def __post_init__(self) -> None:
+        check_time(self.expires)
+
+
+class KeyRotation(Struct, frozen=True, forbid_unknown_fields=True):
+    """`overlap_s`: how long the earlier key is valid. `expires`: the end of the new key; by default
+    it lives as long as the earlier one."""
+
+    overlap_s: Overlap = 86_400
     expires: Time | None = None
 
     def __post_init__(self) -> None:
@@ -101,6 +115,7 @@ class KeyOperations:
     @property
     def operations(self) -> Sequence[Operation]:
         key, revocation = "/keys/{key}", "/revocations/{revocation}"
+        withheld = "its answer holds a key, which no model is to see"
         return (
             Operation(
                 "listKeys", "GET", "/keys", "List the keys.", READ, self.list, ListPage[ApiKey],
@@ -108,9 +123,14 @@ class KeyOperations:
             ),
             Operation(
                 "createKey", "POST", "/keys", "Create an API key.", WRITE, self.create, MadeKey,
-                201, body=NewKey, no_tool="its answer holds a key, which no model is to see",
+                201, body=NewKey, no_tool=withheld,
             ),
             Operation("getKey", "GET", key, "Show a key.", READ, self.get, ApiKey),
+            Operation(
+                "rotateKey", "POST", f"{key}/rotations",
+                "Replace an API key by a new one of its principal.", WRITE, self.rotate, MadeKey,
+                201, body=KeyRotation, optional_body=True, problems=(409,), no_tool=withheld,
+            ),
             Operation(
                 "revokeKey", "DELETE", key, "Revoke an API key permanently.", WRITE,
                 self.revoke, status=204,
@@ -159,6 +179,27 @@ class KeyOperations:
             )
         except KeyExists as error:
             raise conflict(sentence(error)) from error
+        return await self._issue(key, secret)
+
+    async def rotate(self, asked: OperationInput) -> OperationOutput:
+        body: KeyRotation = asked.body or KeyRotation()
+        own, earlier = asked.principal, await self.get(asked)
+        check_given(own, earlier.scopes, earlier.roles, self._ground.operator_role)
+        # its only maker knows the secret already
+        if own.id not in earlier.makers or not own.people.issuperset(earlier.makers):
+            check_principal(asked, earlier.principal)
+        try:
+            key, secret = await self._keys(asked).rotate(
+                earlier.id,
+                timedelta(seconds=body.overlap_s),
+                expires=body.expires,
+                makers=own.people,
+            )
+        except KeyRefused as error:
+            raise conflict(sentence(error)) from error
+        return await self._issue(key, secret)
+
+    async def _issue(self, key: ApiKey, secret: str) -> OperationOutput:
         await self._reload("keys")  # or its bearer would be refused at first
         return OperationOutput(
             MadeKey(key, secret), location=f"/keys/{key.id}", untold=MadeKey(key, None)

@@ -42,6 +42,7 @@ TITLES: Mapping[str, str] = {
     "endSession": "End",
     "createKey": "New key",
     "revokeKey": "Revoke",
+    "rotateKey": "Rotate",
     "revokeTokens": "Revoke tokens",
     "deleteRevocation": "Delete",
     "putSecret": "Store a secret",

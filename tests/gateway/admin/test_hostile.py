@@ -155,6 +155,7 @@ BODIES: dict[str, tuple[Any, ...]] = {
     "createKey": (
         {"name": "n", "principal": "p", "scopes": ["a"], "roles": ["r"], "expires": SOON},
     ),
+    "rotateKey": ({"overlap_s": 60, "expires": SOON},),
     "revokeTokens": (
         {"expires": LATER, "jti": "j", "reason": "r"},
         {"expires": LATER, "subject": "s", "issued_before": SOON, "reason": "r"},

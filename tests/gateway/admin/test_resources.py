@@ -300,6 +300,7 @@ async def keys_and_revocations(api: Admin) -> None:
     assert (again.status, again.json["detail"][:15]) == (409, "There is a key ")
     assert (await api("GET", f"/keys/{key['id']}")).json == key
     assert (await api("GET", "/keys")).json == {"items": [key]}
+    key = (await api("POST", f"/keys/{key['id']}/rotations")).json["key"]
     for _ in range(2):
         assert (await api("DELETE", f"/keys/{key['id']}")).status == 204
     assert (await api("GET", f"/keys/{key['id']}")).json["revoked"] is not None
@@ -587,6 +588,55 @@ async def test_servers_are_asked_for_the_tenant_of_the_gateway_alone(
         # it says whom it is for, to those whom it is not for (mending 9)
         assert ("own tenant" in str(refused.json)) == (heard == [])
         assert "process" not in refused.json["detail"]
+
+
+async def test_a_key_is_rotated_with_its_principal(api: Admin, database: Database) -> None:
+    """The earlier one goes on for the overlap, and the new key is told once (mending 41)."""
+    wanted = {"name": "ci", "scopes": ["a"], "roles": ["r"]}
+    earlier = (await api("POST", "/keys", wanted)).json["key"]
+    path, again = f"/keys/{earlier['id']}/rotations", {"Idempotency-Key": '"r1"'}
+    made = await api("POST", path, {"overlap_s": 3600}, **again)
+    assert made.status == 201, made.json
+    key = made.json["key"]
+    assert made.json["secret"].startswith(f"tgk_{key['id']}_")
+    for member in ("name", "principal", "scopes", "roles"):
+        assert key[member] == earlier[member]
+    repeated = await api("POST", path, {"overlap_s": 3600}, **again)
+    assert repeated.json == {"key": key, "secret": None}
+    valid = (await api("GET", f"/keys/{earlier['id']}")).json
+    assert valid["expires"] is not None
+    assert valid["name"] != "ci"
+    ended = await api("POST", f"/keys/{key['id']}/rotations", {"overlap_s": 0})
+    assert ended.status == 201
+    refused = await api("POST", f"/keys/{key['id']}/rotations")
+    assert (refused.status, "no valid key" in refused.json["detail"]) == (409, True)
+    assert (await api("POST", "/keys/x/rotations")).status == 404
+    for body in ({"overlap_s": -1}, {"overlap_s": 10**9}, {"overlap": 1}):
+        assert (await api("POST", path, body)).status == 422
+
+
+async def test_nobody_becomes_another_by_rotating_a_key(api: Admin) -> None:
+    """A rotation gives out a key: its caller could have made that key (mending 41)."""
+    own = "admin:keys:write admin:keys:read pets.r"
+    ann, bob = bearer("ann", scope=own, roles=["ops"]), bearer("bob", scope=own)
+    body = {"name": "anns", "scopes": ["pets.r"], "roles": ["ops"]}
+    anns = (await api("POST", "/keys", body, **ann)).json["key"]["id"]
+    machine = {"name": "roots", "principal": "machine"}
+    roots = (await api("POST", "/keys", machine)).json["key"]["id"]
+    bobs_too = bearer("bob", scope=own, roles=["ops"])
+    for key, caller, status in (
+        (anns, bob, 403),  # not its role
+        (anns, bobs_too, 403),  # not its principal, nor its maker
+        (roots, ann, 403),
+        (roots, bearer("machine", scope=own), 201),
+        (anns, ann, 201),
+    ):
+        made = await api("POST", f"/keys/{key}/rotations", **caller)
+        assert made.status == status, made.json
+    by_root = (await api("POST", "/keys", {**body, "name": "both"}, **ann)).json["key"]["id"]
+    now = (await api("POST", f"/keys/{by_root}/rotations")).json["key"]
+    assert set(now["makers"]) == {"ann", "root"}
+    assert (await api("POST", f"/keys/{now['id']}/rotations", **ann)).status == 403
 
 
 async def test_a_key_gets_no_more_than_its_maker_has(api: Admin) -> None:
