@@ -8,11 +8,12 @@ follows from its end. Whatever Kafka loses of these is found by polling the jour
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from gzip import BadGzipFile
 from typing import Any
 
 import anyio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, UnsupportedCodecError
 
 from config.settings import EventKafka
 from gateway.wings.events.notices import Work
@@ -25,6 +26,8 @@ log = logging.getLogger("toolgate.events")
 RETRY_S = 1.0
 SEND_S = 10.0  # longest wait for the broker to have an event
 AWAY = (KafkaError, OSError, TimeoutError)
+UNREADABLE = (UnsupportedCodecError, BadGzipFile)  # of AWAY, but the record's fault
+STEP_MS = 1000  # longest wait for a record of one partition
 LATER = frozenset({408, 425, 429, 502, 503, 504})  # statuses of commands that wait for the gateway
 
 Handle = Callable[[AIOKafkaConsumer, "ConsumerRecord[Any, Any]"], Awaitable[None]]
@@ -117,12 +120,38 @@ class KafkaEngine:
             try:
                 await consumer.start()
                 self._work("")  # anything may have come before
-                async for record in consumer:
-                    await handle(consumer, record)
-            except AWAY:
+                while True:
+                    try:
+                        record = await consumer.getone()
+                    except Exception as error:
+                        if _is_away(error):
+                            raise
+                        await self._step_over(consumer, handle)
+                    else:
+                        await handle(consumer, record)
+            except AWAY as error:
+                extra = {"topic": topic, "reason": str(error)[:300]}
+                log.warning("kafka_away", extra=extra)
                 await anyio.sleep(RETRY_S)
             finally:
                 await _stopped(consumer)
+
+    async def _step_over(self, consumer: AIOKafkaConsumer, handle: Handle) -> None:
+        """Pass over the record that cannot be read, which would come first again for ever. Its
+        partition is the one that cannot be read alone; of its batch nothing behind it can be."""
+        for partition in sorted(consumer.assignment()):
+            offset = await consumer.position(partition)
+            try:
+                records = await consumer.getmany(partition, timeout_ms=STEP_MS, max_records=1)
+            except Exception as error:
+                if _is_away(error):
+                    raise
+                extra = {"topic": partition.topic, "offset": offset, "reason": str(error)[:300]}
+                log.warning("record_unreadable", extra=extra)
+                consumer.seek(partition, offset + 1)
+            else:
+                for record in records.get(partition, ()):
+                    await handle(consumer, record)
 
     async def _woken(self, _consumer: AIOKafkaConsumer, record: "ConsumerRecord[Any, Any]") -> None:
         host_id = (record.key or b"").decode(errors="replace")
@@ -179,6 +208,12 @@ class KafkaEngine:
 
     async def close(self) -> None:
         """Nothing is to be closed: connections end with the tasks."""
+
+
+def _is_away(error: Exception) -> bool:
+    """Whether it is the broker's; others are aiokafka's for bytes that it cannot read, of any type,
+    as for a header's name that is no UTF-8."""
+    return isinstance(error, AWAY) and not isinstance(error, UNREADABLE)
 
 
 async def _stopped(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:

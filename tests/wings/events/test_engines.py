@@ -13,6 +13,7 @@ import msgspec
 import psycopg
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.record.util import calc_crc32c
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
@@ -197,6 +198,56 @@ async def test_a_command_that_cannot_be_taken_holds_up_nothing(
     assert {dict(one.headers)["ce_id"] for one in whole} == {b"1"}
     assert min(taken[b"breaks"], taken[b"fails"]) >= 3
     assert taken[b"late"] >= 6
+
+
+def break_batch(batch: Any, how: str) -> None:
+    """Break the batch as it is built: a header's name, or a codec that it is not in."""
+    build = batch._build
+
+    def build_broken() -> bytearray:
+        data = bytearray(build())
+        if how == "header":
+            data[data.index(b"zz")] = 0xFF
+        else:
+            data[22] = 4  # zstd, in the lower byte of the attributes
+        data[17:21] = calc_crc32c(bytes(data[21:])).to_bytes(4, "big")
+        return data
+
+    batch._build = build_broken
+
+
+@pytest.mark.parametrize("how", ["header", "codec"])
+async def test_a_record_that_cannot_be_read_holds_up_nothing(
+    settings: Settings, kafka: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A record that the reader of Kafka cannot parse is passed over, with a line in the log, and
+    ends neither the reader nor the wing (mending 10)."""
+    own = at(settings, kafka, principal="fleet", commands=f"c{uuid4().hex}")
+    taken, done = list[bytes](), anyio.Event()
+
+    async def take(_headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
+        taken.append(body)
+        if body == b"last":
+            done.set()
+            await anyio.sleep_forever()  # not cut off while it commits
+        return 202, ""
+
+    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+        await producer.send_and_wait(own.commands, b"first", partition=0)
+        batch = producer.create_batch()
+        batch.append(key=None, value=b"bad", timestamp=None, headers=[("zz", b"1")])
+        break_batch(batch, how)
+        await (await producer.send_batch(batch, own.commands, partition=0))
+        await producer.send_and_wait(own.commands, b"last", partition=0)
+    engine = KafkaEngine(own, attempts=3, work=lambda _: None, take=take)
+    async with anyio.create_task_group() as group:
+        group.start_soon(engine.read)
+        with anyio.fail_after(DEADLINE_S):
+            await done.wait()
+        group.cancel_scope.cancel()
+    assert taken == [b"first", b"last"]
+    [line] = [one for one in caplog.records if one.getMessage() == "record_unreadable"]
+    assert (line.topic, line.offset) == (own.commands, 1)  # type: ignore[attr-defined]
 
 
 async def test_without_kafka_invocations_run_and_their_ends_wait(
