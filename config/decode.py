@@ -237,7 +237,7 @@ def _scalar(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[P
     if value.loose and not kind.textual:
         data = _typed(value.text)
     if kind.marked("outside") and data and value.origin == "here":
-        text = "expected ${NAME} or ${file:PATH}: the secret itself is not to stand here"
+        text = "expected ${NAME} or ${file:PATH}; do not put the secret itself in the file"
         problems.append(Problem(value.where, dotted(path), text))
         return MISSING
     data = _convert(data, kind, value, path=path, problems=problems)

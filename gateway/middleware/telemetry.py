@@ -128,7 +128,7 @@ def outcome_label(fault: Fault) -> str:
 
 
 OTHERS = "_OTHER"  # label of what has none of its own
-TOOLS_REMEMBERED = 20_000  # names of tools leave a catalog, and are remembered nevertheless
+TOOLS_REMEMBERED = 20_000  # names of tools that left a catalog are remembered, too
 TOOL_BUCKETS = (3, 5, 7, 9, 11, 12, 13)  # of BUCKETS_S: 10 ms to 30 s; a tool has fewer samples
 
 

@@ -191,7 +191,7 @@ def check_time(time: datetime | None) -> None:
 
 
 def allows(principal: Principal, scope: str) -> bool:
-    """Whether the principal has `scope`, or one that includes it; "": everybody has."""
+    """Whether the principal holds `scope` or a scope that implies it. The empty scope is public."""
     return not scope or not principal.scopes.isdisjoint(scopes_of(scope))
 
 
@@ -250,7 +250,8 @@ class TaggedView(Struct, frozen=True):
 
 
 Handle = Callable[[OperationInput], Awaitable[Any]]
-"""Gives the body of the answer, or Given. Raises Problem, and the errors of `answering`."""
+"""Returns the body of the response, or an OperationOutput. Raises ProblemDetails, and the errors
+of `answering`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ class _Again(Exception):
 
 
 class _Retries(BaseRetryStrategy):
-    """At once for jobs that a shutdown ended; else as they say."""
+    """Retry immediately after a shutdown, otherwise after the delay that the job names."""
 
     def get_retry_decision(
         self,

@@ -121,7 +121,7 @@ class SecretOperations:
                 store, self._host_id, configured=self._wanted(), source=source, scheme=scheme
             )
         except UnusedSecret as error:
-            text = f"{error} To store its secret nevertheless, add force=true."
+            text = f"{error} Add force=true to store it anyway."
             raise ProblemDetails(404, "not-found", text) from error
 
     def _secrets(self, tenant: str) -> Secrets:

@@ -208,4 +208,4 @@ async def _check(settings: Settings, registry: Registry, source: str, scheme: st
             scheme=scheme,
         )
     except UnusedSecret as error:
-        fail(f"{error} To store it nevertheless, add --force.")
+        fail(f"{error} Add --force to store it anyway.")

@@ -41,7 +41,7 @@ async def asked(visit: Visit) -> Response:
 
 
 async def named(visit: Visit) -> Response:
-    """A name: where it is mentioned, and a picture of what stands beside it."""
+    """Page of a name: its mentions, and a graph of co-occurring names."""
     name = visit.path("name")
     answer = await visit.desk.run("knowledge_entity", body={"name": name, "limit": NAMES})
     if not answer.ok:

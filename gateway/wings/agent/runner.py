@@ -1,4 +1,4 @@
-"""Runs in this process: started, taken up from others, renewed, cancelled, let go."""
+"""Supervisor of the agent runs of this process: start, take over, renew leases, cancel, release."""
 
 import asyncio
 import logging

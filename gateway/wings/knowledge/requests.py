@@ -218,7 +218,7 @@ class EntityView(Struct, frozen=True, omit_defaults=True):
 
 
 class SplitNames(Struct, frozen=True, forbid_unknown_fields=True):
-    """Names, and the one that they are one with."""
+    """Names to detach from the canonical name `into`."""
 
     collection: CollectionName
     names: Annotated[tuple[EntityName, ...], Meta(min_length=1, max_length=100)]

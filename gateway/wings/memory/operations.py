@@ -245,7 +245,7 @@ class MemoryOperations:
 
 
 def within(views: Sequence[MemoryView], tokens: int) -> Sequence[MemoryView]:
-    """The first of them that fit, at least one."""
+    """Longest prefix of `views` within the token budget; at least one memory."""
     for count, memory_view in enumerate(views):
         tokens -= (
             VIEW_TOKENS

@@ -1,4 +1,4 @@
-"""Operations of the admin API on what is held of a person."""
+"""Operations of the admin API that list, export and erase one person's data."""
 
 from collections.abc import Sequence
 from typing import Annotated

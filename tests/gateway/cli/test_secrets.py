@@ -61,7 +61,7 @@ def test_a_secret_of_a_source_that_is_not_there_needs_force(
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (
         "toolgate: There is no source 'gaurded' in the settings or the registry. Did you mean "
-        "guarded? To store it nevertheless, add --force.\n"
+        "guarded? Add --force to store it anyway.\n"
     )
     assert toolgate("secrets", "list", **KEY).out == "No secrets are stored.\n"
     forced = toolgate("secrets", "set", "gaurded", "appKey", "--force", stdin=CANARY, **KEY)
@@ -75,7 +75,7 @@ def test_a_secret_that_no_tool_asks_for_needs_force(toolgate: Toolgate, folder: 
     ran = toolgate(*SET, "appKye", stdin=CANARY, **KEY)
     assert (ran.code, ran.out) == (1, "")
     assert "No tool of guarded uses 'appKye', only " in ran.err
-    assert "Did you mean appKey? To store it nevertheless, add --force." in ran.err
+    assert "Did you mean appKey? Add --force to store it anyway." in ran.err
     for scheme in ("appKey", "APPKEY"):  # as a variable of the environment would spell it
         assert toolgate(*SET, scheme, stdin=CANARY, **KEY).code == 0
     assert toolgate(*SET, "appKye", "--force", stdin=CANARY, **KEY).code == 0

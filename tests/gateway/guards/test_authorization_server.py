@@ -108,7 +108,7 @@ async def test_it_is_looked_for_at_every_usual_place(
     ],
     ids=["none", "html", "list", "deep", "binary", "number", "half", "other", "long"],
 )
-async def test_what_is_of_no_use_is_not_passed_on(
+async def test_invalid_metadata_is_not_forwarded(
     serve: Serve, server: Metadata, caplog: pytest.LogCaptureFixture, found: Any, reason: str
 ) -> None:
     url = await serve(server)

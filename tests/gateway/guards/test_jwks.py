@@ -233,7 +233,7 @@ async def test_a_gateway_without_keys_says_that_it_cannot_tell_and_recovers(serv
         ({"keys": [OLD.jwk(kid=str(n)) for n in range(101)]}, "found 101 keys, expected at most"),
     ],
 )
-async def test_what_is_of_no_use_takes_no_key_away(
+async def test_an_unusable_document_removes_no_key(
     trusting: Trusting, changes: dict[str, Any], reason: str
 ) -> None:
     assert await trusting.keys.check() is None
