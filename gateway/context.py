@@ -249,10 +249,10 @@ class Session:
     def touch(self) -> None:
         self.last_used = time.monotonic()
 
-    def cancel(self, request_id: int | str) -> bool:
+    def cancel(self, request_id: int | str, reason: str = "") -> bool:
         """Cancel a running request; False for an unknown id (it may just have ended)."""
         task = self.running.get(request_id)
-        return task.cancel(CANCELLED_BY_CLIENT) if task is not None else False
+        return task.cancel(Cancellation(reason)) if task is not None else False
 
     def end(self) -> None:
         """Cancel all running requests of this client here."""
@@ -262,7 +262,30 @@ class Session:
             task.cancel(CANCELLED_BY_CLIENT)
 
 
-CANCELLED_BY_CLIENT = "cancelled by the client"
+REASON_CHARACTERS = 1000  # of a cancellation, as peers pass it on
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """Message of the CancelledError in a task that a peer cancelled: the client of a request, or
+    the server that asked for it."""
+
+    reason: str = ""
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> "Cancellation":
+        """The cancellation in the params of notifications/cancelled."""
+        reason = params.get("reason")
+        return cls(reason[:REASON_CHARACTERS] if isinstance(reason, str) else "")
+
+
+CANCELLED_BY_CLIENT = Cancellation()
+
+
+def reason_of(error: BaseException) -> str:
+    """The reason that a peer gave for a CancelledError; "": none."""
+    message = error.args[0] if error.args else None
+    return message.reason if isinstance(message, Cancellation) else ""
 
 
 class Peer(Protocol):

@@ -139,8 +139,8 @@ class Subscriptions:
     async def cancelled(self, context: Context, request: Request) -> None:
         """Handle notifications/cancelled: cancel the named request, if it is this session's."""
         if context.session is not None:
-            named = read(request.params, CancelledParams).request_id
-            await self._sessions.cancel(context.session, named)
+            named = read(request.params, CancelledParams)
+            await self._sessions.cancel(context.session, named.request_id, named.reason or "")
 
     def _resources(self, context: Context, wanted: ListenFilter) -> list[str]:
         """Requested resources whose servers announce updates. Raises InvalidParams beyond the

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from gateway.abc import Handler, Middleware, Route
-from gateway.context import CANCELLED_BY_CLIENT, REQUEST_ID_BYTES, Context, Session
+from gateway.context import REQUEST_ID_BYTES, Cancellation, Context, Session
 from gateway.telemetry.traces import TRACEPARENT, parsed
 from schemas.errors import (
     Fault,
@@ -34,6 +34,16 @@ from schemas.jsonrpc import (
     Response,
     encode,
     error_reply,
+    json_type,
+)
+from schemas.mcp.messages import (
+    LOG_LEVELS,
+    META_CAPABILITIES,
+    META_CLIENT,
+    META_LOG_LEVEL,
+    META_RELATED_TASK,
+    META_SUBSCRIPTION,
+    META_VERSION,
 )
 from schemas.mcp.revisions import Revision
 
@@ -186,7 +196,7 @@ def _checked(handler: Handler, route: Route, needs_identity: bool) -> Handler:
             request = replace(request, params=params)
         if type(params) is dict and "_meta" in params:
             meta = params["_meta"]
-            check_progress_token(meta)
+            check_meta(meta)
             if type(meta) is dict and TRACEPARENT in meta:
                 context = _traced(context, meta[TRACEPARENT])
         if needs_identity and context.identity.refusal is not None:
@@ -239,12 +249,39 @@ def check_id(id_: RequestId) -> None:
         raise InvalidRequest(f'"id" must have at most {REQUEST_ID_BYTES} bytes')
 
 
-def check_progress_token(meta: Any) -> None:
-    """Check `_meta`. Raises InvalidParams for a progress token that is too long."""
-    token = meta.get("progressToken") if isinstance(meta, dict) else None
-    if isinstance(token, str | int) and not _is_short(token):
+_A_TOKEN = frozenset({str, int}), "a string or an integer"
+_A_TEXT, _AN_OBJECT = (frozenset({str}), "a string"), (frozenset({dict}), "an object")
+_META_TYPES: Mapping[str, tuple[frozenset[type], str]] = {
+    "progressToken": _A_TOKEN,
+    META_SUBSCRIPTION: _A_TOKEN,
+    META_VERSION: _A_TEXT,
+    META_LOG_LEVEL: _A_TEXT,
+    META_CAPABILITIES: _AN_OBJECT,
+    META_CLIENT: _AN_OBJECT,
+    META_RELATED_TASK: _AN_OBJECT,
+}
+
+
+def check_meta(meta: Any) -> None:
+    """Check the members of `_meta` that MCP types; null is none. Raises InvalidParams."""
+    if type(meta) is not dict:
+        if meta is not None:
+            raise InvalidParams(f"params._meta is {json_type(meta)}, expected an object")
+        return
+    for name in _META_TYPES.keys() & meta.keys():
+        value, (types, expected) = meta[name], _META_TYPES[name]
+        if value is not None and type(value) not in types:
+            text = f'params._meta["{name}"] is {json_type(value)}, expected {expected}'
+            raise InvalidParams(text)
+    token = meta.get("progressToken")
+    if token is not None and not _is_short(token):
         text = f"params._meta.progressToken must have at most {REQUEST_ID_BYTES} bytes"
         raise InvalidParams(text)
+    if META_LOG_LEVEL in meta and meta[META_LOG_LEVEL] not in (None, *LOG_LEVELS):
+        text = f'params._meta["{META_LOG_LEVEL}"] is expected to be one of {", ".join(LOG_LEVELS)}'
+        raise InvalidParams(text)
+    if (task := meta.get(META_RELATED_TASK)) is not None and type(task.get("taskId")) is not str:
+        raise InvalidParams(f'params._meta["{META_RELATED_TASK}"] has no taskId, which is a string')
 
 
 def _is_short(id_: str | int) -> bool:
@@ -276,7 +313,7 @@ async def run_cancellable(
     try:
         return await dispatcher.dispatch(context, request)
     except asyncio.CancelledError as cancelled:
-        if cancelled.args[:1] != (CANCELLED_BY_CLIENT,):
+        if not (cancelled.args and isinstance(cancelled.args[0], Cancellation)):
             raise
         task.uncancel()
         return None

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.abc import Log
-from gateway.context import Session
+from gateway.context import Session, reason_of
 from gateway.state.background_tasks import BackgroundTasks
 from schemas.errors import ClientRequestFailed, Fault, Unavailable
 from schemas.jsonrpc import Notification, Response, encode
@@ -156,8 +156,8 @@ class ClientRequests:
             await send(_cancelled(id_, "No answer in time"))
             text = f"The client did not answer {method} within {self._timeout_s:g} s"
             raise ClientRequestFailed(text) from error
-        except asyncio.CancelledError:
-            await send(_cancelled(id_, "No longer needed"))
+        except asyncio.CancelledError as error:
+            await send(_cancelled(id_, reason_of(error) or "No longer needed"))
             raise
         finally:
             session.pending_requests -= 1

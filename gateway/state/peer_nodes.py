@@ -114,12 +114,12 @@ class PeerNodes:
         if self._bus.shared:
             await self._bus.broadcast("notify", session=session.id, message=message.decode())
 
-    async def cancel(self, session: Session, request_id: int | str) -> None:
+    async def cancel(self, session: Session, request_id: int | str, reason: str = "") -> None:
         """Cancel a request of the session, if another node runs it."""
         if not self._bus.shared:
             return
         if (await self._cancels.hit(session.id, CANCELS, CANCELS_WINDOW_S)).allowed:
-            await self._bus.broadcast("cancel", session=session.id, id=request_id)
+            await self._bus.broadcast("cancel", session=session.id, id=request_id, reason=reason)
 
     async def purge(self) -> None:
         await self._cancels.purge()
@@ -204,7 +204,7 @@ class PeerNodes:
     async def _cancel(self, message: dict[str, Any]) -> None:
         session = self._open.get(message["session"])
         if session is not None:
-            session.cancel(message["id"])
+            session.cancel(message["id"], message.get("reason", ""))  # older nodes send none
 
     def _invalidate(self) -> None:
         """Invalidate all sessions after missed messages: they are reloaded from the store before

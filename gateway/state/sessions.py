@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway.abc import Counter, Events, SessionChange, SessionRecord, SessionStore
-from gateway.context import REQUEST_ID_BYTES, Outbox, Principal, Session
+from gateway.context import REASON_CHARACTERS, REQUEST_ID_BYTES, Outbox, Principal, Session
 from gateway.state.background_tasks import BackgroundTasks
 from gateway.state.bus import Bus
 from gateway.state.hub import LIST_KINDS, Hub
@@ -171,13 +171,14 @@ class Sessions:
         else:
             await self._peers.notify(session, message)
 
-    async def cancel(self, session: Session, request_id: int | str) -> None:
+    async def cancel(self, session: Session, request_id: int | str, reason: str = "") -> None:
         """Cancel a request of the session, at whichever node runs it. Raises InvalidParams for an
         id that no request can have."""
         if isinstance(request_id, str) and len(request_id.encode()) > REQUEST_ID_BYTES:
             raise InvalidParams(f"requestId must have at most {REQUEST_ID_BYTES} bytes")
-        if not session.cancel(request_id):
-            await self._peers.cancel(session, request_id)
+        reason = reason[:REASON_CHARACTERS]
+        if not session.cancel(request_id, reason):
+            await self._peers.cancel(session, request_id, reason)
 
     def stream(
         self, session: Session, lists_version: str | None = None

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from msgspec import UNSET, Raw
 
+from gateway.context import reason_of
 from gateway.http.deadline import Deadline
 from gateway.http.http1 import TooLarge
 from gateway.upstreams.http.connections import UpstreamFailed
@@ -228,6 +229,9 @@ class DuplexLink(SubscribableLink):
                         settled = True
                         return message.members()
                     await self._exchanges.receive(message, exchange)
+        except asyncio.CancelledError as error:
+            exchange.cancel_reason = reason_of(error)
+            raise
         except TimeoutError as error:
             limit_s = exchange.idle_timeout.limit_s
             text = f"{self._name} did not answer within {limit_s:g} s"
@@ -238,7 +242,7 @@ class DuplexLink(SubscribableLink):
             del self._boxes[exchange.id]
             self._exchanges.end(exchange)
             if not settled and self.alive:
-                self._tasks.run(self.notify(CANCELLED, {"requestId": exchange.id}))
+                self._tasks.run(self.notify(CANCELLED, exchange.cancelled))
 
     async def _hear_background(self) -> None:
         with suppress(UpstreamFailed):

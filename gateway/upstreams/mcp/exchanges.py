@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 from msgspec import UNSET
 
+from gateway.context import Cancellation
 from gateway.http.deadline import Deadline
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.link import MessageHandler, Timeout
@@ -127,6 +128,7 @@ class Exchange:
 
     __slots__ = (
         "body",
+        "cancel_reason",
         "endless",
         "handler",
         "id",
@@ -155,6 +157,13 @@ class Exchange:
         self.request_count = 0
         self.read_bytes = 0
         self.endless = False  # its response has no size limit
+        self.cancel_reason = ""  # that its client gave
+
+    @property
+    def cancelled(self) -> dict[str, Any]:
+        """The params that cancel it at the server."""
+        reason = {"reason": self.cancel_reason} if self.cancel_reason else {}
+        return {"requestId": self.id, **reason}
 
 
 def _with_token(params: Mapping[str, Any], token: int) -> tuple[Any, Mapping[str, Any]]:
@@ -217,7 +226,7 @@ class Exchanges:
         if message.id is not UNSET:
             self._serve_request(message.id, message.method, params, exchange)
         elif message.method == CANCELLED:
-            self._cancel_request(params.get("requestId"))
+            self._cancel_request(params)
         elif message.method == PROGRESS:
             await self._progress(message, exchange)
         else:
@@ -325,7 +334,8 @@ class Exchanges:
             raise Unavailable(f"At most {self._requests_limit} requests are answered in one call")
         return await handler.on_request(method, params)
 
-    def _cancel_request(self, id_: Any) -> None:
+    def _cancel_request(self, params: Mapping[str, Any]) -> None:
+        id_ = params.get("requestId")
         task = self._server_requests.get(id_) if isinstance(id_, int | str) else None
         if task is not None:
-            task.cancel()
+            task.cancel(Cancellation.of(params))

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 from msgspec import Raw
 
+from gateway.context import reason_of
 from gateway.http.events import EventStream
 from gateway.http.http1 import ConnectFailed, FixedHeaders, Http1Response
 from gateway.upstreams.auth.caller import CallerHolder
@@ -122,6 +123,9 @@ class HttpLink(Link):
                 members = await self._result_of(exchange, headers)
             over = True
             return members
+        except asyncio.CancelledError as error:
+            exchange.cancel_reason = reason_of(error)
+            raise
         except (RelayedFault, SessionLost, HttpStatusError):
             over = True
             raise
@@ -133,7 +137,7 @@ class HttpLink(Link):
         finally:
             self._exchanges.end(exchange)
             if not over and not self._lost:
-                self._endpoint.tasks.run(self.notify(CANCELLED, {"requestId": exchange.id}))
+                self._endpoint.tasks.run(self.notify(CANCELLED, exchange.cancelled))
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         await self._post(wire.notice(method, params))

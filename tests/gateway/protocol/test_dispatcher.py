@@ -7,6 +7,13 @@ from msgspec import Raw
 from gateway.protocol.dispatcher import UnknownMethod, check_id
 from schemas.errors import InvalidRequest
 from schemas.jsonrpc import ErrorObject, ErrorReply, Reply, encode
+from schemas.mcp.messages import (
+    META_CAPABILITIES,
+    META_CLIENT,
+    META_LOG_LEVEL,
+    META_RELATED_TASK,
+    META_VERSION,
+)
 from schemas.mcp.revisions import HANDSHAKE, JSON_RPC, V2025_06_18, V2026_07_28
 from tests.gateway.protocol.conftest import context, notification, request
 
@@ -64,6 +71,45 @@ async def test_a_progress_token_is_short(verbs, revision, token):
     reply = await verbs.dispatcher().dispatch(context(revision), asked)
     assert (reply.error.code, verbs.calls) == (-32602, [])
     assert "progressToken must have at most 1024 bytes" in reply.error.message
+
+
+@pytest.mark.parametrize("revision", [V2025_06_18, V2026_07_28], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    ("meta", "text"),
+    [
+        ([], "params._meta is an array, expected an object"),
+        ({"progressToken": {}}, '"progressToken"] is an object, expected a string or an integer'),
+        ({"progressToken": True}, "is a boolean, expected a string or an integer"),
+        ({"progressToken": 0.5}, "is a number, expected a string or an integer"),
+        ({META_VERSION: 1}, "is a number, expected a string"),
+        ({META_CLIENT: "me"}, "is a string, expected an object"),
+        ({META_CAPABILITIES: []}, "is an array, expected an object"),
+        ({META_LOG_LEVEL: ["info"]}, "is an array, expected a string"),
+        ({META_LOG_LEVEL: "loud"}, "expected to be one of debug, info, notice"),
+        ({META_RELATED_TASK: "t"}, "is a string, expected an object"),
+        ({META_RELATED_TASK: {"taskId": 1}}, "has no taskId, which is a string"),
+    ],
+)
+async def test_metadata_that_mcp_types_is_checked(verbs, revision, meta, text):
+    """Members of `_meta` of a wrong type are refused by name (mending 22)."""
+    reply = await verbs.dispatcher().dispatch(context(revision), request("update", {"_meta": meta}))
+    assert (reply.error.code, verbs.calls) == (-32602, [])
+    assert text in reply.error.message
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {},
+        {"progressToken": None},
+        {"progressToken": 0, META_LOG_LEVEL: "info", META_CLIENT: {"name": "c", "version": "1"}},
+        {META_RELATED_TASK: {"taskId": "t"}, "example.com/own": [1]},
+    ],
+)
+async def test_other_metadata_is_passed_on(verbs, meta):
+    """Members that MCP leaves open, and null, are no mistakes (mending 22)."""
+    asked = request("update", {"_meta": meta})
+    assert isinstance(await verbs.dispatcher().dispatch(context(V2025_06_18), asked), Reply)
 
 
 async def test_a_method_that_we_lack_is_told_from_one_that_another_server_lacks(verbs):

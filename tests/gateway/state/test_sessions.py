@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from gateway.abc import SessionChange, SessionRecord
-from gateway.context import Outbox, Principal
+from gateway.context import Outbox, Principal, reason_of
 from gateway.state.bus import STREAM
 from gateway.state.hub import LIST_NOTIFICATIONS
 from gateway.state.memory import MemorySessions
@@ -526,15 +526,17 @@ async def test_cancelling_a_request_does_not_leave_its_change_half_made(nodes):
 
 
 async def test_a_request_is_cancelled_at_the_node_that_runs_it(nodes):
+    """The reason of a cancellation goes with it from node to node (mending 22)."""
     a, b = nodes
     session = await a.open()
     there = await b.load(session)
     running = asyncio.create_task(asyncio.Event().wait())
     session.running["1"] = asyncio.create_task(asyncio.Event().wait())
     session.running[1] = running
-    await b.sessions.cancel(there, 1)
-    with pytest.raises(asyncio.CancelledError):
+    await b.sessions.cancel(there, 1, "Enough")
+    with pytest.raises(asyncio.CancelledError) as cancelled:
         await running
+    assert reason_of(cancelled.value) == "Enough"
     assert not session.running["1"].done()
     session.running["1"].cancel()
 

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
+from gateway.context import Cancellation
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.link import SessionLost, Timeout
 from gateway.upstreams.mcp.streamable_http import HttpLink
@@ -335,7 +336,12 @@ async def test_a_question_needs_no_connection_that_a_call_could_have(serve, sess
         assert await asyncio.gather(*calls) == [DONE] * 10
 
 
-async def test_a_cancelled_call_is_cancelled_at_the_server_by_the_id_it_knows(serve, session):
+@pytest.mark.parametrize("reason", ["", "The user left"])
+async def test_a_cancelled_call_is_cancelled_at_the_server_by_the_id_it_knows(
+    serve, session, reason
+):
+    """A server is told the reason that the client gave (mending 22)."""
+
     async def play(turn: Turn) -> None:
         await turn.begin()
         await turn.left()
@@ -345,11 +351,11 @@ async def test_a_cancelled_call_is_cancelled_at_the_server_by_the_id_it_knows(se
     calling = asyncio.create_task(link.request("tools/call", CALL, None, PATIENT))
     with anyio.fail_after(30):
         call = await server.heard("tools/call")
-        calling.cancel()
+        calling.cancel(Cancellation(reason))
         with pytest.raises(asyncio.CancelledError):
             await calling
         cancelled = await server.heard("notifications/cancelled")
-    assert cancelled.params == {"requestId": call.id}
+    assert cancelled.params == {"requestId": call.id, **({"reason": reason} if reason else {})}
     assert link.alive
 
 

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
+from gateway.context import Cancellation
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.http_sse import open_http_sse
@@ -106,6 +107,7 @@ async def test_questions_are_asked_in_the_background_while_no_call_is_given_up(o
 
 
 async def test_a_cancelled_request_is_cancelled_at_the_server(opened):
+    """A server is told the reason that the client gave (mending 22)."""
     told = asyncio.Event()
 
     async def play(server: TwoEndpoints, message: Any) -> None:
@@ -120,11 +122,12 @@ async def test_a_cancelled_request_is_cancelled_at_the_server(opened):
     calling = asyncio.create_task(link.request("x", {}, None, PATIENT))
     with anyio.fail_after(30):
         await began.wait()
-        calling.cancel()
+        calling.cancel(Cancellation("Found elsewhere"))
         with pytest.raises(asyncio.CancelledError):
             await calling
         await told.wait()
-    assert server.heard[-1]["params"] == {"requestId": server.heard[-2]["id"]}
+    cancelled = {"requestId": server.heard[-2]["id"], "reason": "Found elsewhere"}
+    assert server.heard[-1]["params"] == cancelled
 
 
 async def test_an_error_comes_as_it_is(opened):
