@@ -32,7 +32,8 @@ COMPLETIONS_LIMIT = 100  # values in one answer, in all revisions
 
 _STATELESS_ONLY = ("resultType", "ttlMs", "cacheScope")
 FAILED = Raw(b"true")  # the member `isError` of an error
-_COMPLETE, _PRIVATE, _NOTHING = Raw(b'"complete"'), Raw(b'"private"'), Raw(b"[]")
+_COMPLETE, _PRIVATE = Raw(b'"complete"'), Raw(b'"private"')
+_NOTHING, _NULL = Raw(b"[]"), Raw(b"null")
 _URIS, _SOUND, _META, _ANNOTATIONS = b'"resource', b'"audio"', b'"_meta"', b'"annotations"'
 _ESCAPES = b"\\u00"  # a type may be written with escapes: "\u0061udio" is audio, too
 
@@ -44,6 +45,38 @@ _decode_content = msgspec.json.Decoder(
     TextContent | ImageContent | AudioContent | EmbeddedResource
 ).decode
 _decode_any = msgspec.json.Decoder().decode
+
+
+class _SoundText(Struct, tag_field="type", tag="text"):
+    text: str
+
+
+class _SoundImage(Struct, tag_field="type", tag="image", rename="camel"):
+    data: Raw
+    mime_type: Raw
+
+
+class _SoundAudio(Struct, tag_field="type", tag="audio", rename="camel"):
+    data: Raw
+    mime_type: Raw
+
+
+class _SoundLink(Struct, tag_field="type", tag="resource_link"):
+    name: Raw
+    uri: Raw
+
+
+class _SoundResource(Struct, tag_field="type", tag="resource"):
+    resource: Raw
+
+
+_SoundItem = _SoundText | _SoundImage | _SoundAudio | _SoundLink | _SoundResource
+_decode_sound_item = msgspec.json.Decoder(_SoundItem).decode
+_decode_sound = msgspec.json.Decoder(list[_SoundItem]).decode
+_NEEDED = {
+    "image": ("data", "mimeType"), "audio": ("data", "mimeType"), "resource_link": ("uri",),
+    "resource": ("resource",),
+}  # fmt: skip
 
 
 class View(Struct, frozen=True):
@@ -73,14 +106,19 @@ class View(Struct, frozen=True):
     def _called(self, members: Members) -> Members:
         if not _is_complete(members) or ("task" in members and "content" not in members):
             return members
-        before = members.get("content", _NOTHING)
-        content = self._content(before)
-        structure = members.get("structuredContent")
+        before, structure = members.get("content", _NULL), members.get("structuredContent")
+        if before == _NULL:
+            sound = _NOTHING if structure is None else _with_text(_NOTHING, structure)
+        else:
+            sound = before
+            try:
+                _decode_sound(before)
+            except msgspec.DecodeError:
+                sound = _mended(before)
+        content = self._content(sound)
         if structure is not None and not self.revision.any_structure:
             return self._structured(members, content, structure)
-        if content is before and "content" in members:
-            return members
-        return {**members, "content": content}
+        return members if content is before else {**members, "content": content}
 
     def prompted(self, members: Members) -> Members:
         """The result of prompts/get."""
@@ -88,7 +126,9 @@ class View(Struct, frozen=True):
         if not _is_complete(members):
             return members
         before = _required(members, "messages")
-        messages = self._content(before, self._message)
+        if not _is(before, b"["):
+            raise Unreachable("The server answered with a prompt whose messages are no array")
+        messages = _each(before, self._message)
         return members if messages is before else {**members, "messages": messages}
 
     def read(self, members: Members) -> Members:
@@ -138,10 +178,10 @@ class View(Struct, frozen=True):
         del members["structuredContent"]
         return members
 
-    def _content(self, array: Raw, change: Callable[[Raw], Raw] | None = None) -> Raw:
+    def _content(self, array: Raw) -> Raw:
         if not _is(array, b"["):
             raise Unreachable("The server answered with a result whose content is no array")
-        return _each(array, change or self._item) if self._concerns(array) else array
+        return _each(array, self._item) if self._concerns(array) else array
 
     def _concerns(self, value: Raw) -> bool:
         text = bytes(value)
@@ -151,8 +191,8 @@ class View(Struct, frozen=True):
 
     def _message(self, message: Raw) -> Raw:
         members = _object(message)
-        before = members.get("content", _NOTHING)
-        content = self._item(before)
+        before = members.get("content", _NULL)
+        content = self._item(_mended_item(before))
         return message if content is before else Raw(encode({**members, "content": content}))
 
     def _item(self, item: Raw) -> Raw:
@@ -212,6 +252,41 @@ def ended(members: Members) -> Members:
     if is_failure(members) and "structuredContent" in members:
         return without_structure(members)
     return members
+
+
+def _mended(content: Raw) -> Raw:
+    """Content that clients refuse, as they can read it."""
+    return _each(content, _mended_item) if _is(content, b"[") else content
+
+
+def _mended_item(item: Raw) -> Raw:
+    """An item of content with all that its type needs; a text that says what it lacks; itself if
+    its type is not known here."""
+    try:
+        _decode_sound_item(item)
+    except msgspec.ValidationError:
+        members = _object(item)
+        kind = _string(members, "type")
+        text = members.get("text", _NULL)
+        if kind == "text" or (kind is None and _is(text, b'"')):
+            said = text if _is(text, b'"') else Raw(encode(_written(text)))
+            return Raw(encode({**members, "type": "text", "text": said}))
+        if kind is None:
+            return _note(_written(item))
+        if missing := [name for name in _NEEDED.get(kind, ()) if name not in members]:
+            return _note(f"[{kind}: its server left out {' and '.join(missing)}]")
+        if kind == "resource_link":
+            return Raw(encode({"name": members["uri"], **members}))
+    except msgspec.DecodeError:  # half a character, say, which is passed on as it came
+        pass
+    return item
+
+
+def _written(value: Raw) -> str:
+    """A value as text: a string itself, null nothing, others as JSON."""
+    if _is(value, b'"'):
+        return _decode_text(value)
+    return "" if value == _NULL else bytes(value).decode()
 
 
 def _with_text(content: Raw, structure: Raw) -> Raw:

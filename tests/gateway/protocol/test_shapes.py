@@ -14,6 +14,7 @@ from schemas.mcp.revisions import (
     JSON_RPC,
     V2024_11_05,
     V2025_03_26,
+    V2025_06_18,
     V2025_11_25,
     V2026_07_28,
 )
@@ -43,6 +44,51 @@ def test_a_result_that_fits_is_not_even_copied():
     assert view(V2025_11_25).called(came) is came
     came = members(content=[TEXT], resultType="complete", _meta={META_SERVER: {"name": "s"}})
     assert view(V2026_07_28).called(came) is came
+
+
+@pytest.mark.parametrize(
+    ("came", "went"),
+    [
+        ({}, []),
+        ({"content": None}, []),
+        ({"structuredContent": {"n": 1}}, [{"type": "text", "text": '{"n": 1}'}]),
+        ({"content": [{"type": "text"}]}, [{"type": "text", "text": ""}]),
+        ({"content": [{"type": "text", "text": None}, TEXT]}, [{"type": "text", "text": ""}, TEXT]),
+        ({"content": [{"type": "text", "text": {"a": 1}}]}, [{"type": "text", "text": '{"a": 1}'}]),
+        (
+            {"content": [{"text": "bare", "x-own": 1}]},
+            [{"type": "text", "text": "bare", "x-own": 1}],
+        ),
+        ({"content": ["audio"]}, [{"type": "text", "text": "audio"}]),
+        ({"content": [None, 1, ["a"]]}, [{"type": "text", "text": t} for t in ("", "1", '["a"]')]),
+        ({"content": [{"type": 1}]}, [{"type": "text", "text": '{"type": 1}'}]),
+        (
+            {"content": [{"type": "image", "mimeType": "image/gif"}]},
+            [{"type": "text", "text": "[image: its server left out data]"}],
+        ),
+        ({"content": [{"type": "x-new", "y": 1}]}, [{"type": "x-new", "y": 1}]),
+    ],
+)
+@pytest.mark.parametrize("revision", [V2025_06_18, V2026_07_28], ids=lambda one: one.name)
+def test_results_that_clients_refuse_are_mended(revision, came, went):
+    """Absent content, and items without what their type needs, become text (mending 22)."""
+    assert shown(view(revision).called(members(**came)))["content"] == went
+
+
+def test_prompts_that_clients_refuse_are_mended():
+    """A message of a prompt has content of a known form (mending 22)."""
+    came = members(messages=[{"role": "user"}, {"role": "user", "content": {"type": "text"}}])
+    empty = {"role": "user", "content": {"type": "text", "text": ""}}
+    assert shown(view(V2025_06_18).prompted(came))["messages"] == [empty, empty]
+    with pytest.raises(Unreachable, match="messages are no array"):
+        view(V2025_06_18).prompted(members(messages={}))
+
+
+def test_links_without_names_are_named_by_their_uris():
+    """A resource link without a name, which clients demand, has one (mending 22)."""
+    came = members(content=[{"type": "resource_link", "uri": "test://a"}])
+    [link] = shown(view(V2025_11_25).called(came))["content"]
+    assert link["name"] == "test://a"
 
 
 @by_revision
@@ -195,7 +241,7 @@ def test_the_promise_of_a_task_gets_no_content():
     assert view(V2025_11_25).called(came) is came
 
 
-@pytest.mark.parametrize("content", ["text", 1, None, {"type": "text"}, True])
+@pytest.mark.parametrize("content", ["text", 1, {"type": "text"}, True])
 @by_revision
 def test_content_that_is_no_list_is_no_answer(revision, content):
     with pytest.raises(Unreachable, match="content is no array"):
@@ -206,13 +252,6 @@ def test_content_that_is_no_list_is_no_answer(revision, content):
 @pytest.mark.parametrize(
     "item",
     [
-        None,
-        1,
-        "audio",
-        ["resource"],
-        {},
-        {"type": 1, "resource": {}},
-        {"type": "resource"},
         {"type": "resource", "resource": None},
         {"type": "resource", "resource": {"uri": 1}},
         {"type": "hologram", "resource": "audio"},
