@@ -32,6 +32,7 @@ from schemas.validators import (
     compiled,
     is_cheap,
     pattern_cost,
+    unknown_dialect,
 )
 
 VALUE_KEYWORDS = frozenset(
@@ -179,6 +180,8 @@ class Checker:
             self._schema: dict[str, Any] = decode_json(schema)
         except ParseError as error:
             raise ValueError(error.message) from error
+        if isinstance(self._schema, dict) and unknown_dialect(self._schema) is not None:
+            self._schema = {}  # its keywords may mean something else: anything is accepted
         self._described = described
         self._cost = check_cost(self._schema)
         patterns = pattern_cost(self._schema)

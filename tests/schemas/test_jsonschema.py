@@ -226,7 +226,6 @@ def test_a_schema_that_is_no_json_is_refused_alike():
         ("http://json-schema.org/draft-07/schema#", {"items": [{"type": "string"}]}, ["a"], [1]),
         ("https://json-schema.org/draft/2019-09/schema", {"items": [{"const": 1}]}, [1], [2]),
         ("https://json-schema.org/draft/2020-12/schema", {"prefixItems": [{"const": 1}]}, [1], [2]),
-        ("https://example.com/own", {"prefixItems": [{"const": 1}]}, [1], [2]),
         (None, {"prefixItems": [{"const": 1}]}, [1], [2]),
     ],
 )
@@ -238,6 +237,15 @@ def test_a_schema_is_read_in_the_dialect_that_it_names(
     assert checker.accepts({"v": good})
     assert not checker.accepts({"v": bad})
     assert checker.explain({"v": bad})
+
+
+@pytest.mark.parametrize("schema", [{"prefixItems": [{"const": 1}]}, {"maximum": "three"}])
+def test_a_schema_of_an_unknown_dialect_accepts_anything(schema: dict[str, Any]) -> None:
+    """Keywords of an unknown dialect are not read as those of 2020-12 (mending 22)."""
+    named = {"$schema": "https://example.com/own", "properties": {"v": schema}, "required": 1}
+    checker = Checker(encode(named))
+    assert checker.accepts({"v": [2]})
+    assert checker.explain({"v": [2]}) == []
 
 
 def test_a_keyword_of_another_dialect_is_no_valid_schema() -> None:

@@ -258,7 +258,7 @@ def _note_unchecked(schema: dict[str, Any], notes: list[str]) -> None:
     if (dialect := unknown_dialect(schema)) is not None:
         notes.append(
             f"its inputSchema names the dialect {dialect[:80]!r}, which is not known: arguments "
-            "are checked as JSON Schema 2020-12 has it"
+            "are not checked before its server gets them"
         )
     try:
         Checker(encode(schema))
