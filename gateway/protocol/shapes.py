@@ -114,7 +114,7 @@ class View(Struct, frozen=True):
             try:
                 _decode_sound(before)
             except msgspec.DecodeError:
-                sound = _mended(before)
+                sound = _mend_content(before)
         content = self._content(sound)
         if structure is not None and not self.revision.any_structure:
             return self._structured(members, content, structure)
@@ -192,7 +192,7 @@ class View(Struct, frozen=True):
     def _message(self, message: Raw) -> Raw:
         members = _object(message)
         before = members.get("content", _NULL)
-        content = self._item(_mended_item(before))
+        content = self._item(_mend_item(before))
         return message if content is before else Raw(encode({**members, "content": content}))
 
     def _item(self, item: Raw) -> Raw:
@@ -254,12 +254,12 @@ def ended(members: Members) -> Members:
     return members
 
 
-def _mended(content: Raw) -> Raw:
+def _mend_content(content: Raw) -> Raw:
     """Content that clients refuse, as they can read it."""
-    return _each(content, _mended_item) if _is(content, b"[") else content
+    return _each(content, _mend_item) if _is(content, b"[") else content
 
 
-def _mended_item(item: Raw) -> Raw:
+def _mend_item(item: Raw) -> Raw:
     """An item of content with all that its type needs; a text that says what it lacks; itself if
     its type is not known here."""
     try:
@@ -269,10 +269,10 @@ def _mended_item(item: Raw) -> Raw:
         kind = _string(members, "type")
         text = members.get("text", _NULL)
         if kind == "text" or (kind is None and _is(text, b'"')):
-            said = text if _is(text, b'"') else Raw(encode(_written(text)))
+            said = text if _is(text, b'"') else Raw(encode(_text_of(text)))
             return Raw(encode({**members, "type": "text", "text": said}))
         if kind is None:
-            return _note(_written(item))
+            return _note(_text_of(item))
         if missing := [name for name in _NEEDED.get(kind, ()) if name not in members]:
             return _note(f"[{kind}: its server left out {' and '.join(missing)}]")
         if kind == "resource_link":
@@ -282,7 +282,7 @@ def _mended_item(item: Raw) -> Raw:
     return item
 
 
-def _written(value: Raw) -> str:
+def _text_of(value: Raw) -> str:
     """A value as text: a string itself, null nothing, others as JSON."""
     if _is(value, b'"'):
         return _decode_text(value)

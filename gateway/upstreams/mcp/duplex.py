@@ -242,7 +242,7 @@ class DuplexLink(SubscribableLink):
             del self._boxes[exchange.id]
             self._exchanges.end(exchange)
             if not settled and self.alive:
-                self._tasks.run(self.notify(CANCELLED, exchange.cancelled))
+                self._tasks.run(self.notify(CANCELLED, exchange.cancel_params))
 
     async def _hear_background(self) -> None:
         with suppress(UpstreamFailed):

@@ -160,7 +160,7 @@ class Exchange:
         self.cancel_reason = ""  # that its client gave
 
     @property
-    def cancelled(self) -> dict[str, Any]:
+    def cancel_params(self) -> dict[str, Any]:
         """The params that cancel it at the server."""
         reason = {"reason": self.cancel_reason} if self.cancel_reason else {}
         return {"requestId": self.id, **reason}

@@ -137,7 +137,7 @@ class HttpLink(Link):
         finally:
             self._exchanges.end(exchange)
             if not over and not self._lost:
-                self._endpoint.tasks.run(self.notify(CANCELLED, exchange.cancelled))
+                self._endpoint.tasks.run(self.notify(CANCELLED, exchange.cancel_params))
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         await self._post(wire.notice(method, params))
