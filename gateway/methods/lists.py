@@ -159,7 +159,7 @@ class Lists:
         match, those that `mean` finds by semantic search), or only the discovery tools.
         Raises as `page` does."""
         params = read(request.params, ToolListParams)
-        after = cursors.unseal(params.cursor)
+        after = cursors.unseal(params.cursor, _MEMBER["tool"])
         catalog, chosen = self.visible(context), self.profile(context, request)
         revision, limit = context.revision, self._page_size
         if params.texts:
@@ -229,7 +229,7 @@ class Lists:
     ) -> Raw:
         """The result of a list method, including the skills of `agent`. Raises Unreachable, which
         names the servers at fault."""
-        after = cursors.unseal(read(request.params, ListParams).cursor)
+        after = cursors.unseal(read(request.params, ListParams).cursor, _MEMBER[kind])
         catalog = self.visible(context)  # without skills that grant no callable tool
         page = catalog.lists.item_page(
             kind, context.revision, after=after, limit=self._page_size, agent=agent
@@ -267,4 +267,6 @@ def _client(context: Context, request: Request | None) -> Any:
 
 def _listed(kind: str, page: Page) -> dict[str, Any]:
     listed: dict[str, Any] = {_MEMBER[kind]: page.entries}
-    return listed if page.last is None else {**listed, "nextCursor": cursors.seal(page.last)}
+    if page.last is None:
+        return listed
+    return {**listed, "nextCursor": cursors.seal(page.last, _MEMBER[kind])}

@@ -38,7 +38,7 @@ class SkillFiles:
     async def list(self, context: Context, request: Request) -> Json:
         """Handle skills/list."""
         catalog = self._catalog(context, request)
-        after = cursors.unseal(read(request.params, ListParams).cursor)
+        after = cursors.unseal(read(request.params, ListParams).cursor, "skills")
         skills = self.agents.skills(context, catalog)
         page: list[Raw] = []
         room, last, more = PAGE_BYTES, "", False
@@ -52,7 +52,7 @@ class SkillFiles:
                 break
             page.append(Raw(entry))
             last = name
-        cursor = {"nextCursor": cursors.seal(last)} if more else {}
+        cursor = {"nextCursor": cursors.seal(last, "skills")} if more else {}
         return {"skills": page, **cursor, **self._hold(context)}
 
     async def get(self, context: Context, request: Request) -> Json:

@@ -74,7 +74,7 @@ def test_no_cursor_may_be_written_as_null(kind):
 
 @by_kind
 def test_a_list_that_lost_an_entry_goes_on_behind_it(kind):
-    gone = cursors.seal("x://bb" if kind != "tool" else "bb")
+    gone = cursors.seal("x://bb" if kind != "tool" else "bb", KINDS[kind])
     listed = page(lists(CATALOG), V2025_11_25, kind, cursor=gone)[KINDS[kind]]
     assert len(listed) == 2
     assert "c" in str(listed[0])

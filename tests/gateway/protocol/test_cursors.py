@@ -6,14 +6,14 @@ from schemas.errors import InvalidParams
 
 @pytest.mark.parametrize("name", ["a", "getPet", "x" * 64, "naïve", "a/b c", "日本"])
 def test_a_cursor_comes_back_as_the_name_that_it_stands_for(name):
-    cursor = seal(name)
-    assert unseal(cursor) == name
+    cursor = seal(name, "tools")
+    assert unseal(cursor, "tools") == name
     assert cursor.isascii()
     assert "=" not in cursor  # may stand in a URL
 
 
 def test_no_cursor_is_the_beginning():
-    assert unseal(None) is None
+    assert unseal(None, "tools") is None
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,11 @@ def test_no_cursor_is_the_beginning():
 )
 def test_any_other_text_is_refused(cursor):
     with pytest.raises(InvalidParams, match="Invalid cursor"):
-        unseal(cursor)
+        unseal(cursor, "tools")
+
+
+@pytest.mark.parametrize("cursor", [seal("a", "prompts"), "YQ", seal("a", "tools")[:-1]])
+def test_a_cursor_of_another_list_is_refused(cursor):
+    """A cursor names its list, and a name alone is none (mending 22)."""
+    with pytest.raises(InvalidParams, match="of this list of tools"):
+        unseal(cursor, "tools")
