@@ -89,6 +89,7 @@ class Credential(Struct, frozen=True, omit_defaults=True):
     location: Literal["header", "query", "cookie"] = "header"
     name: str = "Authorization"  # of the header, query parameter or cookie
     scopes: tuple[str, ...] = ()  # that the operation needs
+    bare: bool = False  # described as an ordinary parameter: a token is sent without "Bearer"
 
 
 class Pagination(Struct, frozen=True, omit_defaults=True):

@@ -91,6 +91,13 @@ class McpOptions(ImportOptions, frozen=True, omit_defaults=True):
     pin: bool = False  # changed definitions are held back until approved
 
 
+class CredentialName(Struct, frozen=True):
+    """Name of a credential of a source: what it holds stays in the settings."""
+
+    kind: Literal["value", "token", "header"]
+    name: str  # of its entry, or of the configured header
+
+
 class OpenAPIOptions(ImportOptions, frozen=True, omit_defaults=True):
     """How an OpenAPI description is read; stored in `api_t.options`."""
 
@@ -98,6 +105,7 @@ class OpenAPIOptions(ImportOptions, frozen=True, omit_defaults=True):
     overlay: str | None = None  # path or URL of a file with `x-toolgate` marks
     only_marked: bool = False  # only operations marked as enabled are imported
     media_types: tuple[str, ...] = ()  # of request bodies, the ones to prefer first
+    credentials: tuple[CredentialName, ...] = ()  # that fill parameters described as secrets
 
 
 class GraphQLOptions(ImportOptions, frozen=True, omit_defaults=True):

@@ -322,6 +322,7 @@ def read_openapi(
         media_types,
         overlay=overlay_file,
         schemas_limit_bytes=schemas_limit_bytes,
+        credentials=options.credentials,
     )
     try:
         return read(root, wanted, duplicates)

@@ -9,6 +9,7 @@ from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected
 from schemas.source import (
     MANUAL,
+    CredentialName,
     GraphQLOptions,
     HybridOptions,
     McpOptions,
@@ -53,8 +54,26 @@ def stdio(command: tuple[str, ...]) -> str:
 
 def _openapi(settings: SourceSettings) -> Options:
     return OpenAPIOptions(
-        settings.entry, settings.overlay, settings.only_marked, settings.media_types
+        settings.entry,
+        settings.overlay,
+        settings.only_marked,
+        settings.media_types,
+        credential_names(settings),
     )
+
+
+def credential_names(settings: SourceSettings) -> tuple[CredentialName, ...]:
+    """The credentials that can fill parameters: secrets that are sent as they stand, to all calls
+    alike. None where callers authenticate, or where calls may go without credentials."""
+    if settings.forward_token or settings.exchange or not settings.require_credentials:
+        return ()
+    names = [
+        CredentialName("token" if entry.token else "value", name)
+        for name, entry in settings.credentials.items()
+        if entry.token or (entry.value and " " not in entry.value)  # "Bearer x" is for a header
+    ]
+    names += [CredentialName("header", name) for name, value in settings.headers.items() if value]
+    return tuple(names)
 
 
 def _graphql(settings: SourceSettings) -> Options:

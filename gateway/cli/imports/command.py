@@ -21,6 +21,7 @@ from gateway.cli.imports.shared import (
     name_option,
     refresh_and_report,
 )
+from registry.sources.specs import credential_names
 from schemas.hybrid import Side
 from schemas.source import HybridOptions, OpenAPIOptions
 
@@ -92,7 +93,9 @@ def openapi(
           --overlay shop-tools.yaml --only-marked
     """
     beside = absolute(overlay, Path.cwd()) if overlay else None
-    options = OpenAPIOptions(entry, beside, only_marked, media_types)
+    adjusted = settings.sources.get(name)
+    credentials = credential_names(adjusted) if adjusted else ()
+    options = OpenAPIOptions(entry, beside, only_marked, media_types, credentials)
     import_and_report(settings, choice.spec(name, source, "openapi", options, base_url), choice)
 
 

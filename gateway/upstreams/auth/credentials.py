@@ -144,7 +144,8 @@ def missing_credentials(source: str, security: tuple[Alternative, ...]) -> str:
     """Error text: the missing credentials and how to configure them; no address and no secret."""
     stated = [alternative for alternative in security if alternative]
     wanted = ", or ".join(
-        " and ".join(map(_named, alternative)) for alternative in stated[:ALTERNATIVES_SHOWN]
+        " and ".join(dict.fromkeys(map(_named, alternative)))
+        for alternative in stated[:ALTERNATIVES_SHOWN]
     )
     return (
         f"{source} was not called: it requires the credentials {wanted}, and none are configured. "
@@ -171,6 +172,8 @@ def settings_hint(source: str, stated: list[Alternative]) -> str:
 def _keys(credential: Credential) -> str:
     """The keys of an entry for the credential: a bare token as the `value` of an Authorization
     header would lack its "Bearer"."""
+    if credential.bare:
+        return "value, or token"
     if credential.kind == "apiKey" and takes_bearer(credential):
         return "token; or value, the whole Authorization header"
     return _KEYS[credential.kind]
@@ -195,7 +198,7 @@ def _folded(name: str) -> str:
 def _fits(entry: SchemeSettings, credential: Credential) -> bool:
     if credential.kind == "mutualTLS":
         return False
-    if entry.value:
+    if entry.value or (credential.bare and entry.token):
         return True
     if credential.kind == "basic":
         return bool(entry.username or entry.password)
@@ -326,7 +329,7 @@ def _stored_value(credential: Credential, entry: SchemeSettings) -> str:
         return entry.value
     if credential.kind == "basic":
         return basic(entry.username or "", entry.password or "")
-    return f"Bearer {entry.token}"
+    return entry.token or "" if credential.bare else f"Bearer {entry.token}"
 
 
 async def _value(pool: SourcePool, credential: Credential, entry: SchemeSettings) -> str:

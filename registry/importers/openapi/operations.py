@@ -21,7 +21,7 @@ from registry.importers.openapi.files import shown
 from registry.importers.openapi.values import mapping, sequence, text
 from schemas.errors import ImportRejected
 from schemas.globs import glob
-from schemas.source import Outcome
+from schemas.source import CredentialName, Outcome
 
 # kept of a parameter, beside its schema
 _OF_PARAMETER = frozenset(
@@ -404,6 +404,7 @@ class OpenApiOptions:
     media_types: tuple[str, ...] = ()  # of request bodies, preferred where they are described
     overlay: Overlay = NO_OVERLAY
     schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES
+    credentials: tuple[CredentialName, ...] = ()  # of the source, which fill secrets
 
 
 def refusal(operation: DocumentOperation, name: str, options: OpenApiOptions) -> str | None:

@@ -75,7 +75,9 @@ class _Mapper:
     ) -> None:
         """`ids`: how many operations have each operationId."""
         room = SizeBudget(options.schemas_limit_bytes)
-        self._tools = OpenApiDrafts(document, room, options.media_types)
+        self._tools = OpenApiDrafts(
+            document, room, options.media_types, credentials=options.credentials
+        )
         self._ids = ids
 
     def map(

@@ -22,13 +22,14 @@ from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters, WireParameter, rooted
 from registry.importers.openapi.responses import Responses
 from registry.importers.openapi.schemas import Converted, SchemaParts, Schemas, SizeBudget
-from registry.importers.openapi.security import Security
+from registry.importers.openapi.security import FillingCredentials, Security, add_filled
 from registry.importers.openapi.trials import Trials
 from registry.importers.openapi.values import mapping, sequence, text
 from registry.importers.plain_text import plain
 from registry.names.tool_names import legal
 from schemas.binding import Body, Location, OpenAPIBinding, Parameter, Part
 from schemas.jsonrpc import encode
+from schemas.source import CredentialName
 from schemas.tool import Annotations, ToolDraft
 
 # Anthropic's API refuses a tool whose top-level properties are not ^[a-zA-Z0-9_.-]{1,64}$
@@ -353,10 +354,16 @@ class OpenApiDrafts:
     """Makes drafts; parts shared by operations are converted once."""
 
     def __init__(
-        self, document: OpenApiDocument, budget: SizeBudget, media_types: Sequence[str] = ()
+        self,
+        document: OpenApiDocument,
+        budget: SizeBudget,
+        media_types: Sequence[str] = (),
+        *,
+        credentials: Sequence[CredentialName] = (),
     ) -> None:
         """`budget` is the size budget of all input schemas; `media_types` are the preferred ones of
-        request bodies."""
+        request bodies; `credentials` are those of the source, which fill secrets."""
+        self._filling = FillingCredentials(credentials)
         self._budget = budget
         self._document = document
         self._schemas = Schemas(document)
@@ -374,7 +381,6 @@ class OpenApiDrafts:
         answered = self._responses.of(operation)
         binding = replace(
             self._request(operation, inputs, notes),
-            security=self._security.of(operation, notes),
             accept=answered.accept,
             redirects=any(
                 str(code) in _REDIRECTS for code in mapping(operation.node.get("responses"))
@@ -406,14 +412,25 @@ class OpenApiDrafts:
         self, operation: DocumentOperation, inputs: Inputs, notes: list[str]
     ) -> OpenAPIBinding:
         wires, path = self._parameters.of(operation.item, operation.node, operation.path, notes)
+        filled = {
+            i: credential
+            for i, wire in enumerate(wires)
+            if wire.marks is None and wire.name not in operation.marks.arguments
+            if (credential := self._filling.of(wire.name, wire.location, _description(wire)))
+        }
         body = self._bodies.of(operation, notes)
         return OpenAPIBinding(
             method=operation.method,
             path=rooted(path, notes),
-            parameters=inputs.parameters(wires),
+            parameters=inputs.parameters([wire for i, wire in enumerate(wires) if i not in filled]),
             body=inputs.body(body) if body else None,
             server=_server(operation, notes),
+            security=add_filled(self._security.of(operation, notes), tuple(filled.values())),
         )
+
+
+def _description(wire: WireParameter) -> str:
+    return text(wire.schema.schema.get("description"))
 
 
 def _texts(operation: DocumentOperation, schema: Mapping[str, Any]) -> tuple[str | None, str]:

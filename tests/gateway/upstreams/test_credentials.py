@@ -239,3 +239,38 @@ async def test_an_exact_name_comes_before_one_that_is_spelt_alike(serve):
 async def test_a_token_that_is_described_as_an_api_key_is_asked_for_as_what_it_is():
     text = missing_credentials("s", ((OLD,),))
     assert "sources.s.credentials.old (token; or value, the whole Authorization header)" in text
+
+
+@pytest.mark.parametrize("entry", [SchemeSettings(token="t-1"), SchemeSettings(value="t-1")])
+@pytest.mark.parametrize(
+    ("place", "name", "expected"),
+    [
+        ("query", "token", "token=t-1"),
+        ("header", "X-Token", "t-1"),
+        ("cookie", "Cookie", "Cookie=t-1"),
+    ],
+)
+async def test_a_secret_parameter_gets_the_token_as_it_stands(serve, entry, place, name, expected):
+    """A token that fills a parameter has no "Bearer" before it (mending 25)."""
+    bare = Credential("oauth", "apiKey", place, name, bare=True)
+    seen = await sent(serve, [(OAUTH, bare)], credentials={"oauth": entry})
+    queried = [seen.target.partition("?")[2]]
+    assert (queried if place == "query" else seen.all(name.lower())) == [expected]
+
+
+async def test_a_secret_parameter_is_sent_to_addresses_of_the_operator_alone(serve):
+    """Whoever writes a description cannot have a secret sent to another origin (mending 25)."""
+    bare = Credential("oauth", "apiKey", "query", "token", bare=True)
+    settings = {"credentials": {"oauth": SchemeSettings(token="t-1")}}
+    result, seen = await called(serve, [(bare,)], trusted=False, **settings)
+    assert result.is_error
+    assert "set sources.pets.base_url" in result.content[0].text
+    assert seen == []
+
+
+async def test_a_secret_parameter_without_a_credential_names_the_setting(serve):
+    """A call without the credential is refused with the setting that it needs (mending 25)."""
+    bare = Credential("oauth", "apiKey", "query", "token", bare=True)
+    result, seen = await called(serve, [(bare,)])
+    assert "sources.pets.credentials.oauth (value, or token)" in result.content[0].text
+    assert seen == []

@@ -2,11 +2,17 @@
 
 import pytest
 
+from config.sources import SchemeSettings, SourceSettings, TokenExchange
+from registry.documents.containers import Bundle
 from registry.importers.openapi import read
 from registry.importers.openapi.extensions import overlay
 from registry.importers.openapi.load import parse_yaml
 from registry.importers.openapi.operations import OpenApiOptions
+from registry.sources.source_reader import reread
+from registry.sources.specs import configured
 from schemas.binding import Credential
+from schemas.jsonrpc import encode
+from schemas.source import CredentialName
 from tests.registry.importers.describe import describe, document, imported, json_body, only
 
 SCHEMES = {
@@ -201,3 +207,117 @@ def test_the_line_that_hides_a_credential_hides_it():
     result = read(description, OpenApiOptions(overlay=overlay(marks, "overlay.yaml")))
     assert result.notes == ()
     assert result.drafts[0].binding.body.fixed == {"client_secret": "s-1"}
+
+
+def import_with(credentials, *parameters, security=None, marks=b"{}"):
+    """The arguments of an operation, its security, and the notes of its import."""
+    operation = {"parameters": list(parameters), "security": security or []}
+    description = describe(operation, "GET /rooms", components={"securitySchemes": SCHEMES})
+    names = tuple(CredentialName(kind, name) for kind, name in credentials)
+    options = OpenApiOptions(
+        credentials=names, overlay=overlay(parse_yaml(marks, "marks.yaml"), "marks.yaml")
+    )
+    result = read(description, options)
+    [draft] = result.drafts
+    return set(draft.input_schema["properties"]), draft.binding.security, result.notes
+
+
+def secret(name, place="query", **more):
+    return {"name": name, "in": place, "schema": {"type": "string"}, **more}
+
+
+TOKEN = secret("token", description="Your access token.", required=True)
+
+
+def test_the_credential_of_a_source_fills_a_secret_parameter():
+    """A secret described as an ordinary parameter is no argument where the source has a credential
+    for it (mending 25)."""
+    bare = Credential("oauth", "apiKey", "query", "token", bare=True)
+    oauth = Credential("oauth", "oauth2", scopes=("read",))
+    arguments, security, notes = import_with(
+        [("token", "oauth")], TOKEN, secret("q"), security=[{"oauth": ["read"]}]
+    )
+    assert arguments == {"q"}
+    assert security == ((oauth, bare),)
+    told = "'token' (query) of 1 tool is filled by the credential 'oauth' of the source"
+    assert [told in note for note in notes] == [True]
+
+
+@pytest.mark.parametrize(
+    ("credentials", "parameter", "scheme"),
+    [
+        ([("value", "api_key")], secret("apiKey"), "api_key"),
+        ([("value", "a"), ("value", "X-Api-Key")], secret("X-API-KEY", "header"), "X-Api-Key"),
+        ([("header", "X-Api-Key")], secret("x-api-key", "header"), "X-Api-Key"),
+        ([("value", "main"), ("token", "oauth")], secret("appKey", "cookie"), "main"),
+        ([("value", "client-secret")], secret("client_secret"), "client-secret"),
+        # which of two, or of another kind: unknown
+        ([("value", "a"), ("value", "b")], secret("apiKey"), None),
+        ([("value", "main")], TOKEN, None),
+        ([("token", "oauth")], secret("client_secret"), None),
+        ([("header", "X-Api-Key")], secret("apiKey"), None),
+        ([("token", "oauth")], secret("token", description="The next page."), None),
+        ([("token", "oauth")], secret("name"), None),
+        ([], TOKEN, None),
+    ],
+)
+def test_a_secret_is_filled_by_its_name_or_by_the_only_one_of_its_kind(
+    credentials, parameter, scheme
+):
+    """Parameters without a credential of their own stay arguments, as they are (mending 25)."""
+    arguments, security, _ = import_with(credentials, parameter)
+    name = parameter["name"]
+    if scheme is None:
+        assert (arguments, security) == ({name}, ())
+    else:
+        sent = Credential(scheme, "apiKey", parameter["in"], name, bare=True)
+        assert (arguments, security) == (set(), ((sent,),))
+
+
+def test_marks_of_the_owner_keep_a_secret_an_argument():
+    """An overlay that names a secret parameter decides about it (mending 25)."""
+    marks = "defaults: {arguments: {token: {description: Of the person.}}}"
+    arguments, security, _ = import_with([("token", "oauth")], TOKEN, marks=marks.encode())
+    assert (arguments, security) == ({"token"}, ())
+
+
+def test_every_alternative_has_what_fills_a_parameter():
+    """The parameter is sent whichever of the alternatives a call satisfies (mending 25)."""
+    bare = Credential("oauth", "apiKey", "query", "token", bare=True)
+    _, security, _ = import_with([("token", "oauth")], TOKEN, security=[{"basic": []}, {}])
+    assert security == ((BASIC, bare), (bare,))
+
+
+ENTRIES = {
+    "token": SchemeSettings(token="t-1"),
+    "key": SchemeSettings(value="k-1"),
+    "whole": SchemeSettings(value="Bearer t-1"),
+    "login": SchemeSettings(username="me", password="p-1"),
+    "fetched": SchemeSettings(client_id="c", client_secret="s", token_url="https://x.example"),
+    "absent": SchemeSettings(token="", value=""),
+}
+EXCHANGE = TokenExchange("https://id.example/token", "gateway")
+
+
+@pytest.mark.parametrize(
+    ("more", "names"),
+    [
+        ({}, [("token", "token"), ("value", "key"), ("header", "X-Key")]),
+        ({"forward_token": True}, []),  # each caller has a token
+        ({"exchange": EXCHANGE}, []),
+        ({"require_credentials": False}, []),  # a call may go without
+    ],
+)
+def test_an_import_knows_the_names_of_credentials_that_are_sent_as_they_stand(more, names):
+    """The options of an import have names of credentials, never what they hold (mending 25)."""
+    settings = SourceSettings(
+        openapi="/x.json", credentials=ENTRIES, headers={"X-Key": "h-1", "X-None": ""}, **more
+    )
+    spec = configured("chat", settings)
+    assert [(known.kind, known.name) for known in spec.options.credentials] == names
+    stored = encode(spec.options)
+    assert not any(hidden in stored for hidden in (b"t-1", b"k-1", b"h-1", b"p-1"))
+    document = encode(describe({"parameters": [TOKEN]}, "GET /rooms"))
+    bundle = Bundle("x.json", {"x.json": document}).pack("/x.json")
+    [draft] = reread(spec, bundle).read().drafts
+    assert bool(draft.input_schema["properties"]) is not bool(names)
