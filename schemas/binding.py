@@ -49,6 +49,7 @@ class Part(Struct, frozen=True, omit_defaults=True):
     allow_reserved: bool = False
     file: bool = False  # the value is a file, or an array of files
     headers: tuple[Parameter, ...] = ()  # of a multipart part
+    transfer_encoding: str | None = None  # of a multipart part whose text is encoded: base64
 
 
 class Xml(Struct, frozen=True, omit_defaults=True):

@@ -24,6 +24,7 @@ from schemas.jsonrpc import encode
 
 # RFC 7578, section 4.2, as WHATWG's HTML writes it: quotes and line ends are percent-encoded
 _IN_QUOTES = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
+_TRANSFER = "Content-Transfer-Encoding"
 _ESSENTIALS = frozenset({"content-disposition", "content-type", "content-length"})
 
 
@@ -72,6 +73,8 @@ class Multipart:
         media_type, text = _written(part, value)
         if media_type:
             headers["Content-Type"] = media_type
+        if part.transfer_encoding and _TRANSFER.lower() not in map(str.lower, headers):
+            headers[_TRANSFER] = part.transfer_encoding
         yield self._head(part.name, headers) + text + b"\r\n"
 
     def _file(self, part: Part, headers: dict[str, str], value: Any) -> Iterator[Piece]:

@@ -103,6 +103,7 @@ _STYLES: tuple[Style, ...] = (
 _FILE_PROPERTY = "file"
 _UNCONSTRAINING = frozenset({"type", "title", "description", "deprecated", "example", "x-toolgate"})
 _STYLED = ("style", "explode", "allowReserved")
+_TRANSFER_ENCODINGS = frozenset({"base64", "quoted-printable"})  # RFC 2045, section 6.1
 _OWN_HEADERS = frozenset({"content-type", "content-disposition"})
 
 FILE = (
@@ -182,7 +183,8 @@ class Encodings:
             content_type = self._stated_type(schema)
         if not file and content_type in ("text/plain", "application/octet-stream"):
             content_type = None  # the default of text parts
-        return Part(name, content_type, file=file)
+        transfer = None if file else self._transfer_encoding(schema)
+        return Part(name, content_type, file=file, transfer_encoding=transfer)
 
     def _styled(self, encoding: dict[str, Any], multipart: bool) -> bool:
         """Whether `style` applies; 3.0 has styles in form-urlencoded bodies only (4.7.15)."""
@@ -209,6 +211,15 @@ class Encodings:
             "contentEncoding" in part or part.get("format") in ("byte", "base64")
             for part in self._raw_schemas.parts(schema)
         )
+
+    def _transfer_encoding(self, schema: Any) -> str | None:
+        """The `contentEncoding` of text, where multipart bodies have it as well (3.1, 4.8.15)."""
+        if self._raw_schemas.kind(schema) == "array":
+            schema = self._raw_schemas.items(schema)
+        stated = (
+            text(part.get("contentEncoding")).lower() for part in self._raw_schemas.parts(schema)
+        )
+        return next((encoding for encoding in stated if encoding in _TRANSFER_ENCODINGS), None)
 
     def _stated_type(self, schema: Any) -> str | None:
         if self._raw_schemas.kind(schema) == "array":

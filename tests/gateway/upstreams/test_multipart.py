@@ -8,6 +8,7 @@ from gateway.upstreams.rest.upstream import RequestTemplate
 from schemas.binding import Body, OpenAPIBinding, Parameter, Part
 from schemas.errors import InvalidParams
 from tests.gateway.upstreams.parts import field, parts_of
+from tests.registry.importers.describe import describe, only
 
 PNG = b"\x89PNG\r\n\x1a\n--not-a-boundary\r\n\0\xff"
 PACKED = base64.b64encode(PNG).decode()
@@ -148,3 +149,36 @@ def test_another_multipart_type_keeps_its_name_and_parameters():
     assert said.startswith("multipart/related; type=text/xml; boundary=")
     assert "boundary=x" not in said
     assert [field(part) for part in parts_of(said, request.body)] == [("a", None, None, b"1")]
+
+
+def test_encoded_text_names_its_transfer_encoding():
+    """Parts of encoded text name the encoding; files are sent as bytes (mending 29)."""
+    icon = {"type": "string", "contentMediaType": "image/png", "contentEncoding": "base64"}
+    properties = {
+        "icon": icon,
+        "icons": {"type": "array", "items": {**icon, "contentEncoding": "BASE64"}},
+        "odd": {**icon, "contentEncoding": "base64url"},
+        "photo": {"type": "string", "contentMediaType": "image/png"},
+    }
+    media = {"multipart/form-data": {"schema": {"type": "object", "properties": properties}}}
+    draft = only(describe({"requestBody": {"content": media}}, version="3.1.0")).draft
+    values = {"icon": PACKED, "icons": [PACKED], "odd": "eA", "photo": PACKED}
+    request = RequestTemplate(draft.binding).request(values)
+    parts = {
+        part.get_param("name", header="Content-Disposition"): part
+        for part in parts_of(request.headers["Content-Type"], request.body)
+    }
+    told = {name: part["Content-Transfer-Encoding"] for name, part in parts.items()}
+    assert told == {"icon": "base64", "icons": "base64", "odd": None, "photo": None}
+    assert {part.get_payload(decode=True) for part in parts.values()} == {PNG, b"eA"}
+
+
+def test_a_transfer_encoding_of_the_caller_wins():
+    """A described header of the part is not doubled (mending 29)."""
+    header = Parameter("how", "content-transfer-encoding", "header", "simple", False)
+    part = Part("a", headers=(header,), transfer_encoding="base64")
+    body = Body("multipart/form-data", argument="body", parts=(part,))
+    template = RequestTemplate(OpenAPIBinding("POST", "/x", (), body))
+    request = template.request({"body": {"a": "x"}, "how": "8bit"})
+    [arrived] = parts_of(request.headers["Content-Type"], request.body)
+    assert arrived.get_all("Content-Transfer-Encoding") == ["8bit"]
