@@ -185,7 +185,11 @@ class Checker:
         self._described = described
         self._cost = check_cost(self._schema)
         patterns = pattern_cost(self._schema)
-        evaluations = self._cost.evaluations
+        evaluations = self._cost.at_most
+        if evaluations > EVALUATIONS_FREE or not (
+            is_cheap(patterns.texts, evaluations) and is_cheap(patterns.names, evaluations)
+        ):
+            evaluations = self._cost.evaluations
         meter = None if is_cheap(patterns.texts, evaluations) else Meter()
         self._guard: _Guard | None = None
         self._compiled = compiled(self._schema, meter)

@@ -25,30 +25,57 @@ _ANY, _ITEM = "*", "[]"  # keys for members without fixed names, and for items
 def check_cost(schema: Any) -> "Cost":
     """Check the cost of a schema. Raises ValueError for one whose parts multiply beyond LIMIT; a
     long schema without multiplication passes."""
-    costs = _Costs(schema)
-    left: list[Any] = [schema] if isinstance(schema, dict) else []
-    nodes = worst = 0
-    try:
-        while left:
-            node = left.pop()
-            nodes, worst = nodes + 1, max(worst, costs.of(node), costs.inside(node))
-            inner = node.values() if isinstance(node, dict) else node
-            left.extend(member for member in inner if isinstance(member, dict | list))
-    except RecursionError as error:
-        raise ValueError("its schemas apply one another too many levels deep") from error
-    if worst > max(LIMIT, nodes):
+    nodes, refers = _count_parts(schema)
+    cost = Cost(schema, nodes if not refers else None)
+    if cost.at_most > max(LIMIT, nodes):
         raise ValueError("its schemas apply one another more often than can be checked")
-    return Cost(costs, schema, worst)
+    return cost
+
+
+def _count_parts(schema: Any) -> tuple[int, bool]:
+    """How many objects, lists and booleans a schema has, and whether some refer to others."""
+    left: list[Any] = [schema] if isinstance(schema, dict) else []
+    nodes, refers = 0, False
+    while left:
+        node = left.pop()
+        nodes += 1
+        refers = refers or (isinstance(node, dict) and not node.keys().isdisjoint(_REFERENCES))
+        for member in node.values() if isinstance(node, dict) else node:
+            if isinstance(member, dict | list):
+                left.append(member)
+            elif isinstance(member, bool):
+                nodes += 1
+    return nodes, refers
 
 
 class Cost:
     """Evaluations per value: `evaluations` follows each reference cycle once, as the library does
-    when it only checks validity."""
+    when it only checks validity; `at_most` is a bound that costs nothing to ask for."""
 
-    def __init__(self, costs: "_Costs", schema: Any, evaluations: int) -> None:
-        self.evaluations = max(evaluations, 1)
-        self._costs = costs
+    def __init__(self, schema: Any, parts: int | None) -> None:
+        """`parts`: how many the schema has, if none refers to others; then each applies once to a
+        value at most, and `evaluations` are counted where somebody asks for them."""
         self._schema = schema
+        self.at_most = max(parts, 1) if parts is not None else self.evaluations
+
+    @cached_property
+    def _costs(self) -> "_Costs":
+        return _Costs(self._schema)
+
+    @cached_property
+    def evaluations(self) -> int:
+        """Raises ValueError where it cannot be counted."""
+        costs, worst = self._costs, 1
+        left: list[Any] = [self._schema] if isinstance(self._schema, dict) else []
+        try:
+            while left:
+                node = left.pop()
+                worst = max(worst, costs.of(node), costs.inside(node))
+                inner = node.values() if isinstance(node, dict) else node
+                left.extend(member for member in inner if isinstance(member, dict | list))
+        except RecursionError as error:
+            raise ValueError("its schemas apply one another too many levels deep") from error
+        return worst
 
     def with_errors(self, levels: int) -> int:
         """Evaluations per value when errors are collected from a value `levels` deep: reference
