@@ -42,6 +42,7 @@ from schemas.errors import (
     TooManyRequests,
     Unavailable,
 )
+from schemas.hybrid import AUTH_TOKEN_SCOPE_MISMATCH, SCOPE_TOKEN_SCOPE_MISMATCH, ScopeMismatch
 from schemas.jsonrpc import Request, decode_json, encode
 from schemas.masking import Masks, masks_of
 from schemas.mcp.revisions import JSON_RPC
@@ -185,7 +186,7 @@ class WingOperations(OperationUpstream):
         self._verify_scope = verify_scope
 
     def operation_of(self, tool: Tool, context: Context) -> Operation:
-        """Raises MethodNotFound, and Forbidden without its scope."""
+        """Raises MethodNotFound, and ScopeMismatch without its scope."""
         binding = cast("WingBinding", tool.binding)  # app: each upstream has its own kind
         operation = self._by_id.get(binding.operation)
         if operation is None or operation.no_tool:
@@ -193,7 +194,9 @@ class WingOperations(OperationUpstream):
         identity = context.identity
         wanted = operation.scope if self._verify_scope and identity.verified else ""
         if wanted and wanted not in identity.scopes:
-            raise Forbidden(f"{tool.name} requires the scope {wanted}")
+            own = identity.scope_token is None
+            kind = AUTH_TOKEN_SCOPE_MISMATCH if own else SCOPE_TOKEN_SCOPE_MISMATCH
+            raise ScopeMismatch(kind, identity.scopes, [wanted])
         return operation
 
 

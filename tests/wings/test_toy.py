@@ -251,6 +251,7 @@ async def test_limits_count_calls_over_rest(toyed: Settings) -> None:
 
 
 async def test_callers_need_its_scopes(toyed: Settings, tmp_path: Path) -> None:
+    """The challenge of MCP names the scope of a wing's tool, too (mending 22)."""
     settings = replace(toyed, auth=by_jwks(tmp_path, [KEY.jwk()]))
     reader, writer = bearer(scope="toy:read"), bearer(scope="toy:write")
     async with running(settings) as client:
@@ -267,7 +268,14 @@ async def test_callers_need_its_scopes(toyed: Settings, tmp_path: Path) -> None:
             *OF_JOBS,
         }
         _, answer, _ = await client.post("/rpc", rpc("toy_add", {"text": "milk"}), reader)
-        assert "toy:write" in answer["error"]["message"]
+        assert "toy:write" in answer["error"]["data"]["description"]
+        begin = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c"}}
+        _, _, headers = await client.post("/mcp", rpc("initialize", begin), reader)
+        session = {"Mcp-Session-Id": headers["mcp-session-id"]}
+        call = rpc("tools/call", {"name": "toy_add", "arguments": {"text": "milk"}})
+        status, _, headers = await client.post("/mcp", call, {**reader, **session})
+        assert status == 403
+        assert 'error="insufficient_scope", scope="toy:write"' in headers["www-authenticate"]
 
 
 async def test_it_calls_other_tools_as_its_caller_may(toyed: Settings, service: Any) -> None:
