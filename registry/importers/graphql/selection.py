@@ -447,16 +447,38 @@ def _object(schema: Schema, selection: Selection) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     _gather(schema, selection, properties)
     made: dict[str, Any] = {"type": "object", "properties": properties}
-    further = [
-        name
-        for name, schema_field in selection.type.fields.items()
-        if name not in properties
-        and not any(value.demanded for value in schema_field.args.values())
-    ]
+    further = [name for name in _selectable(selection.type) if name not in properties]
+    further += _of_members(schema, selection)
     if further:
         more = ", …" if len(further) > FURTHER else ""
         made["description"] = f"Not selected: {', '.join(further[:FURTHER])}{more}"
     return made
+
+
+def _selectable(type_: Type) -> Iterator[str]:
+    for name, schema_field in type_.fields.items():
+        if not any(value.demanded for value in schema_field.args.values()):
+            yield name
+
+
+def _of_members(schema: Schema, selection: Selection) -> list[str]:
+    """Paths of the fields that single types of a union or an interface have besides the selected
+    ones, as `_fields` takes them."""
+    type_ = selection.type
+    if type_.kind == "object":
+        return []
+    selected = {
+        (fragment.type.name, chosen.name)
+        for fragment in selection.fragments
+        for chosen in fragment.fields
+    }
+    members = [schema.types[name] for name in type_.members if name in schema.types]
+    return [
+        f"on {member.name}.{name}"
+        for member in members[:UNION_FRAGMENTS]
+        for name in _selectable(member)
+        if name not in type_.fields and (member.name, name) not in selected
+    ]
 
 
 def _gather(schema: Schema, selection: Selection, properties: dict[str, Any]) -> None:

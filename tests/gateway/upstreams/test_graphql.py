@@ -195,6 +195,15 @@ async def test_fields_of_one_type_are_chosen_where_there_may_be_several(call):
     assert (pet, toy) == ({"owner": {"name": "Ada"}}, {"squeaks": True})
 
 
+async def test_fields_of_a_member_that_no_tool_selects_can_be_chosen(call, shop):
+    """A path that the answer's schema lists reaches the member of a union (mending 29)."""
+    listed = DRAFTS["things"].output_schema["items"]["description"]
+    assert listed == "Not selected: on Pet.secret"
+    [pet, _] = value_of(await call("things", _fields=["on Pet.secret", "on Pet.name"]))
+    assert pet == {"secret": None, "name": "Pet 1"}
+    assert "... on Pet { secret name }" in shop.requests[0]["query"]
+
+
 @pytest.mark.parametrize("path", ["name } }", "na-me", "a(b:1)", "owner.$x", "...on Pet", "é"])
 async def test_nothing_but_names_gets_into_a_request(call, shop, path):
     with pytest.raises(InvalidParams, match="is no name of a field"):

@@ -350,3 +350,23 @@ def test_an_entry_of_an_overlay_that_matches_nothing_is_noted():
 def test_an_overlay_that_cannot_be_meant_is_rejected(document: dict[str, Any]):
     with pytest.raises(ImportRejected, match=r"tools\.yaml: .*expected `operations`"):
         read_overlay(document, "tools.yaml")
+
+
+def test_fields_of_members_of_a_union_are_named_as_callers_choose_them():
+    """The answer's schema lists paths through single types, which `_fields` takes (mending 29)."""
+    sdl = """
+        type Query { found: [Hit!]! named: Named }
+        union Hit = Room | Door
+        interface Named { name: String }
+        type Room implements Named {
+          id: ID! name: String area: Int rent(in: String!): Int old: Int @deprecated
+        }
+        type Door { id: ID! open: Boolean }
+    """
+    drafts = {draft.name: draft for draft in imported(sdl).drafts}
+    assert drafts["found"].output_schema["items"]["description"] == "Not selected: on Room.old"
+    small = {draft.name: draft for draft in imported(sdl, cost=3).drafts}
+    told = small["found"].output_schema["items"]["description"].removeprefix("Not selected: ")
+    assert set(told.split(", ")) >= {"on Room.area", "on Room.old"}
+    assert "on Room.id" not in told
+    assert "on Room.name" not in str(drafts["named"].output_schema)  # it is the interface's own
