@@ -57,6 +57,7 @@ class Task:
     source_hash: str
     attempt_count: int  # this one included
     abandoned: bool  # claimed before by a worker whose lease expired
+    turn: int  # hash of the owner; 0: nobody's
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,8 @@ class Queue:
         """Claim up to `limit` of the due tasks, and one of each kind and tenant, with a lease of
         `lease_s`.
 
-        Kinds share it equally, tenants what is a kind's, each oldest first: a long queue of one
-        delays no other. Those with the fewest come first.
+        Kinds share it equally, tenants what is a kind's, owners what is a tenant's, each oldest
+        first: a long queue of one delays no other. Those with the fewest come first.
         """
         async with (
             self._transaction(_IN_ORDER) as connection,
@@ -160,17 +161,22 @@ class Queue:
 
 
 def _fewest_first(tasks: Sequence[Task]) -> list[Task]:
-    counts = Counter((task.entity_type, task.host_id) for task in tasks)
+    """Tenants of kinds by the number of their tasks, and so the owners within each."""
+    tenants = Counter((task.entity_type, task.host_id) for task in tasks)
+    owners = Counter((task.entity_type, task.host_id, task.turn) for task in tasks)
 
-    def place(task: Task) -> tuple[int, str, str]:
-        return counts[task.entity_type, task.host_id], task.entity_type, task.host_id
+    def place(task: Task) -> tuple[int, str, str, int, int]:
+        kind, host, turn = task.entity_type, task.host_id, task.turn
+        return tenants[kind, host], kind, host, owners[kind, host, turn], turn
 
     return sorted(tasks, key=place)
 
 
 # CTEs, which are run once, regardless of joins: they lock as many rows as they return.
 # Tenants are found one after the other by the index that has their tasks in this whole order; with
-# EXISTS in place of a subquery, all tasks would be read for a join.
+# EXISTS in place of a subquery, all tasks would be read for a join. So are the owners of a tenant,
+# no more than it has places: from a random one on, and from the first one on, so that few are all
+# found and of many each has its chance. The owner of the oldest text always is among them.
 _CLAIM = b"""
 WITH RECURSIVE tenant AS (
     SELECT kind, (SELECT host_id FROM embedding_task_t WHERE entity_type = kind
@@ -181,29 +187,65 @@ WITH RECURSIVE tenant AS (
         AND task.host_id > tenant.host_id
         ORDER BY task.host_id, next_attempt_ts, task_id LIMIT 1)
     FROM tenant WHERE tenant.host_id IS NOT NULL
-), lane AS MATERIALIZED (
-    SELECT kind, host_id FROM tenant
-    WHERE (SELECT true FROM embedding_task_t AS task
+), due_tenant AS MATERIALIZED (
+    SELECT kind, host_id, (random() * 4294967295 - 2147483648)::integer AS begin, (
+        SELECT turn FROM embedding_task_t AS task
         WHERE entity_type = kind AND task.host_id = tenant.host_id AND model = %(model)s
-            AND next_attempt_ts <= current_timestamp LIMIT 1)
-    ORDER BY random() LIMIT %(limit)s
+            AND next_attempt_ts <= current_timestamp
+        ORDER BY task.host_id, next_attempt_ts, task_id LIMIT 1) AS oldest
+    FROM tenant
+), chosen AS MATERIALIZED (
+    SELECT * FROM due_tenant WHERE oldest IS NOT NULL ORDER BY random() LIMIT %(limit)s
+), lane AS MATERIALIZED (
+    SELECT *, greatest(%(limit)s::bigint / (SELECT count(DISTINCT kind) FROM chosen)
+        / (SELECT count(*) FROM chosen AS same WHERE same.kind = chosen.kind), 1) AS places
+    FROM chosen
+), owner AS MATERIALIZED (
+    SELECT lane.kind, lane.host_id, lane.places, turn,
+        row_number() OVER (PARTITION BY lane.kind, lane.host_id
+            ORDER BY turn <> lane.oldest, random()) AS nth
+    FROM lane CROSS JOIN LATERAL (
+        SELECT lane.oldest AS turn
+        UNION
+        SELECT walked.turn FROM unnest(ARRAY[lane.begin, -2147483648]) AS walk (begin)
+        CROSS JOIN LATERAL (
+            WITH RECURSIVE step AS (
+                SELECT (SELECT turn FROM embedding_task_t AS task
+                    WHERE entity_type = lane.kind AND task.host_id = lane.host_id
+                        AND task.turn >= walk.begin
+                    ORDER BY task.turn, next_attempt_ts, task_id LIMIT 1) AS turn
+                UNION ALL
+                SELECT (SELECT task.turn FROM embedding_task_t AS task
+                    WHERE entity_type = lane.kind AND task.host_id = lane.host_id
+                        AND task.turn > step.turn
+                    ORDER BY task.turn, next_attempt_ts, task_id LIMIT 1)
+                FROM step WHERE step.turn IS NOT NULL
+            )
+            SELECT step.turn FROM step LIMIT lane.places
+        ) AS walked
+        WHERE (SELECT true FROM embedding_task_t AS task
+            WHERE entity_type = lane.kind AND task.host_id = lane.host_id
+                AND task.turn = walked.turn AND model = %(model)s
+                AND next_attempt_ts <= current_timestamp LIMIT 1)
+    ) AS due_owner
 ), due AS MATERIALIZED (
-    SELECT task.* FROM lane CROSS JOIN LATERAL (
+    SELECT task.* FROM owner CROSS JOIN LATERAL (
         SELECT host_id, task_id, status FROM embedding_task_t
-        WHERE entity_type = lane.kind AND embedding_task_t.host_id = lane.host_id
+        WHERE entity_type = owner.kind AND embedding_task_t.host_id = owner.host_id
+            AND embedding_task_t.turn = owner.turn
             AND model = %(model)s AND next_attempt_ts <= current_timestamp
         ORDER BY next_attempt_ts, task_id
-        LIMIT greatest(%(limit)s::bigint / (SELECT count(DISTINCT kind) FROM lane)
-            / (SELECT count(*) FROM lane AS same WHERE same.kind = lane.kind), 1)
+        LIMIT greatest(owner.places / (SELECT count(*) FROM owner AS same
+            WHERE (same.kind, same.host_id) = (owner.kind, owner.host_id)), 1)
         FOR UPDATE SKIP LOCKED
-    ) AS task
+    ) AS task WHERE owner.nth <= owner.places
 )
 UPDATE embedding_task_t AS task SET status = 'running', worker = %(worker)s,
     attempt_count = attempt_count + 1, update_ts = current_timestamp,
     next_attempt_ts = current_timestamp + make_interval(secs => %(lease)s)
 FROM due WHERE (task.host_id, task.task_id) = (due.host_id, due.task_id)
 RETURNING task.host_id::text, task.task_id, entity_type, entity_id::text, source_hash,
-    attempt_count, due.status = 'running' AS abandoned
+    attempt_count, due.status = 'running' AS abandoned, turn
 """
 
 # Compare and set: tasks that are still this worker's, with the text that they were claimed with.

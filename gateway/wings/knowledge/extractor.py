@@ -61,6 +61,7 @@ class _Document:
     id: str
     version: int
     attempt: int  # that failed
+    owner: str  # of its collection
 
     @property
     def values(self) -> dict[str, Any]:
@@ -118,11 +119,12 @@ class DocumentExtractor:
         self._strategy = strategy
         self._settings = settings
         self._spending = DailySpending(pool, "extraction", settings.tokens_per_day)
+        self._served: dict[str, str] = {}  # by tenant: the owner that had the last turn
         self.counts: Counter[str] = Counter()
 
     async def run(self, job: Job, tenant: str | None = None) -> ExtractionReport:
-        """Read what is due of a tenant; None: of all, a document of each in turn. Raises
-        ModelFailed where no model is configured."""
+        """Read what is due of a tenant, a document of each owner in turn; None: of all tenants, a
+        document of each in turn. Raises ModelFailed where no model is configured."""
         model = self._models.of(self._strategy)
         before = self.counts.copy()
         waiting = deque[_TenantTurns]()
@@ -153,11 +155,15 @@ class DocumentExtractor:
         """Read the next document of a tenant; returns whether it has another turn in this run."""
         tenant = turns.tenant
         longest_s = max(self._settings.backoff_s, self._settings.backoff_max_s)
-        rows = await self._rows(_DUE, {"host": tenant, "longest_s": longest_s})
+        served = self._served.get(tenant, "")
+        values = {"host": tenant, "longest_s": longest_s, "served": served}
+        rows = await self._rows(_DUE, values)
         if not rows:
             return False
+        document = _Document(tenant, *rows[0])
+        self._served[tenant] = document.owner
         reading = _Reading(
-            _Document(tenant, *rows[0]),
+            document,
             model,
             anyio.CapacityLimiter(self._settings.concurrency),
             turns.requests,
@@ -306,17 +312,21 @@ class DocumentExtractor:
             return await (await connection.execute(statement, values)).fetchall()
 
 
-# Times that no pause reaches are of a clock that was ahead.
+# Times that no pause reaches are of a clock that was ahead. The owners that follow the one that had
+# the last turn come first, in the order of their names.
 _DUE = b"""
     SELECT document.document_id::text, document.live, CASE WHEN state.version = document.live
-        THEN state.attempt ELSE 0 END
-    FROM knowledge_document_t AS document LEFT JOIN knowledge_extraction_t AS state
+        THEN state.attempt ELSE 0 END, collection.owner
+    FROM knowledge_document_t AS document
+    JOIN knowledge_collection_t AS collection USING (host_id, collection_id)
+    LEFT JOIN knowledge_extraction_t AS state
         ON (state.host_id, state.document_id) = (%(host)s, document.document_id)
     WHERE document.host_id = %(host)s AND document.live > 0
         AND (state.version IS DISTINCT FROM document.live
             OR (state.status = 'waiting' AND (state.next_ts <= now()
                 OR state.next_ts > now() + %(longest_s)s * interval '1 second')))
-    ORDER BY coalesce(state.next_ts, document.changed_ts), document.document_id LIMIT 1
+    ORDER BY collection.owner <= %(served)s, collection.owner,
+        coalesce(state.next_ts, document.changed_ts), document.document_id LIMIT 1
 """
 _CHUNKS = b"""
     SELECT chunk.chunk_id::text, chunk.header, knowledge_text(content, start_byte, end_byte)

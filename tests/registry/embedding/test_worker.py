@@ -87,6 +87,23 @@ async def test_more_tenants_than_places_of_a_claim_are_all_served(queued: Queued
     ]
 
 
+@pytest.mark.parametrize("owners", [2, 12])
+async def test_owners_within_a_tenant_are_all_served(queued: Queued, owners: int) -> None:
+    """A claim takes texts of several owners of a tenant, the fewest first (mending 5)."""
+    await queued.save(*(draft(f"tool{number}") for number in range(20)))
+    turns = [2**31 - 1, -(2**31), *range(owners - 2)]
+    await queued.execute("UPDATE embedding_task_t SET turn = %s", turns[0])
+    for turn in turns[1:]:
+        await queued.save(draft("small"), source=f"source{turn}")
+        await queued.execute("UPDATE embedding_task_t SET turn = %s WHERE turn = 0", turn)
+    await queued.worker(batch_size=1).step()
+    assert len(queued.fake.batches[0]) <= 4
+    if owners == 2:
+        assert "small" in queued.fake.batches[0][0]
+    await queued.work()
+    assert set((await queued.statuses()).values()) == {"ready"}
+
+
 async def test_a_slow_worker_takes_less_so_that_its_lease_lasts(
     queued: Queued, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -414,3 +414,22 @@ async def test_a_run_of_all_tenants_reads_a_document_of_each_in_turn(reading: Re
         for request in reading.provider.requests
     ]
     assert [set(read[at : at + 2]) for at in (0, 2, 4)] == [{"Redis", "Valkey"}] * 3
+
+
+async def test_owners_of_a_tenant_take_turns_also_from_run_to_run(reading: ReadingRig) -> None:
+    """Many documents of one person do not hold up the text of a colleague (mending 5)."""
+    bo = reading.rig.caller("bo")
+    for number in range(4):
+        await reading.ann.add(f"Redis has the port {number}.", "hers", path=f"{number}.md")
+    await bo.add("Valkey has a port.", "his", path="one.md")
+    model = reading.rig.parts.model
+    assert model is not None
+    settings = model.extractor._settings
+    model.extractor._settings = replace(settings, requests=1)  # each run reads one document
+    for _ in range(2):
+        await model.extractor.run(NO_JOB)
+    read = [
+        json.loads(request.body["messages"][1]["content"])["passage"].split()[0]
+        for request in reading.provider.requests
+    ]
+    assert sorted(read) == ["Redis", "Valkey"]

@@ -93,6 +93,18 @@ async def test_m13_words_find_what_has_no_vector_yet(modelled: Modelled) -> None
     assert (await ann.found("automobile"))[0] == "the car is red"
 
 
+async def test_texts_of_a_person_have_one_turn_in_whatever_session(modelled: Modelled) -> None:
+    """Persons of a tenant take turns where memories are embedded (mending 5)."""
+    ann, bo = modelled.rig.caller("ann"), modelled.rig.caller("bo")
+    for number in range(3):
+        await ann.add(f"the car is red {number}", scope="session", session=f"talk-{number}")
+    await ann.add("the sky is blue")
+    turns = "SELECT count(DISTINCT turn), count(*) FROM embedding_task_t WHERE turn <> 0"
+    assert await modelled.rig.rows(turns) == [(1, 4)]
+    await bo.add("the grass is green")
+    assert await modelled.rig.rows(turns) == [(2, 5)]
+
+
 async def test_m14_an_old_model_serves_until_the_new_one_has_embedded_everything(
     modelled: Modelled,
 ) -> None:
