@@ -468,6 +468,8 @@ class EventsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tenant_open_bytes: Bytes
     principal_open: Count
     principal_open_bytes: Bytes
+    tenant_ended_bytes: Bytes
+    principal_ended_bytes: Bytes
     attempts: Count
     backoff_s: Seconds
     backoff_max_s: Seconds

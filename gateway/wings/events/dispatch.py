@@ -26,6 +26,8 @@ log = logging.getLogger("toolgate.events")
 
 MOVE_S = 30.0  # from the end of an invocation until it moves to those that have ended
 RETAIN_S = 3600.0  # interval of deleting old ones
+TRIM_S = 60.0  # interval of measuring those that have ended
+TRIM_COST = 20  # times as long as the measuring took
 NOT_KEPT = "The call was made, and its result cannot be stored"
 Why = Literal["", "lost", "cancelled", "drained"]
 
@@ -80,6 +82,7 @@ class Dispatch:
         self.draining = False
         self.outcomes: Counter[tuple[str, str]] = Counter()  # by tenant and kind
         self.swept: Counter[tuple[str, str]] = Counter()
+        self.ended_shares: dict[str, float] = {}  # by setting: the largest, as last counted here
 
     @property
     def running(self) -> int:
@@ -303,7 +306,7 @@ class Dispatch:
 
     async def _keep_up(self) -> None:
         """Sweep the journal, move what has ended, and delete what is old."""
-        retained = -math.inf
+        retained, trim_at = -math.inf, -math.inf
         while True:
             try:
                 swept = await self._upkeep.sweep()
@@ -322,9 +325,35 @@ class Dispatch:
                     while await self._upkeep.prune(self.settings.keep_s):
                         pass
                     retained = anyio.current_time()
+                if (began := anyio.current_time()) >= trim_at:
+                    await self._trim()
+                    now = anyio.current_time()
+                    trim_at = now + max(TRIM_S, TRIM_COST * (now - began))
             except FAILED:
                 log.warning("journal_away", exc_info=True)
             await anyio.sleep(self.settings.sweep_s)
+
+    async def _trim(self) -> None:
+        """Delete the oldest of what has ended where it has more bytes than it may."""
+        usage = await self._upkeep.ended_usage()
+        if usage is None:
+            return
+        most_of_principal = self.settings.principal_ended_bytes
+        most_of_tenant = self.settings.tenant_ended_bytes
+        tenants: Counter[str] = Counter()
+        for (tenant, _), bytes_ in usage.items():
+            tenants[tenant] += bytes_
+        self.ended_shares = {
+            "events.principal_ended_bytes": max(usage.values(), default=0) / most_of_principal,
+            "events.tenant_ended_bytes": max(tenants.values(), default=0) / most_of_tenant,
+        }
+        full = {tenant for (tenant, _), bytes_ in usage.items() if bytes_ > most_of_principal}
+        full |= {tenant for tenant, bytes_ in tenants.items() if bytes_ > most_of_tenant}
+        for tenant in sorted(full):
+            removed = await self._upkeep.trim(tenant, most_of_principal, most_of_tenant)
+            if removed:
+                extra = {"tenant": tenant, "count": removed}
+                log.warning("ended_invocations_removed", extra=extra)
 
 
 def kinds_of(counts: Mapping[tuple[str, str], int], tenant: str) -> dict[str, int]:

@@ -26,7 +26,7 @@ class EventGauges(Collector):
             "Largest share of a quota that a tenant or principal uses, as last counted here.",
             labels=("quota",),
         )
-        for quota, share in self._usage.shares.items():
+        for quota, share in (self._usage.shares | self._dispatch.ended_shares).items():
             shares.add_metric((quota,), share)
         yield shares
         labels = ("kind",)

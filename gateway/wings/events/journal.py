@@ -670,12 +670,16 @@ class Journal:
 
     async def open_usage(self, host_id: str, limit: int) -> dict[str, Usage]:
         """Open invocations of a tenant by principal, counted up to `limit`, and the bytes that
-        their arguments take in the database, without reading these."""
+        their arguments take in the database, without reading these. Failed ones that hold up their
+        key are among them, since they stay as long as they do."""
         async with borrowed(self._pool) as connection:
             found = await connection.execute(
                 "SELECT principal_id, count(*), sum(bytes) FROM (SELECT principal_id,"
-                " pg_column_size(arguments) AS bytes FROM invocation_t WHERE host_id = %s"
-                " AND status IN ('PENDING', 'DISPATCHED') LIMIT %s) AS open GROUP BY principal_id",
+                " pg_column_size(arguments) + coalesce(pg_column_size(result), 0)"
+                " + coalesce(pg_column_size(error), 0) AS bytes FROM invocation_t"
+                " WHERE host_id = %s AND (status IN ('PENDING', 'DISPATCHED')"
+                " OR (status = 'FAILED' AND on_failure = 'block' AND order_key IS NOT NULL))"
+                " LIMIT %s) AS open GROUP BY principal_id",
                 [host_id, limit],
             )
             return {principal: Usage(*usage) async for principal, *usage in found}

@@ -3,6 +3,7 @@
 All of it is plain statements, tenant by tenant, so that any process may do it at any time.
 """
 
+from collections.abc import Mapping
 from typing import LiteralString
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from gateway.wings.events.journal import (
 from registry.database.postgres import Pool, borrowed
 
 LOCK = 0x746F6F6C65766E74  # "toolevnt"
+TRIM_LOCK = 0x746F6F6C7472696D  # "tooltrim"
 
 
 class Swept(Struct, frozen=True):
@@ -124,6 +126,49 @@ _PRUNE = sql.SQL(
     " ORDER BY {column} LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
     " AND {column} < now() - make_interval(secs => %(keep)s)"
 )
+# Bytes of each ended invocation, its row and errors of its attempts included, without reading them.
+_ENDED_BYTES: LiteralString = """
+SELECT i.host_id, i.invocation_id, i.principal_id, i.finished_ts,
+    600 + pg_column_size(i.arguments) + coalesce(pg_column_size(i.result), 0)
+        + coalesce(pg_column_size(i.error), 0) + coalesce(a.bytes, 0) AS bytes
+FROM invocation_done_t i LEFT JOIN (
+    SELECT host_id, invocation_id, sum(pg_column_size(error)) AS bytes
+    FROM invocation_attempt_t GROUP BY host_id, invocation_id) AS a USING (host_id, invocation_id)
+"""
+_ENDED_USAGE: LiteralString = f"""
+SELECT host_id::text, principal_id, sum(bytes)::bigint FROM ({_ENDED_BYTES}) AS ended
+GROUP BY host_id, principal_id
+"""  # noqa: S608 - of constants
+# The newest that fit stay: first of each principal, then of the tenant.
+_EXCESS: LiteralString = f"""
+WITH sized AS (
+    SELECT invocation_id, finished_ts, bytes, sum(bytes) OVER (
+        PARTITION BY principal_id ORDER BY finished_ts DESC, invocation_id) AS of_principal
+    FROM ({_ENDED_BYTES} WHERE i.host_id = %(host)s) AS ended),
+placed AS (
+    SELECT *, of_principal > %(principal)s AS over, sum(bytes) FILTER (
+        WHERE of_principal <= %(principal)s) OVER (
+        ORDER BY finished_ts DESC, invocation_id) AS of_tenant
+    FROM sized)
+SELECT invocation_id::text, finished_ts FROM placed WHERE over OR of_tenant > %(tenant)s
+ORDER BY finished_ts LIMIT %(limit)s
+"""  # noqa: S608 - of constants; values are bound
+# What is still to be sent keeps its invocation.
+_REMOVE: LiteralString = """
+WITH removed AS (
+    DELETE FROM invocation_done_t AS i USING unnest(%(ids)s::uuid[], %(times)s::timestamptz[])
+        AS old (invocation_id, finished_ts)
+    WHERE i.host_id = %(host)s AND i.invocation_id = old.invocation_id
+        AND i.finished_ts = old.finished_ts AND NOT EXISTS (
+            SELECT FROM outbox_t AS o WHERE o.host_id = i.host_id
+                AND o.invocation_id = i.invocation_id AND o.status IN ('PENDING', 'DISPATCHED'))
+    RETURNING i.invocation_id),
+attempts AS (
+    DELETE FROM invocation_attempt_t AS a USING removed
+    WHERE a.host_id = %(host)s AND a.invocation_id = removed.invocation_id)
+SELECT count(*) FROM removed
+"""
+EXCESS = 100_000  # invocations of a tenant that are removed at a time
 
 
 class Upkeep:
@@ -198,6 +243,32 @@ class Upkeep:
         """Delete what ended more than `keep_s` ago and is in no month that is dropped, tenant by
         tenant, at most BATCH rows of each; how many."""
         return sum([await self._pruned(*aged, keep_s) for aged in _AGED])
+
+    async def ended_usage(self) -> Mapping[tuple[str, str], int] | None:
+        """Bytes of ended invocations by tenant and principal; None: another process counts."""
+        async with borrowed(self._pool) as connection:
+            locked = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [TRIM_LOCK])
+            if await locked.fetchone() != (True,):
+                return None
+            rows = await connection.execute(_ENDED_USAGE)
+            return {(host, principal): bytes_ async for host, principal, bytes_ in rows}
+
+    async def trim(self, host_id: str, principal_bytes: int, tenant_bytes: int) -> int:
+        """Delete ended invocations of a tenant, the oldest first, until those of each principal and
+        of all fit; how many."""
+        most = {"principal": principal_bytes, "tenant": tenant_bytes, "limit": EXCESS}
+        async with borrowed(self._pool) as connection:
+            rows = await connection.execute(_EXCESS, {"host": host_id, **most})
+            excess = await rows.fetchall()
+        removed = 0
+        for at in range(0, len(excess), BATCH):
+            ids, times = zip(*excess[at : at + BATCH], strict=True)
+            values = {"host": host_id, "ids": list(ids), "times": list(times)}
+            async with borrowed(self._pool) as connection:
+                rows = await connection.execute(_REMOVE, values)
+                [(count,)] = await rows.fetchall()
+                removed += count
+        return removed
 
     async def _pruned(self, table: str, key: str, column: str, keep_s: float) -> int:
         named = {"table": table, "key": key, "column": column}

@@ -1,7 +1,10 @@
 """The journal: states, fences, order, turns of tenants, and what the database refuses."""
 
 import itertools
+import json
 from datetime import timedelta
+from os import urandom
+from typing import Any
 
 import anyio
 import psycopg
@@ -305,6 +308,48 @@ async def test_what_is_old_is_deleted_in_parts_of_each_tenant(
         deleted.append(count)
     assert sum(deleted) == 6
     assert max(deleted) <= 4
+
+
+async def test_the_oldest_of_what_has_ended_go_where_it_has_too_many_bytes(
+    journal: Journal,
+) -> None:
+    """Results of a principal fill no database, and push out none of another's (mending 6)."""
+    keeper = upkeep(journal)
+
+    async def ended(principal: str, number: int, **fields: Any) -> str:
+        id_ = await accepted(journal, principal_id=principal, number=number, **fields)
+        [taken] = await claimed(journal)
+        await journal.end([end(taken, result=json.dumps(urandom(2000).hex()).encode())])
+        await keeper.move(-1)
+        return id_
+
+    unsent = await ended("ada", 0, reply_to="topic:agent-events")
+    first = await ended("bob", 1)
+    ids = [await ended("ada", number) for number in range(2, 6)]
+    usage = await keeper.ended_usage()
+    assert usage is not None
+    each = usage[HOST, "bob"]
+    assert each > 4000
+    assert usage[HOST, "ada"] == pytest.approx(5 * each, rel=0.05)
+
+    async def left() -> list[str]:
+        return [id_ for id_ in (unsent, first, *ids) if await journal.get(HOST, id_)]
+
+    assert await keeper.trim(HOST, 100 * each, 100 * each) == 0
+    assert await keeper.trim(OTHER, 1, 1) == 0
+    assert await keeper.trim(HOST, 3 * each - each // 2, 100 * each) == 2
+    assert await left() == [unsent, first, *ids[2:]]
+    assert await keeper.trim(HOST, 100 * each, 2 * each + each // 2) == 1
+    assert await left() == [unsent, *ids[2:]]
+
+
+async def test_failed_ones_that_hold_their_key_count_as_open(journal: Journal) -> None:
+    """An invocation that no retention may remove early is in a quota (mending 6)."""
+    await accepted(journal, order_key="a", on_failure="block")
+    await accepted(journal, number=1)
+    await journal.end([end(taken, error=b"{}") for taken in await claimed(journal, 2)])
+    [usage] = (await journal.open_usage(HOST, 10)).values()
+    assert usage.number == 1
 
 
 async def test_one_process_changes_the_months_at_a_time(

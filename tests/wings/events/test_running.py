@@ -500,3 +500,27 @@ async def test_open_invocations_have_quotas_of_numbers_and_bytes(
         answers = [await client.post(ROOT, body) for _ in range(accepted + 1)]
         assert [status for status, *_ in answers] == [202] * accepted + [429]
         assert f"events.{setting}" in answers[-1][1]["detail"]
+
+
+async def test_a_gateway_removes_the_oldest_results_of_a_full_history(
+    evented: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full history refuses no call; its own oldest entries make room (mending 6)."""
+    monkeypatch.setattr("gateway.wings.events.dispatch.MOVE_S", -1.0)
+    monkeypatch.setattr("gateway.wings.events.dispatch.TRIM_S", 0.0)
+    monkeypatch.setattr("gateway.wings.events.dispatch.TRIM_COST", 0)
+    limited = with_events(evented, principal_ended_bytes=1000)
+    async with running(limited) as client:
+        done = [await invoked(client, "report") for _ in range(3)]
+        for each in done:
+            async with client.http.delete(f"{client.url}{ROOT}/{each['id']}") as response:
+                assert response.status == 200
+
+        async def statuses() -> list[int]:
+            return [(await got(client, f"{ROOT}/{each['id']}"))[0] for each in done]
+
+        async def newest_is_left() -> bool:
+            return await statuses() == [404, 404, 200]
+
+        await until(newest_is_left)
+        await invoked(client, "report")
