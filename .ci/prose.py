@@ -19,6 +19,7 @@ PARSER = MarkdownIt("commonmark").enable("table")
 ATOM = re.compile(r"(`+)(?:(?!\1).)+?\1(?!`)|!?\[[^\]]*\]\([^)]*\)|https?://\S+")
 END = re.compile(r"""(?<=[.!?])(?P<close>[)"'*_]*) (?=[A-Z`\[("'*…_\d]|\x00)""")
 ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|vs|cf|No|approx)\.)$")
+LEAD = re.compile(r"\*\*[^*]+\*\*$")  # stays with the sentence that it introduces
 MARKER = re.compile(r"(?:[-+*#>|=]|\d+[.)]) ")  # a line that begins so is no sentence to Markdown
 
 
@@ -40,7 +41,7 @@ def split_sentences(text: str) -> list[str]:
     hidden, sentences, start = ATOM.sub(hide, text), list[str](), 0
     for end in END.finditer(hidden):
         sentence, rest = hidden[start : end.end()].rstrip(), hidden[end.end() :]
-        if not ABBREVIATION.search(sentence) and not MARKER.match(rest):
+        if not (ABBREVIATION.search(sentence) or LEAD.match(sentence) or MARKER.match(rest)):
             sentences.append(sentence)
             start = end.end()
     left = iter(atoms)

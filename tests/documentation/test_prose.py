@@ -31,6 +31,7 @@ def test_a_wrapped_paragraph_is_rewritten(prose: ModuleType) -> None:
         "    indented code. Kept\n",
         "| a | b |\n|---|---|\n| One. Two. | 3 |\n",
         "Versions of Python, e.g. Python 3.11.\n",
+        "**Lead.** With its sentence.\nAnother.\n",
         "A hard break  \nstays. So it does.\n",
     ],
 )
