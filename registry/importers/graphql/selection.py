@@ -150,9 +150,23 @@ class Chooser:
         self._depth = depth
         self._cost = cost
         self._left = 0
+        # By the name of a type: each is looked at once, however many fields lead to it.
+        self._selections: dict[str, Selection] = {}
+        self._pages: dict[str, Connection | None] = {}
+        self._worths: dict[str, int] = {}
 
     def choose(self, type_: Type) -> Selection:
         """A selection of `type_`, an object, an interface or a union; never empty."""
+        if type_.name not in self._selections:
+            self._selections[type_.name] = self._choose(type_)
+        return self._selections[type_.name]
+
+    def _page(self, type_: Type) -> Connection | None:
+        if type_.name not in self._pages:
+            self._pages[type_.name] = connection(self._schema, type_)
+        return self._pages[type_.name]
+
+    def _choose(self, type_: Type) -> Selection:
         self._left = self._cost
         root = Selection(type_)
         level = self._enter(root, 1, frozenset(), is_root=True)
@@ -172,7 +186,7 @@ class Chooser:
         """The nodes to which fields can be added after entering `selection`."""
         type_ = selection.type
         ancestors |= {type_.name}
-        page = connection(self._schema, type_)
+        page = self._page(type_)
         if page is not None:
             return self._enter_page(selection, page, weight, ancestors, is_root=is_root)
         if type_.kind == "object":
@@ -274,13 +288,11 @@ class Chooser:
             or type_.name in node.ancestors
         ):
             return False
-        page = connection(self._schema, type_)
+        page = self._page(type_)
         return page is None or page.entry.name not in node.ancestors
 
     def _is_many(self, one: Field) -> bool:
-        return (
-            bool(one.type.lists) or connection(self._schema, self._schema.of(one.type)) is not None
-        )
+        return bool(one.type.lists) or self._page(self._schema.of(one.type)) is not None
 
     def _descend(self, candidates: list[tuple[_Node, Field, str]]) -> list[_Node]:
         """Enter as many objects as the budget gives a few fields each."""
@@ -300,7 +312,12 @@ class Chooser:
     def _worth(self, one: Field) -> int:
         """Minimum number of fields that make selecting an object worthwhile."""
         type_ = self._schema.of(one.type)
-        if type_.kind != "object" or connection(self._schema, type_):
+        if type_.name not in self._worths:
+            self._worths[type_.name] = self._worth_of(type_)
+        return self._worths[type_.name]
+
+    def _worth_of(self, type_: Type) -> int:
+        if type_.kind != "object" or self._page(type_):
             return OBJECT_COST
         plain = (
             schema_field
