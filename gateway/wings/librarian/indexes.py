@@ -23,6 +23,7 @@ from gateway.operations.operation import (
     invalid,
 )
 from gateway.operations.serving import OperationResponse, problem_response
+from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.abc import WingParts
 from gateway.wings.librarian.requests import CollectionName
 from gateway.wings.librarian.scip import ScipRefused, read_index
@@ -67,6 +68,8 @@ class CodeIndexes:
         self._shelves = shelves
         self._settings: LibrarianSettings = parts.settings
         self._held: dict[str, bytes] = {}
+        # An index of the largest size takes half a minute of a thread.
+        self._turns = FairLimiter(1)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -86,9 +89,10 @@ class CodeIndexes:
             raise invalid(f"upload: expected a token; an index is sent to {INDEXES}/COLLECTION.")
         files = read_index(data, self._settings.index)
         try:
-            report = await self._shelves.library.index(
-                context_of(asked), body.collection, files, folder=body.below.strip("/")
-            )
+            async with self._turns.turn(asked.tenant, asked.principal.id):
+                report = await self._shelves.library.index(
+                    context_of(asked), body.collection, files, folder=body.below.strip("/")
+                )
         except ScipRefused as error:
             raise invalid(f"index: {error}.") from error
         return CodeIndexed.of(report)

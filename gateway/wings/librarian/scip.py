@@ -18,6 +18,7 @@ from gateway.wings.library import IndexedFile, IndexedName
 from schemas.errors import ToolgateError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+RELATIONSHIPS = 100  # of a symbol, that are looked at
 RELATED = 10  # fields of a relationship: the format has 5
 DEFINITION, IMPORT = 0x1, 0x2  # roles of an occurrence
 UNITS: dict[int, Literal["utf-8", "utf-16", "utf-32"]] = {1: "utf-8", 2: "utf-16"}
@@ -186,12 +187,14 @@ def _packed(data: bytes) -> list[int]:
 
 def _information(data: bytes, limits: IndexLimits) -> tuple[str, _Facts]:
     symbol, facts = "", _Facts()
+    related_most = RELATIONSHIPS
     for number, value in fields(data):
         if number == 1 and isinstance(value, bytes):
             symbol = _text(value, limits)
         elif number == 5 and isinstance(value, int):
             facts.kind = _KINDS.get(value, "")
-        elif number == 4 and isinstance(value, bytes) and len(facts.bases) < 100:
+        elif number == 4 and isinstance(value, bytes) and related_most:
+            related_most -= 1
             related = dict(islice(fields(value), RELATED))
             base = symbol_of(_text(related.get(1, b""), limits))
             if base is not None and related.get(3):  # is_implementation
