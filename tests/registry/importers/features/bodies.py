@@ -392,7 +392,7 @@ UPLOADS = [
                 MULTIPART,
                 parts(
                     (part("file", "Content-Type: image/png", "file.png"), "hello"),
-                    (part("b64"), "aGVsbG8="),
+                    (part("b64", "Content-Transfer-Encoding: base64"), "aGVsbG8="),
                 ),
             )
         ],
