@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.operations.operation import cursor
-from registry.database.postgres import EMBEDDED, Database, borrowed
+from registry.database.postgres import EMBEDDED, Database, borrow
 from registry.evaluation.temporary_catalog import CARELESS
 from registry.sources.plan import SourceDraft
 from registry.sources.store import ToolStore
@@ -84,7 +84,7 @@ async def fill(database: Database, host_id: str) -> None:
             options=OpenAPIOptions(),
         )  # fmt: skip
         await store.save(host_id, source, drafts(number))
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await connection.execute(
             """
             INSERT INTO audit_t (host_id, recorded_ts, chain_id, sequence, principal, front, method,

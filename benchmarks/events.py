@@ -32,7 +32,7 @@ from gateway.wings.events.upkeep import Upkeep
 from gateway.wings.events.wing import WING
 from registry.database.group_commit import GroupCommit
 from registry.database.migrate import REGISTRY
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 
 OWN, OTHER = (f"00000000-0000-0000-0000-00000000000{number}" for number in (1, 2))
 CALLERS = 64
@@ -195,7 +195,7 @@ def _by_redis(url: str, dispatch: Dispatch) -> Wakes:
     worker = RedisEngine(
         url, "worker", work=lambda host: dispatch.hear(WORK + host), room=lambda: dispatch.room
     )
-    return lambda id_: front.accepted(OWN, id_), (front.send, worker.read)
+    return lambda id_: front.announce(OWN, id_), (front.send, worker.read)
 
 
 async def _starting(
@@ -236,7 +236,7 @@ def _started(by: str, times: list[float], most_ms: float) -> list[Row]:
 
 async def _backlog(database: Database, journal: Journal, waiting: int, large: int) -> list[Row]:
     await _emptied(database)
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await _add(connection, OWN, waiting, later=True)
     await journal.accept([draft() for _ in range(20)])
     tracemalloc.start()
@@ -249,7 +249,7 @@ async def _backlog(database: Database, journal: Journal, waiting: int, large: in
         Row(f"claim 20 beside {waiting:,} that wait", ms, "ms"),
         Row(f"memory for each of {waiting:,}", held, "B", targets=(Target("value", 200.0),)),
     ]
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await _add(connection, OWN, large, later=False)
     async with database.connect() as connection:
         await connection.execute("ANALYZE invocation_t")

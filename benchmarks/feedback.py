@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from config.load import load
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from registry.embedding.providers import make_embedder
-from registry.evaluation.corpus import Corpus, loaded
-from registry.evaluation.evaluate import drawn
+from registry.evaluation.corpus import Corpus, load_corpus
+from registry.evaluation.evaluate import sample_requests
 from registry.evaluation.results import ndcg
 from registry.evaluation.sets import QUERIES, TOOLS, EvaluationRequest, read_catalog, read_requests
 from registry.evaluation.temporary_catalog import HOST, scratch_database
@@ -55,7 +55,7 @@ class Month:
         self._chance = chance
         half = chance.sample(list(requests), len(requests))
         self._asked, self._later = half[: len(half) // 2], half[len(half) // 2 :]
-        tools = sorted({tool for one in requests for tool in one.wanted})
+        tools = sorted({tool for one in requests for tool in one.wanted_tools})
         self._needs = [set(chance.sample(tools, len(tools) // CALLERS)) for _ in range(CALLERS)]
 
     def day(self, caller: int) -> list[EvaluationRequest]:
@@ -67,7 +67,7 @@ class Month:
     def _of(
         self, caller: int, requests: Sequence[EvaluationRequest], number: int
     ) -> list[EvaluationRequest]:
-        own = [one for one in requests if self._needs[caller] & set(one.wanted)] or requests
+        own = [one for one in requests if self._needs[caller] & set(one.wanted_tools)] or requests
         drawn_from = (own if self._chance.random() < OWN else requests for _ in range(number))
         return [self._chance.choice(some) for some in drawn_from]
 
@@ -75,7 +75,7 @@ class Month:
         """What a caller calls of the tools that it is shown."""
         if shown and self._chance.random() < MISTAKEN:
             return self._chance.choice(shown)
-        return next((one for one in shown if one in request.wanted), None)
+        return next((one for one in shown if one in request.wanted_tools), None)
 
 
 async def month(directory: Path, say: Console) -> list[Served]:
@@ -90,10 +90,10 @@ async def month(directory: Path, say: Console) -> list[Served]:
         stack.push_async_callback(embedder.close)
         database = await stack.enter_async_context(scratch_database(settings.database))
         tools = read_catalog(directory / TOOLS)
-        corpus = await loaded(database, tools, settings, embedder, progress=lambda *_: None)
+        corpus = await load_corpus(database, tools, settings, embedder, progress=lambda *_: None)
         drawing = Search(lambda: database.pool, lambda _: embedder, learning)
         simulated = Month(
-            drawn(read_requests(directory / QUERIES), REQUESTS, SEED), random.Random(SEED)
+            sample_requests(read_requests(directory / QUERIES), REQUESTS, SEED), random.Random(SEED)
         )
         for day in range(DAYS):
             say.print(f"{directory.name}: day {day + 1} of {DAYS}", style="dim")
@@ -120,7 +120,7 @@ async def _one_day(simulated: Month, database: Database, drawing: Search, corpus
                 vector=found.vector,
                 principal=f"caller {caller}",
             )
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await connection.execute(
             "UPDATE usage_query_t SET update_ts = update_ts - interval '1 day'"
         )

@@ -24,7 +24,7 @@ from benchmarks.quality import OWN
 from config.load import load
 from registry.embedding.abc import Vectors
 from registry.evaluation.corpus import Corpus, of_catalog
-from registry.evaluation.evaluate import drawn
+from registry.evaluation.evaluate import sample_requests
 from registry.evaluation.sets import QUERIES, TOOLS, read_catalog, read_requests
 from registry.search import SearchQuery
 from registry.search.fit import features
@@ -71,7 +71,7 @@ def made_up() -> Iterator[str]:
 
 async def collected(directories: Sequence[Path], say: Console) -> list[Answer]:
     queries = {
-        path: [one.query for one in drawn(read_requests(path / QUERIES), SAMPLE, SEED)]
+        path: [one.query for one in sample_requests(read_requests(path / QUERIES), SAMPLE, SEED)]
         for path in directories
     }
     answers: list[Answer] = []

@@ -34,7 +34,7 @@ from rich.console import Console
 
 from benchmarks.table import Row, render
 from config.load import load
-from registry.database.postgres import Database, Notice, Pool, borrowed
+from registry.database.postgres import Database, Notice, Pool, borrow
 
 CONCURRENCIES = (1, 8, 32)
 ROUNDS = 3
@@ -65,7 +65,7 @@ def main(count: int, child: str | None, grace: float | None) -> None:
 async def _measure(count: int) -> list[Row]:
     async with _database() as database:
         app = _app()
-        async with borrowed(database.pool) as connection:
+        async with borrow(database.pool) as connection:
             await connection.execute(SCHEMA)
         await app.open_async(database.pool)
         await app.schema_manager.apply_schema_async()
@@ -155,7 +155,7 @@ class Loop:
         self._arrived = anyio.Event()
 
     async def _take(self) -> tuple[Any, ...] | None:
-        async with borrowed(self._database.pool) as connection:
+        async with borrow(self._database.pool) as connection:
             return await (await connection.execute(TAKE)).fetchone()
 
     async def _perform(self, job: int, kind: str, args: Mapping[str, Any], attempt: int) -> None:
@@ -167,19 +167,19 @@ class Loop:
             except Exception:
                 state = "waiting" if attempt < ATTEMPTS else "failed"
             group.cancel_scope.cancel()
-        async with borrowed(self._database.pool) as connection:
+        async with borrow(self._database.pool) as connection:
             await connection.execute(FINISH, [state, job, attempt])
         self._free.release()
 
     async def _renew(self, job: int) -> None:
         while True:
             await anyio.sleep(LEASE_S / 3)
-            async with borrowed(self._database.pool) as connection:
+            async with borrow(self._database.pool) as connection:
                 await connection.execute(RENEW, [job])
 
 
 async def _add(pool: Pool, count: int) -> None:
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         await connection.execute(
             "INSERT INTO plain_job_t (kind, args) SELECT 'note', jsonb_build_object('number', n)"
             " FROM generate_series(0, %s) AS n",
@@ -261,7 +261,7 @@ async def _latencies(database: Database, app: procrastinate.App, count: int) -> 
         await app.configure_task("note").defer_async(number=number)
 
     async def insert(number: int) -> None:
-        async with borrowed(database.pool) as connection:
+        async with borrow(database.pool) as connection:
             await connection.execute(
                 "INSERT INTO plain_job_t (kind, args) VALUES ('note', %s)",
                 [Jsonb({"number": number})],
@@ -563,7 +563,7 @@ async def _locked(app: procrastinate.App) -> list[Row]:
 async def _rolled_back(app: procrastinate.App, pool: Pool) -> Row:
     """A job that is deferred in a transaction of ours which comes to nothing."""
     before = len(list(await app.job_manager.list_jobs_async()))
-    async with borrowed(pool) as connection, connection.transaction(force_rollback=True):
+    async with borrow(pool) as connection, connection.transaction(force_rollback=True):
         await app.configure_task("nap", connection=connection).defer_async(seconds=0.0)
     after = len(list(await app.job_manager.list_jobs_async()))
     return Row("deferred in a transaction that is rolled back: jobs", float(after - before), "")

@@ -31,7 +31,7 @@ from rich.console import Console
 
 from benchmarks.table import Row, render
 from config.load import load
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from registry.search import statements
 from registry.search.indexes import ensure_indexes, predicate
 from registry.search.run import effort
@@ -171,7 +171,7 @@ async def _prepare(database: Database, count: int) -> None:
 
 async def _write(database: Database, begin: int, block: Floats) -> None:
     rows = [(HOST, _id(begin + at), MODEL, HalfVector.of(row)) for at, row in enumerate(block)]
-    async with borrowed(database.pool) as connection, connection.cursor() as cursor:
+    async with borrow(database.pool) as connection, connection.cursor() as cursor:
         cursor.adapters.register_dumper(HalfVector, VectorDumper)
         await cursor.executemany(
             "INSERT INTO entity_embedding_t (host_id, entity_type, entity_id, model, dimension,"

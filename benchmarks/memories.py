@@ -41,7 +41,7 @@ from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import NewMemory
 from gateway.wings.memory.store import MemoryStore, Target
 from registry.database.embedded import Embedded
-from registry.database.postgres import Database, autocommitted
+from registry.database.postgres import Database, autocommit
 from registry.search.indexes import ensure_indexes
 
 TUNED = 2  # conversations that constants were chosen on
@@ -470,7 +470,7 @@ async def _added(one: Installation, host: str, count: int) -> tuple[list[float],
         store = MemoryStore(database.pool, settings.memory)
         for number in range(count):
             text, started = sentence(f"in a process {number}"), time.perf_counter()
-            async with autocommitted(database.pool) as connection:
+            async with autocommit(database.pool) as connection:
                 await connection.execute(
                     "INSERT INTO bench_t VALUES (gen_random_uuid(), %s)", [text]
                 )

@@ -14,7 +14,7 @@ from benchmarks.rig import Rig
 from benchmarks.table import Row, Target
 from config.load import load
 from registry.evaluation.corpus import of_catalog
-from registry.evaluation.evaluate import drawn, evaluate
+from registry.evaluation.evaluate import evaluate, sample_requests
 from registry.evaluation.results import Measured, SetResult, mean_of, percentiles
 from registry.evaluation.runs import MODES
 from registry.evaluation.sets import QUERIES, TOOLS, read_catalog, read_requests
@@ -49,7 +49,7 @@ def chosen(directory: Path | None) -> list[Path]:
 
 async def _measured(rig: Rig, path: Path, number: int, limit: int) -> SetResult:
     tools = read_catalog(path / TOOLS)
-    requests = drawn(read_requests(path / QUERIES), limit)
+    requests = sample_requests(read_requests(path / QUERIES), limit)
 
     def say(step: str, done: int, total: int) -> None:
         if done in {0, total}:

@@ -34,7 +34,7 @@ from config.load import load
 from config.settings import Settings
 from registry.database.postgres import Database
 from registry.embedding.providers import make_embedder
-from registry.evaluation.corpus import Corpus, loaded
+from registry.evaluation.corpus import Corpus, load_corpus
 from registry.evaluation.sets import Listed
 from registry.evaluation.temporary_catalog import CARELESS
 from registry.search import Mode, Search, SearchQuery, SearchResult
@@ -123,7 +123,7 @@ async def _inside(
 
     async with Database.open(settings.database) as database:
         started = time.perf_counter()
-        corpus = await loaded(database, tools, settings, embedder, progress=say)
+        corpus = await load_corpus(database, tools, settings, embedder, progress=say)
         loaded_s = time.perf_counter() - started
         rig.say(f"search: {len(requests)} requests")
         spent = [await _ask(corpus.search, corpus, request, "hybrid") for request in requests]

@@ -19,7 +19,7 @@ from config.access import (
     Policy,
     Rule,
 )
-from config.document import KeyPath, Problem, Where, dotted
+from config.document import KeyPath, Problem, Where, dotted_path
 from config.models import Strategy
 from config.networks import is_loopback, is_unencrypted
 from config.settings import EmbeddingSettings, PurposeModel, Settings
@@ -29,7 +29,7 @@ from schemas.expressions import InvalidExpression, compile_expression
 from schemas.jsonrpc import decode_strict
 from schemas.patterns import InvalidPattern, Pattern
 from schemas.schedules import Schedule
-from schemas.validators import ValidationError, compiled
+from schemas.validators import ValidationError, compile_validator
 from schemas.wing_tools import WING_TOOLS
 
 KEYS = ("key_file", "jwks_file", "jwks_url")
@@ -133,7 +133,7 @@ def auth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         conflicts += _audiences(settings)
     for subpath, text in conflicts:
         key = ("auth", *subpath)
-        yield Problem(where(key, ("auth", "mode")), dotted(key), text)
+        yield Problem(where(key, ("auth", "mode")), dotted_path(key), text)
 
 
 def _missing_api_keys(auth: Auth) -> Conflicts:
@@ -179,7 +179,7 @@ def _issuer_names(auth: Auth) -> Conflicts:
         elif issuer.issuer in seen:
             yield (*path, "issuer"), f"expected one that is not that of {seen[issuer.issuer]}"
         else:
-            seen[issuer.issuer] = dotted(("auth", *path))
+            seen[issuer.issuer] = dotted_path(("auth", *path))
     if RESERVED_ISSUER in auth.issuers:
         text = f"expected another name: {RESERVED_ISSUER}:NAME is the principal of an API key"
         yield ("issuers", RESERVED_ISSUER), text
@@ -229,11 +229,13 @@ def _model_conflicts(
     for key, text in PROVIDER_KEYS.get(model.provider, {}).items():
         if not getattr(model, key):
             reason = f"expected {text}: {model.provider} needs it"
-            yield Problem(where(provider), dotted((*path, key)), reason)
+            yield Problem(where(provider), dotted_path((*path, key)), reason)
     for key in OTHER_PROVIDERS_KEYS if model.provider in WITHOUT_KEYS else ():
         if getattr(model, key):
             text = f"expected nothing, the {model.provider} model has none; for another set"
-            yield Problem(where((*path, key)), dotted((*path, key)), f"{text} {dotted(provider)}")
+            yield Problem(
+                where((*path, key)), dotted_path((*path, key)), f"{text} {dotted_path(provider)}"
+            )
 
 
 def embedding_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -249,7 +251,7 @@ def embedding_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     ):
         path = ("disclosure", "when_down")
         text = "expected lexical: with embedding.provider disabled every search would fail"
-        yield Problem(where(path, provider), dotted(path), text)
+        yield Problem(where(path, provider), dotted_path(path), text)
 
 
 def search_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -257,7 +259,7 @@ def search_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     path = ("search", "rerank_model")
     if settings.search.rerank != "off" and not settings.search.rerank_model:
         text = f"expected the folder of a cross-encoder: search.rerank is {settings.search.rerank}"
-        yield Problem(where(("search", "rerank")), dotted(path), text)
+        yield Problem(where(("search", "rerank")), dotted_path(path), text)
 
 
 def model_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -265,12 +267,12 @@ def model_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     models, chosen = settings.models, ("models", "strategy")
     if models.default not in models.strategies:
         text = f"expected auto or one of {', '.join(models.strategies)}, found {models.default}"
-        yield Problem(where(chosen), dotted(chosen), text)
+        yield Problem(where(chosen), dotted_path(chosen), text)
     knowledge = settings.knowledge
     if knowledge.enabled and knowledge.model and knowledge.strategy not in {"", *models.strategies}:
         asked = ("knowledge", "model")
         text = f"expected auto or one of {', '.join(models.strategies)}, found {knowledge.model}"
-        yield Problem(where(asked), dotted(asked), text)
+        yield Problem(where(asked), dotted_path(asked), text)
     embedding = settings.embedding
     users: list[tuple[KeyPath, str]] = [
         (("embedding",), embedding.endpoint),
@@ -288,11 +290,11 @@ def model_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
             path: KeyPath = (*user, "endpoint")
             known = ", ".join(models.endpoints) or "there is none"
             text = f"expected an entry of models.endpoints ({known}), found {endpoint}"
-            yield Problem(where(path), dotted(path), text)
+            yield Problem(where(path), dotted_path(path), text)
     for name, strategy in models.strategies.items():
         path = ("models", "strategies", name)
         for key, text in _strategy_problems(strategy):
-            yield Problem(where((*path, key)), dotted((*path, key)), text)
+            yield Problem(where((*path, key)), dotted_path((*path, key)), text)
 
 
 def _strategy_problems(strategy: Strategy) -> Iterator[tuple[str, str]]:
@@ -312,7 +314,7 @@ def guardrail_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     for name, rule in guardrails.rules.items():
         for key, text in _guardrail_problems(rule, guardrails.expression_steps):
             path: KeyPath = ("guardrails", "rules", name, key)
-            yield Problem(where(path), dotted(path), text)
+            yield Problem(where(path), dotted_path(path), text)
 
 
 def _guardrail_problems(rule: Guardrail, steps: int) -> Iterator[tuple[str, str]]:
@@ -340,7 +342,7 @@ def limit_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     is not at its default."""
 
     def problem(text: str, *key: str) -> Problem:
-        return Problem(where(key), dotted(key), text)
+        return Problem(where(key), dotted_path(key), text)
 
     for network in settings.server.trusted_proxies:
         if not _is_network(network):
@@ -370,7 +372,7 @@ def _is_network(text: str) -> bool:
 def oauth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     for name, text in (*_open_servers(settings.oauth), *_foreign_scopes(settings.oauth)):
         key: KeyPath = ("oauth", name)
-        yield Problem(where(key), dotted(key), text)
+        yield Problem(where(key), dotted_path(key), text)
 
 
 def _open_servers(oauth: OAuth) -> Iterator[tuple[str, str]]:
@@ -396,7 +398,7 @@ def policy_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         conflicts += [(("rules", name, member), text) for member, text in problems]
     for subpath, text in conflicts:
         key = ("policy", *subpath)
-        yield Problem(where(key), dotted(key), text)
+        yield Problem(where(key), dotted_path(key), text)
 
 
 def _toolsets(settings: Settings) -> Collection[str]:
@@ -478,7 +480,7 @@ def source_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         ]
         for key, text in conflicts:
             path = ("sources", name, *key.split("."))
-            yield Problem(where(path), dotted(path), text)
+            yield Problem(where(path), dotted_path(path), text)
 
 
 def _kinds(source: SourceSettings) -> list[str]:
@@ -492,7 +494,7 @@ def _ambiguous_sources(settings: Settings, where: Where) -> list[Problem]:
         if len(given) > 1:
             key = ("sources", name, given[1])
             text = f"expected one of {', '.join(SOURCE_KINDS)}, found {' and '.join(given)}"
-            problems.append(Problem(where(key), dotted(key), text))
+            problems.append(Problem(where(key), dotted_path(key), text))
     return problems
 
 
@@ -516,7 +518,7 @@ def _unclear_credentials(settings: Settings, where: Where) -> Iterator[Problem]:
         for scheme, given in source.credentials.items():
             if text := credential_problem(given):
                 path = ("sources", name, "credentials", scheme)
-                yield Problem(where(path), dotted(path), text)
+                yield Problem(where(path), dotted_path(path), text)
 
 
 def credential_kind(entry: SchemeSettings) -> str | None:
@@ -546,7 +548,7 @@ def _forbidden_commands(settings: Settings, where: Where) -> Iterator[Problem]:
         if source.command:
             key = ("sources", name, "command")
             text = "expected no command while upstream.stdio is false, which allows none to be run"
-            yield Problem(where(key), dotted(key), text)
+            yield Problem(where(key), dotted_path(key), text)
 
 
 def _several_authentications(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:
@@ -638,7 +640,7 @@ def _schedule_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     for name, entry in settings.events.schedules.items():
         if mistake := Schedule(entry.cron, entry.timezone).mistake:
             key = ("events", "schedules", name)
-            yield Problem(where(key), dotted(key), mistake)
+            yield Problem(where(key), dotted_path(key), mistake)
 
 
 def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
@@ -674,8 +676,9 @@ def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
     return [
         Problem(
             where(key, owner),
-            dotted(key),
-            f"expected a path of its own, found {path} (taken by {dotted(owner) or 'Toolgate'})",
+            dotted_path(key),
+            f"expected a path of its own, found {path} "
+            f"(taken by {dotted_path(owner) or 'Toolgate'})",
         )
         for _, owner, path, key in clashes
     ]
@@ -687,7 +690,7 @@ def _unreachable_admin_tools(settings: Settings, where: Where) -> list[Problem]:
     if not admin.tools or (admin.enabled and settings.auth.mode != "none"):
         return []
     text = "expected false while admin.enabled is false or auth.mode is none, found true"
-    return [Problem(where(key, ("auth", "mode")), dotted(key), text)]
+    return [Problem(where(key, ("auth", "mode")), dotted_path(key), text)]
 
 
 def _legacy_dates(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -699,11 +702,13 @@ def _legacy_dates(settings: Settings, where: Where) -> Iterator[Problem]:
         try:
             days += [date.fromisoformat(text)] if text else []
         except ValueError:
-            yield Problem(where(key), dotted(key), f"expected a date of the calendar, found {text}")
+            yield Problem(
+                where(key), dotted_path(key), f"expected a date of the calendar, found {text}"
+            )
     if len(days) == len(names) and days[1] < days[0]:
         key = ("portal", "legacy_sunset")
         text = f"expected no day before portal.legacy_deprecated ({days[0]}), found {days[1]}"
-        yield Problem(where(key, ("portal", "legacy_deprecated")), dotted(key), text)
+        yield Problem(where(key, ("portal", "legacy_deprecated")), dotted_path(key), text)
 
 
 def _half_a_certificate(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -712,7 +717,7 @@ def _half_a_certificate(settings: Settings, where: Where) -> Iterator[Problem]:
         if given[pair] and not given[name]:
             key = ("server", "tls", name)
             text = f"expected a file beside server.tls.{pair}"
-            yield Problem(where(("server", "tls", pair)), dotted(key), text)
+            yield Problem(where(("server", "tls", pair)), dotted_path(key), text)
 
 
 def _console_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -722,12 +727,12 @@ def _console_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         return
     if not settings.admin.enabled:
         key, text = ("console", "enabled"), "expected admin.enabled with it, whose operations it is"
-        yield Problem(where(key, ("admin", "enabled")), dotted(key), text)
+        yield Problem(where(key, ("admin", "enabled")), dotted_path(key), text)
     has_server = settings.auth.mode == "jwt" and settings.oauth.authorization_servers
     if console.client_id and not has_server:
         key = ("console", "client_id")
         text = "expected auth.mode jwt and oauth.authorization_servers with it, for its logins"
-        yield Problem(where(key, ("auth", "mode")), dotted(key), text)
+        yield Problem(where(key, ("auth", "mode")), dotted_path(key), text)
 
 
 def _agent_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -736,7 +741,7 @@ def _agent_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         for name in filter(_lacks_source, names):
             key = ("agent", setting)
             text = f"expected SOURCE.{name}, or an operation of a wing; found {name}"
-            yield Problem(where(key), dotted(key), text)
+            yield Problem(where(key), dotted_path(key), text)
 
 
 def _event_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -749,7 +754,7 @@ def _event_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
                 key = ("events", section, entry_name, "skill")
                 owners = "a key of events.skills, or an operation of a wing"
                 text = f"expected SOURCE.{name}, {owners}; found {name}"
-                yield Problem(where(key), dotted(key), text)
+                yield Problem(where(key), dotted_path(key), text)
 
 
 def _lacks_source(name: str) -> bool:
@@ -764,10 +769,10 @@ def _librarian_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         if settings.librarian.enabled and name not in strategies:
             at = ("librarian", *path)
             told = f"expected auto or one of {', '.join(strategies)}, found {name}"
-            yield Problem(where(at), dotted(at), told)
+            yield Problem(where(at), dotted_path(at), told)
     if settings.librarian.enabled and not settings.knowledge.enabled:
         key, text = ("librarian", "enabled"), "expected knowledge.enabled with it, whose documents"
-        yield Problem(where(key, ("knowledge", "enabled")), dotted(key), f"{text} it reads")
+        yield Problem(where(key, ("knowledge", "enabled")), dotted_path(key), f"{text} it reads")
 
 
 def _pool_excess(settings: Settings, where: Where) -> list[Problem]:
@@ -776,7 +781,7 @@ def _pool_excess(settings: Settings, where: Where) -> list[Problem]:
         return []
     key, bound = ("database", "pool_max"), ("database", "max_connections")
     text = f"expected less than database.max_connections ({database.max_connections})"
-    return [Problem(where(key, bound), dotted(key), f"{text}, found {database.pool_max}")]
+    return [Problem(where(key, bound), dotted_path(key), f"{text}, found {database.pool_max}")]
 
 
 def _too_many_workers(settings: Settings, where: Where) -> list[Problem]:
@@ -788,7 +793,9 @@ def _too_many_workers(settings: Settings, where: Where) -> list[Problem]:
     key, bound = ("server", "workers"), ("database", "max_connections")
     needed = workers * (LEAST_POOL + LISTENERS) + SPARE
     text = f"expected database.max_connections of at least {needed} for {workers} workers"
-    return [Problem(where(key, bound), dotted(key), f"{text}, found {database.max_connections}")]
+    return [
+        Problem(where(key, bound), dotted_path(key), f"{text}, found {database.max_connections}")
+    ]
 
 
 def _separate_workers(settings: Settings, where: Where) -> list[Problem]:
@@ -796,7 +803,7 @@ def _separate_workers(settings: Settings, where: Where) -> list[Problem]:
         return []
     key, workers = ("state", "backend"), ("server", "workers")
     text = "expected auto, postgres or redis with several workers (server.workers), found memory"
-    return [Problem(where(key, workers), dotted(key), text)]
+    return [Problem(where(key, workers), dotted_path(key), text)]
 
 
 def pool_of_worker(settings: Settings) -> int:
@@ -813,16 +820,16 @@ def _keyless_secrets(settings: Settings, where: Where) -> list[Problem]:
     if settings.secrets.key or not any(settings.secrets.old_keys):
         return []
     path = ("secrets", "old_keys")
-    return [Problem(where(path), dotted(path), "expected secrets.key beside it")]
+    return [Problem(where(path), dotted_path(path), "expected secrets.key beside it")]
 
 
 def _illegible_arguments(settings: Settings, where: Where) -> Iterator[Problem]:
     for name, profile in settings.profiles.own.items():
         try:
-            compiled({"pattern": profile.arguments})
+            compile_validator({"pattern": profile.arguments})
         except ValidationError:
             path = ("profiles", "own", name, "arguments")
-            yield Problem(where(path), dotted(path), "expected a regular expression")
+            yield Problem(where(path), dotted_path(path), "expected a regular expression")
 
 
 def _unknown_profile(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -830,11 +837,11 @@ def _unknown_profile(settings: Settings, where: Where) -> Iterator[Problem]:
     known = (*PROFILES, *(name for name in profiles.own if name not in PROFILES))
     if profiles.default not in ("auto", *known):
         path: KeyPath = ("profiles", "default")
-        yield Problem(where(path), dotted(path), f"expected one of auto, {', '.join(known)}")
+        yield Problem(where(path), dotted_path(path), f"expected one of auto, {', '.join(known)}")
     for name in profiles.tool_tokens:
         if name not in known:
             path = ("profiles", "tool_tokens", name)
-            yield Problem(where(path), dotted(path), f"expected one of {', '.join(known)}")
+            yield Problem(where(path), dotted_path(path), f"expected one of {', '.join(known)}")
 
 
 def _unclear_redis(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -842,24 +849,24 @@ def _unclear_redis(settings: Settings, where: Where) -> Iterator[Problem]:
     used, given = settings.state.backend == "redis", settings.state.redis_url
     if used and not given:
         text = "expected state.redis_url with it, as in redis://redis.example:6379/0"
-        yield Problem(where(backend), dotted(backend), text)
+        yield Problem(where(backend), dotted_path(backend), text)
     elif given and not used:
         text = f"expected state.backend: redis with it, found {settings.state.backend}"
-        yield Problem(where(url), dotted(url), text)
+        yield Problem(where(url), dotted_path(url), text)
     elif not _has_address(given):
         text = (
             "expected redis://[user:password@]host[:port][/database], or "
             "redis+cluster://[user:password@]host[:port],host[:port], with %-escapes for special "
             "characters of a password; found a value that is not shown"
         )
-        yield Problem(where(url), dotted(url), text)
+        yield Problem(where(url), dotted_path(url), text)
 
 
 def _two_engines(settings: Settings, where: Where) -> Iterator[Problem]:
     if settings.events.redis_url and settings.events.kafka.servers:
         path = ("events", "kafka", "servers")
         text = "expected none while events.redis_url is set: one of them wakes workers"
-        yield Problem(where(path), dotted(path), text)
+        yield Problem(where(path), dotted_path(path), text)
 
 
 def _has_address(redis_url: str) -> bool:

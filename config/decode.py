@@ -23,8 +23,8 @@ from config.document import (
     Problem,
     SettingsError,
     YamlValue,
-    dotted,
-    expanded,
+    dotted_path,
+    expand_text,
 )
 from config.elsewhere import explanation
 from schemas.urls import without_credentials
@@ -98,7 +98,7 @@ class SettingKind:
             return "one of " + ", ".join(self.arguments)
         return self.meta.description or PLAIN[self.base]
 
-    def marked(self, mark: str) -> bool:
+    def has_mark(self, mark: str) -> bool:
         """Whether `settings.py` marks the type: verbatim, file, dashes, capitals."""
         return bool((self.meta.extra or {}).get(mark))
 
@@ -120,7 +120,7 @@ def members(section: SettingKind) -> dict[str, SettingKind]:
     return {field.name: kind_of(field.type) for field in fields(section.base)}
 
 
-def needed(section: SettingKind) -> list[str]:
+def required_members(section: SettingKind) -> list[str]:
     """Members without a default; those of the groups have theirs in defaults.yaml."""
     return [field.name for field in fields(section.base) if field.required]
 
@@ -137,7 +137,7 @@ def item_kind(container: SettingKind) -> SettingKind:
 def decode(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Problem]) -> Any:
     """Data that `msgspec.convert` accepts for `kind`, provided that no problem was added."""
     if value.loose and not kind.scalar:
-        value = _expanded(value, problems)
+        value = _expand(value, problems)
     if value.data is UNREADABLE:
         return MISSING
     if kind.section:
@@ -151,9 +151,9 @@ def decode(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[Pr
     return _scalar(value, kind, path, problems)
 
 
-def _expanded(value: YamlValue, problems: list[Problem]) -> YamlValue:
+def _expand(value: YamlValue, problems: list[Problem]) -> YamlValue:
     try:
-        return expanded(value)
+        return expand_text(value)
     except SettingsError as error:
         problems.extend(error.problems)
         return replace(value, data=UNREADABLE)
@@ -166,13 +166,13 @@ def _section(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[
     for key in (key for key in data if key not in known):
         plain = key.lower().replace("-", "_")
         near = get_close_matches(plain, known, n=1, cutoff=SAME)
-        hint = "" if near else explanation(dotted(path), key)
+        hint = "" if near else explanation(dotted_path(path), key)
         near = near if near or hint else get_close_matches(plain, known, n=1)
-        meant = dotted((*path, *near)) if near else None
+        meant = dotted_path((*path, *near)) if near else None
         # `{value:hunter2}`, without the space, is parsed as one key.
         unknown = path if secret(path) else (*path, key)
         text = "; ".join(filter(None, ("there is no such setting", hint)))
-        problems.append(Problem(data[key].where, dotted(unknown), text, meant))
+        problems.append(Problem(data[key].where, dotted_path(unknown), text, meant))
     return {
         name: decode(data[name], kind, (*path, name), problems)
         for name, kind in known.items()
@@ -189,9 +189,11 @@ def _missing_keys(
         return []
     return [
         Problem(
-            value.where, dotted((*path, name)), f"expected {known[name].expectation}, found nothing"
+            value.where,
+            dotted_path((*path, name)),
+            f"expected {known[name].expectation}, found nothing",
         )
-        for name in needed(kind)
+        for name in required_members(kind)
         if name not in data
     ]
 
@@ -230,25 +232,25 @@ def _scalar(value: YamlValue, kind: SettingKind, path: KeyPath, problems: list[P
     data = value.data
     if kind.optional and (data is None or (value.loose and not data)):
         return None
-    if kind.marked("verbatim") and isinstance(data, (bool, int, float, date)):
+    if kind.has_mark("verbatim") and isinstance(data, (bool, int, float, date)):
         data = value.text
     if kind.base is Literal and isinstance(data, bool):  # YAML 1.1 takes `off` for false
         data = value.text
     if value.loose and not kind.textual:
-        data = _typed(value.text)
-    if kind.marked("outside") and data and value.origin == "here":
+        data = _parse_scalar(value.text)
+    if kind.has_mark("outside") and data and value.origin == "here":
         text = "expected ${NAME} or ${file:PATH}; do not put the secret itself in the file"
-        problems.append(Problem(value.where, dotted(path), text))
+        problems.append(Problem(value.where, dotted_path(path), text))
         return MISSING
     data = _convert(data, kind, value, path=path, problems=problems)
-    if kind.marked("file") and data is not MISSING:
+    if kind.has_mark("file") and data is not MISSING:
         return absolute(data, value.directory)
-    if kind.marked("module") and data is not MISSING and data.endswith(".py"):
+    if kind.has_mark("module") and data is not MISSING and data.endswith(".py"):
         return absolute(data, value.directory)
     return data
 
 
-def _typed(text: str) -> Any:
+def _parse_scalar(text: str) -> Any:
     """A bare scalar as typed by YAML; what YAML cannot parse stays text."""
     try:
         return yaml.load(text, Loader=Loader)  # noqa: S506 - a SafeLoader, the C one where built
@@ -277,7 +279,7 @@ def absolute(text: str, directory: Path) -> str:
 def _mismatch(value: YamlValue, data: Any, kind: SettingKind, path: KeyPath) -> Problem:
     hidden = secret(path) or value.origin == "file"  # which may hold any secret
     actual = "a value that is not shown" if hidden else _excerpt(data, kind)
-    return Problem(value.where, dotted(path), f"expected {kind.expectation}, found {actual}")
+    return Problem(value.where, dotted_path(path), f"expected {kind.expectation}, found {actual}")
 
 
 def secret(path: KeyPath) -> bool:
@@ -296,10 +298,10 @@ def _excerpt(data: Any, kind: SettingKind) -> str:
         return "a list"
     if isinstance(data, str):
         # Text in place of a whole mapping may contain a secret anywhere.
-        return "text" if not kind.scalar else f'"{shortened(without_credentials(data))}"'
+        return "text" if not kind.scalar else f'"{shorten(without_credentials(data))}"'
     words = {None: "nothing", True: "true", False: "false"}
-    return words[data] if data is None or isinstance(data, bool) else shortened(str(data))
+    return words[data] if data is None or isinstance(data, bool) else shorten(str(data))
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     return text if len(text) <= EXCERPT else text[: EXCERPT - 1] + "…"

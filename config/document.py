@@ -50,7 +50,7 @@ class SettingsError(ToolgateError):
         super().__init__("\n  ".join([f"{count} in the settings:", *map(str, problems)]))
 
 
-def dotted(path: KeyPath) -> str:
+def dotted_path(path: KeyPath) -> str:
     return ".".join(path)
 
 
@@ -166,7 +166,7 @@ class YamlDocument:
 
     def _value(self, loader: Any, node: Any, path: KeyPath, where: str) -> YamlValue:
         if len(path) > DEPTH_LIMIT:
-            raise SettingsError(Problem(where, dotted(path[:3]) + "…", "nested too deeply"))
+            raise SettingsError(Problem(where, dotted_path(path[:3]) + "…", "nested too deeply"))
         if isinstance(node, yaml.MappingNode):
             return YamlValue(self._mapping(loader, node, path), where, directory=self.directory)
         if isinstance(node, yaml.SequenceNode):
@@ -175,7 +175,7 @@ class YamlDocument:
                 for index, item in enumerate(node.value)
             ]
             return YamlValue(items, where, directory=self.directory)
-        return self._scalar(_constructed(loader, node), node.value, path, where)
+        return self._scalar(_construct(loader, node), node.value, path, where)
 
     def _mapping(self, loader: Any, node: Any, path: KeyPath) -> dict[str, YamlValue]:
         members: dict[str, YamlValue] = {}
@@ -186,7 +186,7 @@ class YamlDocument:
             below = (*path, key)
             if key in members:
                 text = f"the key stands twice, first at {members[key].where}"
-                self.problems.append(Problem(where, dotted(below), text))
+                self.problems.append(Problem(where, dotted_path(below), text))
             members[key] = self._value(loader, value_node, below, where)
         return members
 
@@ -196,7 +196,7 @@ class YamlDocument:
         try:
             result, origin = interpolate(data, self.env, self.directory)
         except InterpolationError as unfit:
-            self.problems.append(Problem(where, dotted(path), str(unfit)))
+            self.problems.append(Problem(where, dotted_path(path), str(unfit)))
             return YamlValue(UNREADABLE, where, directory=self.directory)
         loose = "${" in data
         return YamlValue(
@@ -227,14 +227,14 @@ def is_tab(text: bytes | str, line: int, column: int) -> bool:
     return line < len(lines) and lines[line][column : column + 1] == "\t"
 
 
-def _constructed(loader: Any, node: Any) -> Any:
+def _construct(loader: Any, node: Any) -> Any:
     try:
         return loader.construct_object(node)
     except ValueError:  # 2024-99-99 looks like a date but is invalid
         return node.value
 
 
-def expanded(value: YamlValue) -> YamlValue:
+def expand_text(value: YamlValue) -> YamlValue:
     """A bare text read as YAML, where its target is a list or a mapping; may raise."""
     document = YamlDocument(value.where, value.directory, None, value.origin)
     result = document.read(value.text, lines=False)

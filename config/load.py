@@ -27,7 +27,7 @@ from config.decode import (
     kind_of,
     members,
 )
-from config.document import KeyPath, Problem, SettingsError, YamlDocument, YamlValue, expanded
+from config.document import KeyPath, Problem, SettingsError, YamlDocument, YamlValue, expand_text
 from config.models import Strategy
 from config.settings import EmbeddingSettings, PurposeModel, Settings
 from schemas.urls import without_credentials
@@ -87,8 +87,8 @@ def _is_of_service(name: str, service: str) -> bool:
 
 def _put(tree: YamlValue, kind: SettingKind, parts: list[str], value: YamlValue) -> YamlValue:
     if not parts:
-        whole = value if kind.scalar else expanded(value)
-        return merged(tree, whole) if kind.section else whole
+        whole = value if kind.scalar else expand_text(value)
+        return merge(tree, whole) if kind.section else whole
     if kind.scalar or kind.listing:
         raise LookupError(parts[0])
     if not isinstance(tree.data, dict | None):
@@ -113,12 +113,12 @@ def _step(
 
 def _spelling(part: str, key: SettingKind) -> str:
     """Spelling of a new key (case, dashes), which the name of a variable cannot express."""
-    if key.marked("dashes"):
+    if key.has_mark("dashes"):
         return part.replace("_", "-")
-    return part.upper() if key.marked("capitals") else part
+    return part.upper() if key.has_mark("capitals") else part
 
 
-def merged(base: YamlValue, override: YamlValue) -> YamlValue:
+def merge(base: YamlValue, override: YamlValue) -> YamlValue:
     """Merged settings: mappings are merged key by key; anything else replaces what was there."""
     if not isinstance(base.data, dict):
         return override
@@ -127,7 +127,7 @@ def merged(base: YamlValue, override: YamlValue) -> YamlValue:
     if not isinstance(override.data, dict):
         return override
     both = {
-        key: merged(base.data[key], value) if key in base.data else value
+        key: merge(base.data[key], value) if key in base.data else value
         for key, value in override.data.items()
     }
     return replace(override, data={**base.data, **both})
@@ -162,7 +162,7 @@ def load(path: str | None, env: Mapping[str, str]) -> Settings:
     tree = _read(DEFAULTS, DEFAULTS.name, None, problems)
     file = settings_file(path, env)
     if file is not None:
-        tree = merged(tree, _root(_read(file, str(file), env, problems)))
+        tree = merge(tree, _root(_read(file, str(file), env, problems)))
     root = kind_of(Settings)
     tree = overridden(tree, root, env, problems)
     data = decode(tree, root, (), problems)
@@ -220,7 +220,7 @@ def settings_file(path: str | None, env: Mapping[str, str]) -> Path | None:
     return usual if usual.exists() else None
 
 
-def masked(settings: Settings) -> dict[str, Any]:
+def mask_secrets(settings: Settings) -> dict[str, Any]:
     """The settings as plain data with secrets masked, for display."""
     plain: dict[str, Any] = to_builtins(settings)
     for group, key in WITH_PASSWORDS:
@@ -285,4 +285,4 @@ def _at(tree: YamlValue, path: KeyPath) -> YamlValue:
     return tree
 
 
-__all__ = ["SettingsError", "load", "masked", "settings_file"]
+__all__ = ["SettingsError", "load", "mask_secrets", "settings_file"]

@@ -89,7 +89,7 @@ class ConsoleFormatter(logging.Formatter):
             shown = f"\x1b[{COLOURS.get(level, '0')}m{shown}\x1b[0m"
         time = _time(record).astimezone().strftime("%H:%M:%S")
         event = _one_line(record.getMessage())
-        pairs = [f"{key}={_quoted(value)}" for key, value in keys(record).items()]
+        pairs = [f"{key}={_quote(value)}" for key, value in keys(record).items()]
         lines = [" ".join([time, f"{shown}{event}", *pairs])]
         if record.exc_info:
             lines.append(self.formatException(record.exc_info))
@@ -100,7 +100,7 @@ def _time(record: logging.LogRecord) -> datetime:
     return datetime.fromtimestamp(record.created, UTC)
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     text = str(value)
     return text if QUIET.fullmatch(text) else json.dumps(text)
 

@@ -70,7 +70,7 @@ class Strategy(Struct, frozen=True, forbid_unknown_fields=True):
         return self if self.api_key or not stored else replace(self, api_key=stored)
 
     @property
-    def configured(self) -> bool:
+    def is_configured(self) -> bool:
         """Whether requests can be sent."""
         reachable = bool(self.url) and (bool(self.api_key) or not self.needs_key)
         return reachable or bool(self.recording)

@@ -41,12 +41,12 @@ REQUEST_PATH = (
 )  # settings that rebuild the request path
 
 
-def reloaded(running: Settings, wanted: Settings) -> Settings:
+def reload_settings(running: Settings, wanted: Settings) -> Settings:
     """`running` with the reloadable settings of `wanted`."""
     return replace(
         running,
         **{
-            name: _merged(getattr(running, name), getattr(wanted, name), fixed)
+            name: _merge_section(getattr(running, name), getattr(wanted, name), fixed)
             for name, fixed in RELOADED.items()
         },
     )
@@ -61,7 +61,7 @@ def needing_restart(running: Settings, wanted: Settings) -> list[str]:
     ]
 
 
-def _merged(running: Any, wanted: Any, fixed: frozenset[str]) -> Any:
+def _merge_section(running: Any, wanted: Any, fixed: frozenset[str]) -> Any:
     return replace(wanted, **{name: getattr(running, name) for name in fixed}) if fixed else wanted
 
 

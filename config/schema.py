@@ -48,7 +48,7 @@ def json_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **root,
         "title": "Settings of Toolgate",
-        "$defs": definitions | {"Interpolated": _interpolated()},
+        "$defs": definitions | {"Interpolated": _interpolated_schema()},
     }
 
 
@@ -105,7 +105,7 @@ def _plain(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _interpolated() -> dict[str, str]:
+def _interpolated_schema() -> dict[str, str]:
     return {
         "description": "A text with the value of an environment variable in it.",
         "type": "string",

@@ -45,7 +45,7 @@ def load_function(target: str, setting: str) -> Any:
 
 
 def _unloadable(target: str, error: BaseException) -> ToolgateError:
-    return ToolgateError(f"{target} cannot be loaded: {_place(error)}{_said(error)}")
+    return ToolgateError(f"{target} cannot be loaded: {_place(error)}{_error_text(error)}")
 
 
 def _from_file(file: str) -> ModuleType:
@@ -73,6 +73,6 @@ def _place(error: BaseException) -> str:
     return ""
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -232,7 +232,7 @@ class Verdict:
     retry_after_s: float  # until the next use is allowed; 0 when granted
 
     @property
-    def allowed(self) -> bool:
+    def is_allowed(self) -> bool:
         return self.granted > 0
 
 

@@ -48,7 +48,7 @@ class _Structured(CloudEvent, frozen=True):
     data_base64: str | UnsetType = UNSET
 
 
-def received(
+def read_events(
     content_type: str, headers: Mapping[str, str], body: bytes, *, percent_encoded: bool = True
 ) -> list[CloudEvent | InvalidParams]:
     """The events of a request, whose headers have lower-case names; in a batch a bad one is its
@@ -57,7 +57,7 @@ def received(
     kind = media_type(content_type)
     with _as_invalid("No CloudEvent of version 1.0"):
         if kind == STRUCTURED:
-            return [_structured(decode_json(body))]
+            return [_read_structured(decode_json(body))]
         if kind == BATCH:
             members = msgspec.convert(decode_json(body), list[Any])
             if len(members) > BATCH_LIMIT:
@@ -83,12 +83,12 @@ def _member(index: int, member: Any) -> CloudEvent | InvalidParams:
     """An event of a batch, or what is wrong with it."""
     try:
         with _as_invalid("no CloudEvent of version 1.0"):
-            return _structured(member)
+            return _read_structured(member)
     except InvalidParams as fault:
         return InvalidParams(f"The event at index {index} of the batch: {fault.message}")
 
 
-def _structured(member: Any) -> CloudEvent:
+def _read_structured(member: Any) -> CloudEvent:
     """Raises InvalidParams, ParseError, and msgspec.MsgspecError."""
     event = msgspec.convert(member, _Structured)
     if event.data_base64 is UNSET:
@@ -108,7 +108,7 @@ def _binary(
 ) -> CloudEvent:
     """Raises InvalidParams, ParseError, and msgspec.MsgspecError."""
     attributes = {
-        name.removeprefix(PREFIX): _decoded(name, value) if percent_encoded else value
+        name.removeprefix(PREFIX): _decode_attribute(name, value) if percent_encoded else value
         for name, value in headers.items()
         if name.startswith(PREFIX)
     }
@@ -120,7 +120,7 @@ def _binary(
     return msgspec.convert({**attributes, "data": _data(body)}, CloudEvent)
 
 
-def _decoded(name: str, value: str) -> str:
+def _decode_attribute(name: str, value: str) -> str:
     """An attribute as its header has it, quoted or percent-encoded (HTTP binding, 3.1.3.2). Raises
     InvalidParams."""
     if len(value) > 1 and value[0] == value[-1] == '"':

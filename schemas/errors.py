@@ -32,7 +32,7 @@ class Fault(ToolgateError):
         self.data = data
 
     @property
-    def logged(self) -> str:
+    def log_message(self) -> str:
         """The message as logs may have it: without values of arguments."""
         return self.message
 
@@ -77,7 +77,7 @@ class InvalidArguments(InvalidParams):
         self.names = names
 
     @property
-    def logged(self) -> str:
+    def log_message(self) -> str:
         return f"Invalid arguments: {', '.join(filter(None, self.names)) or 'as a whole'}"
 
 

@@ -114,7 +114,7 @@ class _Parser:
     def whole(self) -> Node:
         node = self._conditional()
         if self._token.kind != "end":
-            raise self._unexpected("an operator or the end")
+            raise self._unexpected_token_error("an operator or the end")
         return node
 
     @property
@@ -133,9 +133,9 @@ class _Parser:
 
     def _demand(self, text: str, alternatives: str = "") -> None:
         if not self._takes(text):
-            raise self._unexpected(f"{alternatives}`{text}`")
+            raise self._unexpected_token_error(f"{alternatives}`{text}`")
 
-    def _unexpected(self, expected: str) -> ExpressionSyntaxError:
+    def _unexpected_token_error(self, expected: str) -> ExpressionSyntaxError:
         token = self._token
         actual = f"found `{token.text[:SHOWN]}`" if token.text else "found the end"
         hint = f" ({_HINTS[token.text]})" if token.text in _HINTS else ""
@@ -170,19 +170,19 @@ class _Parser:
             before.append(self._take().text)
         node = self._primary()
         while operator := self._following():
-            node = self._extended(node, operator)
+            node = self._parse_suffix(node, operator)
         return Node("call", "".join(before), (node,)) if before else node
 
     def _following(self) -> str:
         return self._take().text if self._token.text in (".", "[") else ""
 
-    def _extended(self, node: Node, operator: str) -> Node:
+    def _parse_suffix(self, node: Node, operator: str) -> Node:
         if operator == "[":
             index = self._conditional()
             self._demand("]", "an operator or ")
             return Node("call", "[]", (node, index))
         if self._token.kind != "name":
-            raise self._unexpected("the name of a member")
+            raise self._unexpected_token_error("the name of a member")
         name = self._take()
         if not self._takes("("):
             return Node("member", name.text, (node,))
@@ -214,7 +214,9 @@ class _Parser:
         if self._takes("{"):
             return Node("map", "", tuple(self._until("}", pairs=True)))
         if token.kind != "name" or token.text in ("in", "not"):
-            raise self._unexpected("a value, such as a name, a number or a text in quotes")
+            raise self._unexpected_token_error(
+                "a value, such as a name, a number or a text in quotes"
+            )
         name = self._take().text
         if self._takes("("):
             arguments = self._until(")")

@@ -106,7 +106,7 @@ def _of(node: Node, known: Mapping[str, int], default: int, depth: int) -> Bound
     if node.kind in ("member", "has"):
         return Bound(sizes, steps)
     if node.kind in ("list", "map"):
-        return Bound(_saturated(1 + sizes), _saturated(steps + 4 * sizes))
+        return Bound(_saturate(1 + sizes), _saturate(steps + 4 * sizes))
     return _call(node, parts, sizes, steps)
 
 
@@ -115,14 +115,14 @@ def _call(node: Node, parts: list[Bound], sizes: int, steps: int) -> Bound:
         case "&&" | "||":
             return Bound(1, steps)
         case "?:":
-            return Bound(max(parts[1].size, parts[2].size), _saturated(steps + sizes))
+            return Bound(max(parts[1].size, parts[2].size), _saturate(steps + sizes))
         case "+":  # a text or a list grows with each
-            return Bound(_saturated(1 + sizes), _saturated(steps + 4 * sizes * len(parts)))
+            return Bound(_saturate(1 + sizes), _saturate(steps + 4 * sizes * len(parts)))
         case "[]" | "dyn" | "string" | "bytes":
-            return Bound(_saturated(1 + sizes), _saturated(steps + 4 * sizes))
+            return Bound(_saturate(1 + sizes), _saturate(steps + 4 * sizes))
         case "matches":
-            return Bound(1, _saturated(steps + sizes + _matching(node, parts[0].size)))
-    return Bound(1, _saturated(steps + 4 * sizes))
+            return Bound(1, _saturate(steps + sizes + _matching(node, parts[0].size)))
+    return Bound(1, _saturate(steps + 4 * sizes))
 
 
 def _macro(node: Node, known: Mapping[str, int], default: int, depth: int) -> Bound:
@@ -137,9 +137,9 @@ def _macro(node: Node, known: Mapping[str, int], default: int, depth: int) -> Bo
     ]
     steps = over.steps + 4 * over.size + times + sum(bound.steps for bound in each)
     if node.name not in ("map", "filter"):
-        return Bound(1, _saturated(steps))
-    made = _saturated(1 + (over.size if node.name == "filter" else each[-1].size))
-    return Bound(made, _saturated(steps + (times + 1) * made))
+        return Bound(1, _saturate(steps))
+    made = _saturate(1 + (over.size if node.name == "filter" else each[-1].size))
+    return Bound(made, _saturate(steps + (times + 1) * made))
 
 
 def _each(
@@ -157,7 +157,7 @@ def _each(
     item = _of(body, {**known, local: 1}, default, depth + 1)
     all_ = _of(body, {**known, local: size}, default, depth + 1)
     return Bound(
-        _saturated(times * item.size + all_.size), _saturated(times * (4 + item.steps) + all_.steps)
+        _saturate(times * item.size + all_.size), _saturate(times * (4 + item.steps) + all_.steps)
     )
 
 
@@ -171,7 +171,7 @@ def _matching(node: Node, size: int) -> int:
         raise TooCostly(str(error)) from error
 
 
-def _saturated(number: int) -> int:
+def _saturate(number: int) -> int:
     return min(number, SATURATION)
 
 
@@ -228,13 +228,13 @@ class Expression:
         try:
             if missing := self.variables - values.keys():
                 raise KeyError(min(missing))
-            return self._program.execute(self._bounded(self.relevant(values)))
+            return self._program.execute(self._check_size(self.relevant(values)))
         except _FAILURES as error:
             reason = str(error).partition("\n")[0][:_DETAIL]
             kind = "there is no member " if isinstance(error, KeyError) else ""
             raise ExpressionFailed(f"{kind}{reason}") from error
 
-    def _bounded(self, relevant: dict[str, Any]) -> dict[str, Any]:
+    def _check_size(self, relevant: dict[str, Any]) -> dict[str, Any]:
         """`relevant`, if its size is within the bound. Raises ExpressionFailed."""
         if (
             self._size_limit < LARGEST_SIZE

@@ -64,7 +64,7 @@ _WRITTEN_OUT = re.compile(
 
 def without_hidden(text: str) -> str:
     """`text` without hidden characters."""
-    return text if _is_plain(text) else _HIDDEN.sub(_kept, text)
+    return text if _is_plain(text) else _HIDDEN.sub(_keep_match, text)
 
 
 def visible(text: str) -> str:
@@ -72,12 +72,12 @@ def visible(text: str) -> str:
     contains such an escape, its backslash is escaped."""
     if _is_plain(text) and r"\u{" not in text:
         return text
-    return _WRITTEN_OUT.sub(_written, text)
+    return _WRITTEN_OUT.sub(_unescape_match, text)
 
 
 def visible_json(text: str) -> str:
     r"""Equivalent JSON text with hidden characters escaped, as in `\u202e`."""
-    return _HIDDEN.sub(_escaped, text)
+    return _HIDDEN.sub(_escape_match, text)
 
 
 def visible_in(value: Any) -> Any:
@@ -124,15 +124,15 @@ def _is_plain(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     return match["kept"] or json.dumps(match[0])[1:-1]
 
 
-def _kept(match: re.Match[str]) -> str:
+def _keep_match(match: re.Match[str]) -> str:
     return match["kept"] or ""
 
 
-def _written(match: re.Match[str]) -> str:
+def _unescape_match(match: re.Match[str]) -> str:
     if (code := match["code"]) and not (code == "5c" or _is_hidden(chr(int(code, 16)))):
         return match[0]
     return match["kept"] or f"\\u{{{ord(match[0]):x}}}"

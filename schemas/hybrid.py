@@ -174,7 +174,7 @@ class InvalidData(StatusFault):
         self._where = violation.partition(": ")[0]
 
     @property
-    def logged(self) -> str:
+    def log_message(self) -> str:
         return f"{VALIDATOR_SCHEMA.message} at {self._where}"
 
 
@@ -183,7 +183,7 @@ class ScopeMismatch(StatusFault):
 
     def __init__(self, kind: StatusKind, has: Iterable[str], wanted: Iterable[str]) -> None:
         self.scopes = tuple(sorted(wanted))
-        super().__init__(kind, _listed(has), _listed(self.scopes))
+        super().__init__(kind, _format_scopes(has), _format_scopes(self.scopes))
 
 
 class ServiceFailed(Fault):
@@ -204,7 +204,7 @@ class ServiceFailed(Fault):
         self.status = status
 
 
-def _listed(scopes: Iterable[str]) -> str:
+def _format_scopes(scopes: Iterable[str]) -> str:
     return f"[{', '.join(sorted(scopes))}]"
 
 

@@ -121,7 +121,7 @@ def decode(body: bytes, batch_limit: int, depth_limit: int = DEPTH) -> Message |
         return plain
     value = decode_strict(body)
     if isinstance(value, list):
-        return [classify(member) for member in limited(value, batch_limit)]
+        return [classify(member) for member in check_batch_size(value, batch_limit)]
     return classify(value)
 
 
@@ -136,7 +136,7 @@ def nests_within(text: bytes, limit: int) -> bool:
     texts, which have fewer brackets than that, else some 15 ms per MB of brackets."""
     if text.count(b"[") + text.count(b"{") <= limit:
         return True
-    brackets = b"".join(_unescaped(text).split(b'"')[::2]).translate(_STEPS, _NO_BRACKETS)
+    brackets = b"".join(_strip_escapes(text).split(b'"')[::2]).translate(_STEPS, _NO_BRACKETS)
     return max(accumulate(memoryview(brackets).cast("b")), default=0) <= limit
 
 
@@ -145,7 +145,7 @@ def decode_plain(body: bytes, batch_limit: int) -> Request | list[Message] | Non
     body, which `decode` has to parse again."""
     try:
         if body.lstrip()[:1] == b"[":
-            batch = limited(_requests.decode(body), batch_limit)
+            batch = check_batch_size(_requests.decode(body), batch_limit)
             return [*batch] if is_all_of(body, batch) else None
         request = _request.decode(body)
         return request if is_all_of(body, request) else None
@@ -178,11 +178,11 @@ def is_all_of(body: bytes, decoded: Any) -> bool:
     """Whether `decoded` has as many strings as the JSON text that it was decoded from."""
     encoded = encode(decoded)
     if b"\\" in body or b"\\" in encoded:
-        body, encoded = _unescaped(body), _unescaped(encoded)
+        body, encoded = _strip_escapes(body), _strip_escapes(encoded)
     return body.count(b'"') == encoded.count(b'"')
 
 
-def _unescaped(text: bytes) -> bytes:
+def _strip_escapes(text: bytes) -> bytes:
     """The JSON text without escaped quotes: each one left begins or ends a string."""
     # a backslash escapes the character behind it, itself first of all
     return text.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -196,7 +196,7 @@ def _unique(members: list[tuple[str, Any]]) -> None:
         names.add(name)
 
 
-def limited(batch: list[T], limit: int) -> list[T]:
+def check_batch_size(batch: list[T], limit: int) -> list[T]:
     """The batch, checked for its size. Raises InvalidRequest when it has more than `limit`
     members."""
     if len(batch) > limit:

@@ -29,7 +29,7 @@ from schemas.validators import (
     SchemaTooCostly,
     ValidationError,
     ValidationErrorKind,
-    compiled,
+    compile_validator,
     is_cheap,
     pattern_cost,
     unknown_dialect,
@@ -102,7 +102,7 @@ def describe(error: ValidationError, schema: Mapping[str, Any], below: str | Non
 
     `below` is the argument that holds all of the data, and is not part of the client's path.
     """
-    keyword, parent = _violated(error, schema)
+    keyword, parent = _violated_keyword(error, schema)
     custom = parent.get("message")
     text = custom.get(keyword) if isinstance(custom, dict) else custom
     if isinstance(text, str):
@@ -113,7 +113,9 @@ def describe(error: ValidationError, schema: Mapping[str, Any], below: str | Non
     return f"{_hybrid_path(steps)}: {_words(error, keyword, parent)}"[:SHOWN]
 
 
-def _violated(error: ValidationError, schema: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _violated_keyword(
+    error: ValidationError, schema: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]]:
     """The violated keyword and the schema that contains it; {} where an embedded `$id`
     makes the path start elsewhere."""
     steps = list(error.schema_path) or [""]
@@ -192,7 +194,7 @@ class Checker:
             evaluations = self._cost.evaluations
         meter = None if is_cheap(patterns.texts, evaluations) else Meter()
         self._guard: _Guard | None = None
-        self._compiled = compiled(self._schema, meter)
+        self._compiled = compile_validator(self._schema, meter)
         # Whether arguments are valid. Raises ValueError for arguments nested too deeply to be
         # checked, SchemaTooCostly for those that would take too long.
         self.accepts: Callable[[Any], bool] = self._compiled.is_valid
@@ -243,7 +245,7 @@ class Checker:
         SchemaTooCostly."""
         if self._guard:
             self._guard.admit(data)
-        if self._cost.with_errors(_measured(data)[1]) > FIRST_EXPLAINED:
+        if self._cost.with_errors(_measure(data)[1]) > FIRST_EXPLAINED:
             return "" if self.accepts(data) else f"$: {_UNEXPLAINED}"
         try:
             self._compiled.validate(data)
@@ -257,7 +259,7 @@ class Checker:
 
     def _errors(self, arguments: Any) -> Iterable[ValidationError] | None:
         """The validation errors; None: they would take too long to find."""
-        parts, levels = _measured(arguments)
+        parts, levels = _measure(arguments)
         evaluations = self._cost.with_errors(levels)
         if parts <= PARTS_EXPLAINED and parts * evaluations <= EVALUATIONS_EXPLAINED:
             return self._compiled.iter_errors(arguments)  # not lazy: 10 us for each
@@ -271,10 +273,10 @@ class Checker:
 
     def _problems(self, error: ValidationError, *, secret: bool) -> Iterator[ArgumentProblem]:
         where = tuple(error.instance_path)
-        got = "" if secret else f", got {_shown(error.instance)}"
+        got = "" if secret else f", got {_excerpt(error.instance)}"
         match error.kind:
             case ValidationErrorKind.AnyOf(context) | ValidationErrorKind.OneOfNotValid(context):
-                place, branches = _selected(context)
+                place, branches = _selected_branches(context)
                 if branches:
                     for inner in _nearest(branches):
                         yield from self._problems(inner, secret=secret)
@@ -283,7 +285,7 @@ class Checker:
             case ValidationErrorKind.Required(name):
                 yield ArgumentProblem((*where, name), "is required")
             case ValidationErrorKind.AdditionalProperties(names):
-                known = self._known(error)
+                known = self._known_names(error)
                 for name in names:
                     yield ArgumentProblem(
                         (*where, _cut(name, VALUE_SHOWN)), _not_known(name, known)
@@ -291,21 +293,21 @@ class Checker:
             case ValidationErrorKind.Type(types):
                 yield ArgumentProblem(where, f"expected {' or '.join(sorted(types))}{got}")
             case ValidationErrorKind.Enum(options):
-                allowed = ", ".join(_shown(option) for option in options[:NAMES_SHOWN])
+                allowed = ", ".join(_excerpt(option) for option in options[:NAMES_SHOWN])
                 yield ArgumentProblem(where, f"expected one of {allowed}{got}")
             case _:
-                expected = self._expected(error)
+                expected = self._expectation(error)
                 if expected:
                     yield ArgumentProblem(where, f"expected {expected}{got}")
                 else:
-                    text = "is not as expected" if secret else _shortened(error.message)
+                    text = "is not as expected" if secret else _shorten(error.message)
                     yield ArgumentProblem(where, text)
 
-    def _expected(self, error: ValidationError) -> str:
+    def _expectation(self, error: ValidationError) -> str:
         """Expectation of a described schema; "" where the validator has to say it."""
         if not self._described:
             return ""
-        keyword, parent = _violated(error, self._schema)
+        keyword, parent = _violated_keyword(error, self._schema)
         if keyword == "pattern" and "description" in parent:
             return str(parent["description"])
         if keyword not in parent or keyword not in _EXPECTED:
@@ -313,7 +315,7 @@ class Checker:
         limit = _parameter(parent[keyword])
         return _EXPECTED[keyword].format(limit=limit, s="" if limit == "1" else "s")
 
-    def _known(self, error: ValidationError) -> list[str]:
+    def _known_names(self, error: ValidationError) -> list[str]:
         """Names in the `properties` beside the violated `additionalProperties`."""
         schema = _at(self._schema, error.schema_path[:-1])
         return list(schema.get("properties", ())) if isinstance(schema, dict) else []
@@ -392,7 +394,7 @@ def _parts(value: Any, limit: int) -> int | None:
     return count
 
 
-def _measured(value: Any) -> tuple[int, int]:
+def _measure(value: Any) -> tuple[int, int]:
     """Number of values and of levels; above PARTS_EXPLAINED values, that plus one, and the levels
     seen so far."""
     level, parts, levels = [value], 0, 0
@@ -413,7 +415,7 @@ def _measured(value: Any) -> tuple[int, int]:
 _Place = tuple[str | int, ...]
 
 
-def _selected(
+def _selected_branches(
     branches: list[list[ValidationError]],
 ) -> tuple[_Place, list[list[ValidationError]]]:
     """The branches that the value of a discriminator selects, and the place of that value: where
@@ -462,8 +464,10 @@ def _no_branch(
     place: _Place, branches: list[list[ValidationError]], *, secret: bool
 ) -> ArgumentProblem:
     errors = [e for errors in branches for e in errors if tuple(e.instance_path) == place]
-    options = dict.fromkeys(_shown(value) for error in errors for value in _expected_values(error))
-    got = "" if secret else f", got {_shown(errors[0].instance)}"
+    options = dict.fromkeys(
+        _excerpt(value) for error in errors for value in _expected_values(error)
+    )
+    got = "" if secret else f", got {_excerpt(errors[0].instance)}"
     return ArgumentProblem(place, f"expected one of {', '.join(list(options)[:NAMES_SHOWN])}{got}")
 
 
@@ -495,7 +499,7 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower().replace("none", "null")
     if isinstance(value, dict | list):
@@ -505,7 +509,7 @@ def _shown(value: Any) -> str:
     return _cut(str(value), VALUE_SHOWN)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     """A message with its middle left out: it begins with the value and ends with the reason."""
     if len(text) <= MESSAGE_SHOWN:
         return text

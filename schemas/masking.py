@@ -64,15 +64,15 @@ class Masks:
         place = marked.place([schema])
         return None if place is None else cls(place, marked)
 
-    def applied(self, value: Any, hidden: set[str] | None = None) -> Any:
+    def mask(self, value: Any, hidden: set[str] | None = None) -> Any:
         """`value` with its marked parts masked; the same object, if there are none. Masked values
         are added to `hidden`: texts, and numbers in their JSON form."""
-        return _applied(self._root, value, set() if hidden is None else hidden, self._root)
+        return _mask_value(self._root, value, set() if hidden is None else hidden, self._root)
 
     def applied_by_name(self, value: Any, hidden: set[str]) -> Any:
         """`applied` for a value that the schema does not describe, such as an error: members with
         the name of a marked one are masked too, at any depth."""
-        return _named(self._names, self.applied(value, hidden), hidden)
+        return _mask_names(self._names, self.mask(value, hidden), hidden)
 
     def are_mentioned(self, text: str) -> bool:
         """Whether a text that is not JSON may disclose a marked value: it contains the name of one,
@@ -98,12 +98,14 @@ class _Place:
 
     def member(self, name: str) -> "_Place | None":
         schemas = (s for schema in self._schemas for s in _of_member(schema, name))
-        return self._known(name if name in self._named else _OTHERS, schemas)
+        return self._member_place(name if name in self._named else _OTHERS, schemas)
 
     def item(self, index: int) -> "_Place | None":
         first = max((len(_prefix(schema)) for schema in self._schemas), default=0)
         index = min(index, first)  # all items behind the prefix share one place
-        return self._known(index, (s for schema in self._schemas for s in _of_item(schema, index)))
+        return self._member_place(
+            index, (s for schema in self._schemas for s in _of_item(schema, index))
+        )
 
     def wraps(self, name: str | None) -> bool:
         """Whether the schema does not describe this member (None: the items), so that the whole
@@ -125,7 +127,7 @@ class _Place:
         inner = (self.item(0), self.member(""))
         return any(place.is_bare(seen | {id(self)}) for place in inner if place is not None)
 
-    def _known(self, name: str | int, schemas: Iterator[Any]) -> "_Place | None":
+    def _member_place(self, name: str | int, schemas: Iterator[Any]) -> "_Place | None":
         if name not in self._members:
             self._members[name] = self._marked.place(schemas)
         return self._members[name]
@@ -209,7 +211,7 @@ def _is_marked(part: Json) -> bool:
     return any(part.get(keyword) not in (None, False) for keyword in (KEYWORD, QUERY))
 
 
-def _applied(place: _Place, value: Any, hidden: set[str], root: _Place) -> Any:
+def _mask_value(place: _Place, value: Any, hidden: set[str], root: _Place) -> Any:
     if place.mask is not None:
         if value is None:
             return None
@@ -222,29 +224,29 @@ def _applied(place: _Place, value: Any, hidden: set[str], root: _Place) -> Any:
     def change(name: str | None, below: _Place | None, inner: Any) -> Any:
         if below is None and place.wraps(name):
             below = root
-        return inner if below is None else _applied(below, inner, hidden, root)
+        return inner if below is None else _mask_value(below, inner, hidden, root)
 
     if isinstance(value, dict):
         return _members(value, lambda name, inner: change(name, place.member(name), inner))
     if isinstance(value, list):
         return _items(value, lambda index, inner: change(None, place.item(index), inner))
     if isinstance(value, str):
-        return _in_text(value, lambda inner: _applied(root, inner, hidden, root))
+        return _in_text(value, lambda inner: _mask_value(root, inner, hidden, root))
     return value
 
 
-def _named(names: frozenset[str], value: Any, hidden: set[str]) -> Any:
+def _mask_names(names: frozenset[str], value: Any, hidden: set[str]) -> Any:
     def change(name: str, inner: Any) -> Any:
         if name in names and inner is not None:
             hidden.update(text for text in texts_in(inner) if text != MASK)
             return MASK
-        return _named(names, inner, hidden)
+        return _mask_names(names, inner, hidden)
 
     if isinstance(value, dict):
         return _members(value, change)
     if isinstance(value, list):
-        return _items(value, lambda _, inner: _named(names, inner, hidden))
-    return _in_text(value, lambda inner: _named(names, inner, hidden))
+        return _items(value, lambda _, inner: _mask_names(names, inner, hidden))
+    return _in_text(value, lambda inner: _mask_names(names, inner, hidden))
 
 
 def _members(value: Json, change: Callable[[str, Any], Any]) -> Json:

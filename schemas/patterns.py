@@ -47,7 +47,7 @@ class Pattern:
     def is_in(self, text: str) -> bool:
         return self._compiled.search(text.encode()) is not None
 
-    def replaced(self, text: str, by: str) -> str:
+    def replace(self, text: str, by: str) -> str:
         """`text` with each non-empty match replaced by the literal `by`."""
         encoded, mask = text.encode(), by.encode()
         replaced_text = self._compiled.sub(lambda match: mask if match.group(0) else b"", encoded)

@@ -31,7 +31,7 @@ class _Rule:
     pattern: Any
     replaced: _Replace  # the found text with what is to be masked replaced
 
-    def applied(self, text: str) -> str:
+    def apply(self, text: str) -> str:
         return str(self.pattern.sub(lambda match: self.replaced(match.group(0)), text))
 
 
@@ -40,7 +40,7 @@ def mask(text: str) -> tuple[str, tuple[str, ...]]:
     `[phone]`, `[card]`, `[iban]` and `[key]`, and the kinds of what was replaced, each once."""
     pieces: list[str] = []
     for rule in _RULES:
-        changed = rule.applied(text)
+        changed = rule.apply(text)
         if changed != text:
             pieces.append(rule.kind)
             text = changed
@@ -51,7 +51,7 @@ def _all(kind: str) -> _Replace:
     return lambda _found: f"[{kind}]"
 
 
-def _assigned(found: str) -> str:
+def _mask_assignment(found: str) -> str:
     """`name = value` with the value masked."""
     name = _ASSIGNED.match(found)
     return found if found.endswith("[key]") else f"{name[0] if name else ''}[key]"
@@ -118,7 +118,7 @@ _RULES = (
             rf"|\b{_NAMES} is\s[^\s]*[0-9][^\s]*"
             r"|密码[是为]?\s{0,3}[:\x{ff1a}]\s{0,3}[^\s,;\x{ff0c}\x{3002}]{4,}"
         ),
-        _assigned,
+        _mask_assignment,
     ),
     _Rule(
         "email",

@@ -177,7 +177,7 @@ class _Compiler:
         is_equality = compare in (operator.eq, operator.ne)
         comparable = (str, int, float, bool) if is_equality else (str, int, float)
         if right.kind in ("name", "member"):
-            return _compared(compare, self._leaf(left), self._leaf(right), comparable)
+            return _comparison(compare, self._leaf(left), self._leaf(right), comparable)
         return _compared_with(compare, self._leaf(left), _literal(right), comparable)
 
     def _membership(self, one: Node, many: Node) -> _Test:
@@ -251,7 +251,7 @@ def _compared_with(
     return holds
 
 
-def _compared(
+def _comparison(
     compare: Callable[[Any, Any], bool], leaf: int, other: int, comparable: Sequence[type]
 ) -> _Test:
     def holds(leaves: _Leaves) -> bool:

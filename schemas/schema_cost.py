@@ -91,7 +91,7 @@ class Cost:
 class _Costs:
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._named = _named(root) if isinstance(root, dict) else {}
+        self._named = _named_schemas(root) if isinstance(root, dict) else {}
         self._known: dict[int, int] = {}
         self._insides: dict[int, int] = {}
         self._belows: dict[int, _Below] = {}
@@ -104,7 +104,7 @@ class _Costs:
         known = self._known.get(id(node))
         if known is None:
             self._known[id(node)] = 1  # ends recursion: validators detect cycles
-            known = min(_SATURATION, 1 + sum(map(self.of, self._applied(node))))
+            known = min(_SATURATION, 1 + sum(map(self.of, self._applied_schemas(node))))
             self._known[id(node)] = known
         return known
 
@@ -121,7 +121,7 @@ class _Costs:
 
     def by_levels(self, node: Any) -> list[int]:
         """Evaluations per value by depth inside, until LIMIT or until they stop growing."""
-        reached = self._reached(node)
+        reached = self._reachable_schemas(node)
         evaluations = {id(schema): self.of(schema) for schema in reached}
         evaluations_by_level = [self.of(node)]
         while len(evaluations_by_level) < LEVELS and evaluations_by_level[-1] <= LIMIT:
@@ -140,7 +140,7 @@ class _Costs:
             for schema in reached
         }
 
-    def _reached(self, node: Any) -> list[dict[str, Any]]:
+    def _reachable_schemas(self, node: Any) -> list[dict[str, Any]]:
         reachable: dict[int, dict[str, Any]] = {}
         left = [node] if isinstance(node, dict) else []
         while left:
@@ -168,7 +168,7 @@ class _Costs:
         if known is None:
             self._belows[id(node)] = {}
             known = self._children(node)
-            for applied in self._applied(node):
+            for applied in self._applied_schemas(node):
                 if isinstance(applied, dict):
                     below = self._below(applied)
                     self._count(len(below))
@@ -193,11 +193,11 @@ class _Costs:
                 below.setdefault(key, Counter())[id(schema)] += 1
         return below
 
-    def _applied(self, node: dict[str, Any]) -> Iterator[Any]:
+    def _applied_schemas(self, node: dict[str, Any]) -> Iterator[Any]:
         """The schemas that apply to the same value."""
         for keyword in _REFERENCES:
             if isinstance(reference := node.get(keyword), str):
-                yield self._resolved(reference)
+                yield self._resolve(reference)
         yield from (node[name] for name in _ONE if name in node)
         for name in _SEVERAL:
             yield from branches if isinstance(branches := node.get(name), list) else ()
@@ -205,7 +205,7 @@ class _Costs:
             if isinstance(dependent := node.get(name), dict):
                 yield from (schema for schema in dependent.values() if isinstance(schema, dict))
 
-    def _resolved(self, reference: str) -> Any:
+    def _resolve(self, reference: str) -> Any:
         base, _, fragment = unquote(reference).partition("#")
         if fragment and not fragment.startswith("/"):
             return self._named.get(f"#{fragment}")
@@ -235,7 +235,7 @@ def _parts(node: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 _Below = dict[str, Counter[int]]
 
 
-def _named(schema: Any) -> dict[str, Any]:
+def _named_schemas(schema: Any) -> dict[str, Any]:
     """Schemas by their `$id` and their anchors."""
     named: dict[str, Any] = {}
     left = [schema]

@@ -139,7 +139,7 @@ class SourceFacts:
         return self.server or self.own
 
     @property
-    def described(self) -> bool:
+    def has_description(self) -> bool:
         """Whether the source is read from a description, whose location may change."""
         return not (self.server or self.loaded)
 

@@ -94,7 +94,7 @@ class Meter:
         return not self.refused
 
 
-def compiled(schema: Mapping[str, Any] | bool, meter: Meter | None = None) -> Validator:
+def compile_validator(schema: Mapping[str, Any] | bool, meter: Meter | None = None) -> Validator:
     """A validator for the dialect that `$schema` names; 2020-12 for a missing or unknown one.
     `format` is an annotation. `meter` counts the steps of patterns. Raises ValueError for
     an invalid JSON Schema or a reference to outside it; SchemaTooCostly for patterns."""
@@ -105,7 +105,7 @@ def compiled(schema: Mapping[str, Any] | bool, meter: Meter | None = None) -> Va
         validate_formats=False,
         retriever=_refuse,
         pattern_options=_PATTERNS,
-        keywords=None if meter is None else {"pattern": _metered(meter)},
+        keywords=None if meter is None else {"pattern": _metered_pattern(meter)},
     )
 
 
@@ -172,7 +172,7 @@ def patterns_in(schema: Any) -> Iterator[tuple[str, str]]:
             left.extend(member for member in node if isinstance(member, dict | list))
 
 
-def _metered(meter: Meter) -> type[Any]:
+def _metered_pattern(meter: Meter) -> type[Any]:
     class Pattern:
         """The keyword `pattern` with the library's semantics, metered."""
 

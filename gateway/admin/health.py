@@ -67,7 +67,7 @@ class Health:
         if self._unopened():
             return "starting"
         impaired = any(state not in WELL for state in self.parts().values())
-        return "degraded" if impaired or self.feed.degraded or self.broken() else "ok"
+        return "degraded" if impaired or self.feed.is_degraded or self.broken() else "ok"
 
     @property
     def details(self) -> dict[str, object]:

@@ -97,7 +97,7 @@ class AdminApi(OperationApi):
         check_scope(received.principal, received.operation.scope)
 
     async def answer(self, received: Received) -> OperationResponse:
-        asked = received.parsed()
+        asked = received.parse()
         return await self.operations.answer(
             received.operation,
             asked,

@@ -47,14 +47,14 @@ def counting(rates: RequestRates) -> Middleware:
     """Rate-limit middleware: each message counts as a request to the admin API. Raises
     TooManyRequests."""
 
-    def counted(handler: Handler, _route: Route) -> Handler:
+    def count_calls(handler: Handler, _route: Route) -> Handler:
         async def count(context: Context, request: Request) -> object:
             rates.count(context.identity, context.headers.client)
             return await handler(context, request)
 
         return count
 
-    return counted
+    return count_calls
 
 
 def _none_down(_tenant: str, _catalog: Catalog) -> list[str]:

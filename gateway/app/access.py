@@ -27,7 +27,7 @@ from gateway.context import Context, Identify
 from gateway.guards.authentication import USED_EVERY_S, Authenticator
 from gateway.guards.authorization_server import AuthorizationServer
 from gateway.guards.bodies import BodyBudget
-from gateway.guards.connections import BoundedProtocol, bounded
+from gateway.guards.connections import BoundedProtocol, bounded_protocol
 from gateway.guards.oauth import WELL_KNOWN, Challenges, ResourceIdentifiers, WellKnown, demanding
 from gateway.guards.shedding import Shedding
 from gateway.middleware.audit import AuditTrail
@@ -154,10 +154,10 @@ def bound_audiences(
         of_mcp = endpoint == mcp or endpoint.startswith(f"{mcp}/")
         return frozenset({own} if of_mcp else {own, public})
 
-    def bound(path: str) -> frozenset[str]:
+    def audiences_of(path: str) -> frozenset[str]:
         return audiences(resources.endpoint(path) or "")
 
-    return bound
+    return audiences_of
 
 
 class Bounds:
@@ -188,7 +188,7 @@ class Bounds:
 
     def protocol(self) -> type[BoundedProtocol]:
         """Protocol class of client connections, for uvicorn."""
-        return bounded(self._limits, self.refusals.add, self._parts, self._proxies)
+        return bounded_protocol(self._limits, self.refusals.add, self._parts, self._proxies)
 
     def show(self, metrics: Metrics) -> None:
         metrics.registry.register(self.refusals)
@@ -272,7 +272,7 @@ class Access:
 
         def calls_tool(context: Context, name: str) -> bool:
             """Whether the name is that of a tool; a skill of workers goes before it."""
-            catalog = self._catalogs.named(context.principal.tenant, context.toolset)
+            catalog = self._catalogs.addressable(context.principal.tenant, context.toolset)
             return name not in settings.events.skills and catalog.find_called(name) is not None
 
         return [

@@ -111,11 +111,11 @@ def operations_of(parts: AdminParts) -> tuple[Operation, ...]:
     """All operations, and the one that describes them."""
 
     @cache  # slow and constant
-    def described() -> dict[str, Any]:
+    def describe_api() -> dict[str, Any]:
         return describe(all_, parts.settings.admin.path, SERVER.version)
 
     async def description(_asked: OperationInput) -> Any:
-        return described()
+        return describe_api()
 
     text, kind, why = "Describe this API.", dict[str, Any], "it is about HTTP; lists describe tools"
     describes = Operation(
@@ -141,10 +141,10 @@ def with_jobs(
 ) -> Sequence[Operation]:
     """The operations, and those on their jobs and on those of wings."""
 
-    def known() -> Sequence[Operation]:
+    def known_operations() -> Sequence[Operation]:
         return all_
 
-    jobs = JobOperations(ground, settings.jobs.keep_days, known, of_wings)
+    jobs = JobOperations(ground, settings.jobs.keep_days, known_operations, of_wings)
     all_ = (*operations, *jobs.operations)
     return all_
 

@@ -29,14 +29,14 @@ from gateway.guards.front_door import FrontDoor
 from gateway.guards.host_and_origin import OriginGuard
 from gateway.guards.local_only import LocalOnly
 from gateway.guards.metrics_access import MetricsAccess
-from gateway.guards.refusal import crashed, not_found
+from gateway.guards.refusal import not_found, on_crash
 from gateway.methods.results import SERVER
 from gateway.protocol.dialects import Rules
 from gateway.protocol.dispatcher import Batches, BatchLimits, Dispatcher
 from gateway.transports.endpoint import McpFront
 from gateway.transports.jsonrpc_http import Front, JsonRpcHTTP
 from gateway.transports.streamable_http import mcp_fronts
-from gateway.wings.table import enabled, load_wing
+from gateway.wings.table import enabled_wings, load_wing
 from registry.display.profiles import BUILT_IN
 from schemas.errors import ToolgateError
 from schemas.hybrid import Side
@@ -69,7 +69,7 @@ def _paths(settings: Settings) -> dict[str, str]:
 def _paths_of_wings(settings: Settings) -> dict[str, str]:
     """The paths of the wings that are switched on, by the name of the wing, or that of the path."""
     paths: dict[str, str] = {}
-    for name in enabled(settings):
+    for name in enabled_wings(settings):
         with suppress(ToolgateError):  # of a wing that cannot be imported, which the log tells
             wing = load_wing(name)
             mounts = {f"{name}{path.replace('/', '-')}": path for path in wing.mounts}
@@ -254,7 +254,7 @@ def application(
                 shed=access.bounds.shedding.refusal,
             ),
         ],
-        exception_handlers={404: not_found, 500: crashed},
+        exception_handlers={404: not_found, 500: on_crash},
         lifespan=lifespan,
     )
 

@@ -43,7 +43,7 @@ class CallChains:
     upstreams: Callable[[Upstream, Client], Mapping[type, Upstream]]
     dispatcher: Callable[[Mapping[type, Upstream]], Dispatcher]
 
-    def recorded(self, recording: Recording) -> CallTool:
+    def record_calls(self, recording: Recording) -> CallTool:
         """Calls through all middleware and guards."""
         return calling(self.dispatcher(self._upstreams(recording)).outcome)
 
@@ -112,7 +112,7 @@ def console_of(
         identify=access.identify_admin,
         id_token=access.authenticator.id_token,
         call=calling(outcome),
-        recorded=chains.recorded,
+        recorded=chains.record_calls,
         preview=chains.preview,
         inspects=partial(_inspects, access),
         catalogs=catalogs,

@@ -35,7 +35,7 @@ class Embeddings(Collector):
         kinds: Kinds = KINDS,
     ) -> None:
         """`after` and `kinds` as in `WorkerPool`."""
-        embedders = Embedders(settings, _watched)
+        embedders = Embedders(settings, _watch_model)
         self._handle = handle
         self._of = {
             purpose: PurposeEmbeddings(
@@ -161,7 +161,7 @@ class PurposeEmbeddings:
                 return
 
 
-def _watched(settings: EmbeddingSettings) -> Watched | None:
+def _watch_model(settings: EmbeddingSettings) -> Watched | None:
     embedder = make_embedder(settings)
     return None if embedder is None else Watched(embedder)
 

@@ -10,7 +10,7 @@ import anyio
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from config.reload import REQUEST_PATH, reloaded
+from config.reload import REQUEST_PATH, reload_settings
 from config.settings import Settings
 from gateway.abc import Events, Guard, Middleware, Relay, Upstream
 from gateway.admin.health import Health
@@ -32,10 +32,10 @@ from gateway.middleware.telemetry import CallMetrics, LegacyUse, Metrics
 from gateway.operations.serving import OperationServer
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
-from gateway.telemetry.traces import untraced
+from gateway.telemetry.traces import no_trace
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.remote_documents import RemoteDocuments
-from gateway.wings.table import enabled, wing_kinds, with_jobs, with_tasks
+from gateway.wings.table import enabled_wings, wing_kinds, with_jobs, with_tasks
 from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
@@ -101,9 +101,9 @@ class Gateway:
         self.search = self._search()
         self.health = Health(
             self.feed.state,
-            self.access.bounds.breaker.broken,
+            self.access.bounds.breaker.states,
             self._states,
-            unopened=lambda: () if self.wings is None else self.wings.unopened,
+            unopened=lambda: () if self.wings is None else self.wings.names_not_ready,
             events=events,
         )
         self._upstreams = self._by_binding()
@@ -178,9 +178,9 @@ class Gateway:
         Raises ToolgateError, before anything has changed, for unusable certificates, and for a
         Python service or function that cannot be loaded; one that is already loaded stays as it is.
         """
-        settings = reloaded(self.settings, settings)
+        settings = reload_settings(self.settings, settings)
         loaded = self.upstreams.load(settings)
-        apply_to_wings = None if self.wings is None else self.wings.prepared(settings)
+        apply_to_wings = None if self.wings is None else self.wings.prepare(settings)
         self.access.authenticator.reload()
         before, self.settings = self.settings, settings
         self.catalogs.show_scripts(settings.scripts.enabled)
@@ -190,7 +190,7 @@ class Gateway:
             await self._serve_anew(before)
         if await self.upstreams.reconfigure(self.settings, loaded):
             self.federation.servers.restart()
-        await self.feed.reconfigure(settings.sources, self.upstreams.described, settings.imports)
+        await self.feed.reconfigure(settings.sources, self.upstreams.actions, settings.imports)
 
     def app(self) -> Starlette:
         """The ASGI application."""
@@ -266,10 +266,10 @@ class Gateway:
     async def _claim_state(self, _pool: Pool) -> None:
         await self.shared.stores.claim()
 
-    async def opened(self) -> None:
+    async def wait_for_wings(self) -> None:
         """Wait until each wing that is not optional has been open."""
         if self.wings is not None:
-            await self.wings.opened()
+            await self.wings.wait_until_open()
 
     def _states(self) -> dict[str, str]:
         """States of the parts that serving depends on, beside the database and the sources."""
@@ -281,7 +281,7 @@ class Gateway:
 
     def _wings(self) -> "Wings | None":
         """The wings that are switched on; None: there are none."""
-        if not enabled(self.settings):
+        if not enabled_wings(self.settings):
             return None
         from gateway.app.wings import WingGround, Wings
 
@@ -303,7 +303,7 @@ class Gateway:
                 log=self.shared.stores.log,
                 jobs=self.jobs,
                 sessions=self.shared.sessions,
-                operate=untraced if self.tracing is None else self.tracing.sampler.operation,
+                operate=no_trace if self.tracing is None else self.tracing.sampler.operation,
             )
         )
 
@@ -344,11 +344,11 @@ class Gateway:
             settings.sources,
             self.principal.tenant,
             catalogs=self.catalogs,
-            services=self.upstreams.described,
+            services=self.upstreams.actions,
             lister=self.asking,
             handle=self._handle,
             events=self.events,
-            wings=enabled(settings),
+            wings=enabled_wings(settings),
             components=components_of(self.settings),
         )
 

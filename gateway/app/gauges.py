@@ -32,7 +32,7 @@ class ListGauges(Collector):
         self._catalog = catalog
 
     def collect(self) -> Iterator[Metric]:
-        lists = self._catalog().lists.made
+        lists = self._catalog().lists.tool_lists
         for name, text, read in _GAUGES:
             gauge = GaugeMetricFamily(name, text, labels=("profile",))
             for tool_list in lists:

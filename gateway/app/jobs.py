@@ -82,7 +82,7 @@ class JobRules:
         self._wings = wings
         self._loads = loads
 
-    def accepted(self, asked: OperationInput) -> Acceptance | None:
+    def acceptance(self, asked: OperationInput) -> Acceptance | None:
         """How the rules of now judged the call; None: it was no call of a tool."""
         if asked.context is None:
             return None
@@ -146,9 +146,9 @@ class Jobs(Collector):
 
     async def defer(self, operation: Operation, asked: OperationInput, headers: Headers) -> JobView:
         """Store the request as a job. Raises ProblemDetails."""
-        return await self._stored(operation, asked, headers)
+        return await self.store(operation, asked, headers)
 
-    async def _stored(
+    async def store(
         self,
         operation: Operation,
         asked: OperationInput,
@@ -163,7 +163,7 @@ class Jobs(Collector):
         if self._queue is None:
             self._queue = JobQueue(pool, self._settings.jobs.tenant_waiting)
         try:
-            accepted, claims = self._rules.accepted(asked), self._rules.claims(asked.principal)
+            accepted, claims = self._rules.acceptance(asked), self._rules.claims(asked.principal)
             draft = draft_of(
                 operation, asked, headers, accepted, claims=claims, scheduled=scheduled
             )
@@ -285,7 +285,7 @@ class Jobs(Collector):
         principal = Principal(SCHEDULE, tenant, frozenset({ALL}), roles=frozenset(roles))
         asked = OperationInput(principal, {}, query=operation.query(), body=None)
         try:
-            await self._stored(operation, asked, {}, scheduled=True)
+            await self.store(operation, asked, {}, scheduled=True)
         except ProblemDetails as problem:
             self._failed[name] += 1
             log.warning("schedule_missed", extra={"operation": name, "reason": problem.detail})

@@ -164,7 +164,7 @@ def dispatchers(
     instructions = {name: toolset.instructions for name, toolset in settings.toolsets.items()}
     methods = {
         **session_methods(lists, shared, settings.mcp.instructions, instructions),
-        **_served(lists, relay, shared, skills.files, task_ids=federation.task_ids),
+        **_method_table(lists, relay, shared, skills.files, task_ids=federation.task_ids),
         **tool_methods(lists, tools),
     }
     on_portal = _portal_methods(services, anonymous_list=settings.portal.anonymous_list)
@@ -249,7 +249,7 @@ def _search_tools(
         limits=SearchLimits(search.limit, search.limit_max, search.answer_tokens),
         toolsets=settings.toolsets,
         handles=handles,
-        learn=None if usage is None else usage.found,
+        learn=None if usage is None else usage.on_search,
     )
 
 
@@ -300,14 +300,14 @@ def session_methods(
     return {
         "initialize": Method(lifecycle.initialize, _handshake),
         "ping": Method(lifecycle.ping, _handshake),
-        "notifications/cancelled": Method(subscriptions.cancelled, _handshake),
+        "notifications/cancelled": Method(subscriptions.cancel, _handshake),
         "logging/setLevel": Method(logging.set_level, _handshake),
         "server/discover": Method(lifecycle.discover, _stateless),
         "subscriptions/listen": Method(subscriptions.listen, _stateless),
     }
 
 
-def _served(
+def _method_table(
     lists: Lists, relay: Relay, shared: Shared, skills: SkillFiles, *, task_ids: TaskIds
 ) -> Table:
     """Methods relayed to other servers, beside tools; and skills, which are served alike."""

@@ -79,12 +79,12 @@ class MetricsExport:
 
     async def _export(self) -> None:
         families = list(self._registry.collect())  # here: counts are those of this thread
-        if not await to_thread.run_sync(self._exported, families):
+        if not await to_thread.run_sync(self._send_metrics, families):
             log.warning("metrics_not_exported")
 
-    def _exported(self, families: Sequence[Family]) -> bool:
+    def _send_metrics(self, families: Sequence[Family]) -> bool:
         times = (self._started_ns, time.time_ns())
-        metrics = [metric for family in families for metric in converted(family, times)]
+        metrics = [metric for family in families for metric in convert_family(family, times)]
         scope = ScopeMetrics(SCOPE, metrics, "")
         data = MetricsData([ResourceMetrics(self._resource, [scope], "")])
         return self._exporter.export(data) is MetricExportResult.SUCCESS
@@ -94,7 +94,7 @@ Times: TypeAlias = tuple[int, int]
 """When the process began to count, and now, nanoseconds since 1970."""
 
 
-def converted(family: Family, times: Times) -> Iterator[Metric]:
+def convert_family(family: Family, times: Times) -> Iterator[Metric]:
     """The metrics of OpenTelemetry that a family of Prometheus is."""
     if family.type == "histogram":
         yield from _histograms(family, times)
@@ -181,7 +181,7 @@ def _failure(outcome: str) -> dict[str, str]:
     return {"error.type": outcome, **status}
 
 
-def _relayed(labels: Labels) -> Named:
+def _upstream_name(labels: Labels) -> Named:
     return "mcp.client.operation.duration", {
         "mcp.method.name": labels["method"],
         "toolgate.source": labels["source"],
@@ -204,7 +204,7 @@ def _model(labels: Labels) -> dict[str, str]:
     }
 
 
-def _asked(labels: Labels) -> Named:
+def _model_name(labels: Labels) -> Named:
     return "gen_ai.client.operation.duration", {**_model(labels), **_failure(labels["outcome"])}
 
 
@@ -214,9 +214,9 @@ def _tokens(labels: Labels) -> Named:
 
 CONVENTIONS: Mapping[str, Callable[[Labels], Named]] = {
     "toolgate_request_seconds": _message,
-    "toolgate_mcp_request_seconds": _relayed,
+    "toolgate_mcp_request_seconds": _upstream_name,
     "toolgate_tool_call_seconds": _tool,
-    "toolgate_model_request_seconds": _asked,
+    "toolgate_model_request_seconds": _model_name,
     "toolgate_model_request_tokens": _tokens,
 }
 """Names by the semantic conventions, v0.1.0 of those of GenAI and MCP; all are in development."""

@@ -10,7 +10,7 @@ import anyio
 from config.access import LimitsSettings
 from config.settings import AnswersSettings, Settings
 from gateway.abc import Events
-from gateway.methods.capabilities import announced
+from gateway.methods.capabilities import announced_lists
 from gateway.state.bus import Bus
 from gateway.state.client_requests import ClientRequests, RemoteAnswers
 from gateway.state.hub import Hub, fingerprint
@@ -117,7 +117,7 @@ class Shared:
         return fingerprint(self._catalogs.of(tenant, toolset), self._rules(tenant))
 
     def _announces(self, tenant: str, toolset: str | None) -> Sequence[ListKind]:
-        return announced(self._catalogs.of(tenant, toolset))
+        return announced_lists(self._catalogs.of(tenant, toolset))
 
 
 def _retention(settings: Settings) -> Retention:

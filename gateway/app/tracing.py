@@ -54,14 +54,14 @@ class TraceExport:
         """Export what was kept, until cancelled; meanwhile log lines name their trace."""
         usual = logging.getLogRecordFactory()
 
-        def named(*arguments: Any, **keys: Any) -> logging.LogRecord:
+        def make_record(*arguments: Any, **keys: Any) -> logging.LogRecord:
             record, active = usual(*arguments, **keys), CURRENT.get()
             if active is not None:
                 context = active.context if isinstance(active, ActiveTrace) else active
                 record.__dict__.update(context.ids)
             return record
 
-        logging.setLogRecordFactory(named)
+        logging.setLogRecordFactory(make_record)
         try:
             while True:
                 await anyio.sleep(self._settings.flush_s)
@@ -84,8 +84,8 @@ class TraceExport:
             while kept:
                 batch = [kept.popleft() for _ in range(min(BATCH, len(kept)))]
                 try:
-                    body = await to_thread.run_sync(encoded, batch, self._resource)
-                    status = await self._sent(http, body)
+                    body = await to_thread.run_sync(encode_spans, batch, self._resource)
+                    status = await self._post_spans(http, body)
                 except asyncio.CancelledError:
                     kept.extendleft(reversed(batch))  # for `close`
                     raise
@@ -98,7 +98,7 @@ class TraceExport:
                     return  # until the next interval
                 self.sampler.failed += len(batch)
 
-    async def _sent(self, http: aiohttp.ClientSession, body: bytes) -> int | None:
+    async def _post_spans(self, http: aiohttp.ClientSession, body: bytes) -> int | None:
         """The status of the collector's answer; None: there is none."""
         to = self._settings.endpoint
         try:
@@ -119,7 +119,7 @@ def resource_of(settings: Tracing) -> Resource:
     )
 
 
-def encoded(batch: Sequence[Span], resource: Resource) -> bytes:
+def encode_spans(batch: Sequence[Span], resource: Resource) -> bytes:
     """The request to the collector with these spans."""
     request = ExportTraceServiceRequest()
     group = request.resource_spans.add()

@@ -124,7 +124,7 @@ def _client(settings: Settings) -> type[Client]:
 class Upstreams:
     def __init__(self, settings: Settings, pool: Callable[[], Pool | None]) -> None:
         self._settings = settings
-        self.validated = set(_validated(settings))  # sources; the set follows the settings
+        self.validated = set(_validated_sources(settings))  # sources; the set follows the settings
         self.services = load_services(settings.sources)
         self.functions = load_functions(settings.functions)
         self.wings: dict[str, Upstream] = {}  # those that are open, by name
@@ -139,7 +139,7 @@ class Upstreams:
         self.python = PythonUpstream(self.services, self.idempotency.once, limits)
 
     @property
-    def described(self) -> dict[str, Sequence[Action]]:
+    def actions(self) -> dict[str, Sequence[Action]]:
         """The actions of each Python service."""
         return {name: service.actions for name, service in self.services.items()}
 
@@ -181,7 +181,7 @@ class Upstreams:
         """Apply loaded code and settings of sources; returns whether the latter have changed."""
         before, self._settings = self._settings, settings
         self.validated.clear()
-        self.validated.update(_validated(settings))
+        self.validated.update(_validated_sources(settings))
         self.services.clear()
         self.services.update(loaded.services)
         self.functions.clear()
@@ -197,7 +197,7 @@ class Upstreams:
         return (adjusted and adjusted.timeout_s) or self._settings.upstream.timeout_s
 
 
-def _validated(settings: Settings) -> Iterator[str]:
+def _validated_sources(settings: Settings) -> Iterator[str]:
     """The sources whose answers are validated against their description."""
     sources = settings.sources.items()
     return (name for name, adjusted in sources if adjusted.validate_answers == "report")
@@ -270,7 +270,7 @@ class Federation:
         if source not in self.servers.failures():
             self._events.source_recovered.publish(source)
         if self._fail_closed:
-            self._hub.changed(self._tenant, ALL_LISTS)
+            self._hub.change(self._tenant, ALL_LISTS)
 
     async def close(self) -> None:
         self.parking.close()

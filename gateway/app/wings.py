@@ -25,7 +25,7 @@ from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
 from gateway.app.methods import calling
 from gateway.context import Context, Identify, Principal, new_request_id
-from gateway.guards.bodies import LimitedBody, declared
+from gateway.guards.bodies import LimitedBody, declared_size
 from gateway.methods.calls import CallPlans, problem_text, problems_of
 from gateway.methods.results import SERVER, call_result
 from gateway.middleware.guardrails import Guardrails
@@ -44,7 +44,7 @@ from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import OTHER
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions
-from gateway.telemetry.traces import Operate, untraced
+from gateway.telemetry.traces import Operate, no_trace
 from gateway.upstreams.wing import WingUpstream
 from gateway.wings.abc import (
     AdminAccess,
@@ -58,7 +58,7 @@ from gateway.wings.abc import (
     WingParts,
     background,
 )
-from gateway.wings.items import WingRelay, imported
+from gateway.wings.items import WingRelay, offered_import
 from gateway.wings.jobs import job_operations
 from gateway.wings.library import Library
 from gateway.wings.life import WingLife
@@ -125,7 +125,7 @@ class WingGround:
     log: Log
     jobs: "Jobs | None"  # None: all operations answer at once
     sessions: Sessions
-    operate: Operate = untraced
+    operate: Operate = no_trace
 
 
 class Wings:
@@ -141,7 +141,7 @@ class Wings:
         )
         ground.metrics.register(models.use)
         self._served = [
-            ServedWing(wing, ground, offering=self.middleware, opened=self._opened, models=models)
+            ServedWing(wing, ground, offering=self.middleware, opened=self._on_open, models=models)
             for wing in load_wings(ground.settings)
         ]
         self._tasks: TaskGroup | None = None
@@ -170,17 +170,17 @@ class Wings:
         return {f"wing {wing.name}": wing.state for wing in self._served}
 
     @property
-    def unopened(self) -> list[str]:
+    def names_not_ready(self) -> list[str]:
         """The wings without which the gateway is not ready, as they were never open."""
-        return [one.name for one in self._required if not one.opened.is_set()]
+        return [one.name for one in self._required_wings if not one.opened.is_set()]
 
-    async def opened(self) -> None:
+    async def wait_until_open(self) -> None:
         """Wait until each of them has been open."""
-        for one in self._required:
+        for one in self._required_wings:
             await one.opened.wait()
 
     @property
-    def _required(self) -> "list[ServedWing]":
+    def _required_wings(self) -> "list[ServedWing]":
         optional = self._ground.settings.wings.optional
         return [one for one in self._served if one.name not in optional]
 
@@ -202,13 +202,13 @@ class Wings:
     def middleware(self, handle: Handler, _route: Route) -> Handler:
         """Offers the tools to a tenant that was new, before its first request is handled."""
 
-        async def offered(context: Context, request: Request) -> Any:
+        async def offer_and_handle(context: Context, request: Request) -> Any:
             tenant = context.principal.tenant
             if tenant not in self._offered and context.identity.refusal is None:
                 await self._offering[tenant].run(partial(self._offer_to, tenant))
             return await handle(context, request)
 
-        return offered
+        return offer_and_handle
 
     def relay(self, relay: Relay) -> Relay:
         """The relay of requests to other servers, and to the wings for what they offer."""
@@ -226,10 +226,10 @@ class Wings:
         for wing in self._served:
             wing.calls.wire()
 
-    def prepared(self, settings: Settings) -> Callable[[], None]:
+    def prepare(self, settings: Settings) -> Callable[[], None]:
         """Check the sections of the wings; the function that is returned applies them. Raises
         ToolgateError."""
-        applying = [wing.prepared(section(settings, wing.name)) for wing in self._served]
+        applying = [wing.prepare(section(settings, wing.name)) for wing in self._served]
 
         def apply() -> None:
             for apply_section in applying:
@@ -264,7 +264,7 @@ class Wings:
             for wing in self._served:
                 await wing.attempted.wait()
 
-    def _opened(self) -> None:
+    def _on_open(self) -> None:
         """A wing was opened: it has stored its tools for the tenants in the database alone."""
         self._offered.clear()
 
@@ -306,7 +306,7 @@ class ServedWing(WingLife):
         self._ground = ground
         self._own = section(ground.settings, wing.name)
         self._jobs = ground.jobs if self.name in with_jobs(ground.settings) else None
-        self._imported = imported(self.name, (), Offer())
+        self._imported = offered_import(self.name, (), Offer())
         self._apps: Mapping[str, ASGIApp] = {}
         self._answers: Mapping[str, Answer] = {}
         self.methods, self.observes = wing.methods, wing.observes
@@ -329,7 +329,7 @@ class ServedWing(WingLife):
     @property
     def apps(self) -> dict[str, ASGIApp]:
         """Apps of the wing by path; they answer while it is open."""
-        mounted: dict[str, ASGIApp] = {path: self._mounted(path) for path in self._wing.mounts}
+        mounted: dict[str, ASGIApp] = {path: self._mounted_app(path) for path in self._wing.mounts}
         root = self._wing.root
         streams = mounted.pop(root, None)
         return {root: self._api if streams is None else _Streaming(self._api, streams), **mounted}
@@ -355,7 +355,7 @@ class ServedWing(WingLife):
         admin = self._ground.settings.admin
         return Pages(admin.page_size, admin.page_limit)
 
-    def prepared(self, own: Any) -> Callable[[], None]:
+    def prepare(self, own: Any) -> Callable[[], None]:
         """Check another section of settings; the function that is returned applies it. Raises
         ToolgateError."""
         offer = self._ground.offers.get(self.name)
@@ -369,7 +369,7 @@ class ServedWing(WingLife):
 
         return apply
 
-    def _mounted(self, path: str) -> "_Mounted":
+    def _mounted_app(self, path: str) -> "_Mounted":
         settings, member = self._ground.settings, self._wing.body_limits.get(path)
         limit_bytes, setting = settings.server.body_limit_bytes, "server.body_limit_bytes"
         identify = None
@@ -386,13 +386,13 @@ class ServedWing(WingLife):
         )
 
     def answering(self, handle: Handler, method: str) -> Handler:
-        async def answered(context: Context, request: Request) -> Any:
+        async def answer_or_handle(context: Context, request: Request) -> Any:
             answer = self._answers.get(method)
             if answer is None:
                 return await handle(context, request)
             return await answer(context, request, handle)
 
-        return answered
+        return answer_or_handle
 
     async def offer_to(self, tenant: str, *, loads: bool = False) -> bool:
         """Store the tools for a tenant besides the gateway's own; failures are logged. False if it
@@ -454,7 +454,7 @@ class ServedWing(WingLife):
     @asynccontextmanager
     async def serving(self, offer: Offer) -> AsyncIterator[None]:
         offer = replace(offer, operations=self._operations(offer))
-        self._imported = imported(self.name, drafts(self._wing, offer), offer)
+        self._imported = offered_import(self.name, drafts(self._wing, offer), offer)
         self._apps = offer.apps
         self._answers = offer.answers
         with ExitStack() as stack:
@@ -618,7 +618,7 @@ class _Mounted:
             raise not_open(self._name)
         if self._identify is not None and scope["method"] not in ("GET", "HEAD"):
             check_known(await self._identify(scope), headers_of(scope))
-        if declared(scope) > self._limit_bytes:
+        if declared_size(scope) > self._limit_bytes:
             raise too_large(self._limit_bytes, self._setting)
         body = LimitedBody(self._limit_bytes, receive, send)
         try:
@@ -638,7 +638,7 @@ def viewing(catalogs: Catalogs, policy_view: PolicyView, *, verify_scope: bool) 
     def view(context: Context) -> Catalog:
         tenant = context.principal.tenant
         endpoint, whole = catalogs.of(tenant, context.toolset), catalogs.of(tenant)
-        catalog = catalogs.shown(policy_view.view(context, endpoint, whole))
+        catalog = catalogs.visible(policy_view.view(context, endpoint, whole))
         looks = verify_scope and context.identity.verified
         return catalog.visible_to(context.identity.scopes) if looks else catalog
 
@@ -670,7 +670,7 @@ def screening(guardrails: Callable[[], Guardrails], wing: str) -> Screen:
             source=wing, digest="",
         )  # fmt: skip
         call = ToolCall(tool, None, {}, background(principal))
-        result = guardrails().screened(call, ToolResult((), Raw(encode(value))))
+        result = guardrails().screen(call, ToolResult((), Raw(encode(value))))
         if result is None or isinstance(result.structured_content, UnsetType):
             return None
         return decode_json(bytes(result.structured_content))

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
 from gateway.audit.records import AuditEntry, Line, canonical, entry_of, with_hash
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from schemas.mcp.revisions import HYBRID
 
 PAGE = 1000  # rows that a cursor fetches at a time
@@ -69,9 +69,9 @@ async def search(pool: Pool, host_id: str, query: AuditQuery) -> AuditPage:
         "SELECT {} FROM audit_t WHERE {} "
         "ORDER BY recorded_ts DESC, chain_id DESC, sequence DESC LIMIT %(limit)s"
     ).format(COLUMNS, _all(conditions))
-    async with borrowed(pool) as connection, connection.cursor(row_factory=dict_row) as cursor:
+    async with borrow(pool) as connection, connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(statement, {**values, "limit": query.limit + 1})
-        entries = [recorded(row) async for row in cursor]
+        entries = [recorded_entry(row) async for row in cursor]
     records = entries[: query.limit]
     return AuditPage(records, _after(records[-1]) if len(entries) > query.limit else None)
 
@@ -102,7 +102,7 @@ async def legacy_clients(
          LIMIT %(limit)s
     """
     values = {"host": host_id, "since": since, "limit": limit}
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         cursor = await connection.execute(
             statement, {**values, "front": HYBRID.name, "actions": ACTIONS}
         )
@@ -115,14 +115,14 @@ async def export(pool: Pool, host_id: str, query: AuditQuery) -> AsyncIterator[R
     statement = sql.SQL(
         "SELECT {} FROM audit_t WHERE {} ORDER BY recorded_ts, chain_id, sequence"
     ).format(COLUMNS, _all(conditions))
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         async for row in rows_of(connection, statement, values):
-            yield recorded(row)
+            yield recorded_entry(row)
 
 
 async def ends(pool: Pool) -> dict[str, int]:
     """The last sequence of each chain: the starting point of `follow`."""
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         rows = await connection.execute("SELECT chain_id::text, last_sequence FROM audit_chain_t")
         return dict(await rows.fetchall())
 
@@ -143,9 +143,9 @@ async def follow(
         if last > before:
             known[chain_id] = last
             between = {"chain": chain_id, "from": before, "to": last}
-            async with borrowed(pool) as connection:
+            async with borrow(pool) as connection:
                 async for row in rows_of(connection, statement, {**values, **between}):
-                    yield recorded(row)
+                    yield recorded_entry(row)
 
 
 async def rows_of(
@@ -159,7 +159,7 @@ async def rows_of(
             yield row
 
 
-def recorded(row: Mapping[str, Any]) -> RecordedEntry:
+def recorded_entry(row: Mapping[str, Any]) -> RecordedEntry:
     """The record of a row. Raises ValueError for a row that no gateway wrote."""
     return RecordedEntry(str(row["chain_id"]), row["sequence"], entry_of(row), bytes(row["hash"]))
 

@@ -31,12 +31,14 @@ SUBJECT_LIMIT = 255  # characters of names, which clients may choose
 METHOD_LIMIT = 100
 
 
-def shown(arguments: Any, encoded: bytes, masks: Masks | None, limit_bytes: int) -> bytes:
+def format_arguments(
+    arguments: Any, encoded: bytes, masks: Masks | None, limit_bytes: int
+) -> bytes:
     """`arguments` as JSON, with members masked that their schema or their names mark as secret;
     truncated to `limit_bytes`."""
     if len(encoded) > READ_BYTES:
         return b"[%d bytes]" % len(encoded)
-    value = arguments if masks is None else masks.applied(arguments)
+    value = arguments if masks is None else masks.mask(arguments)
     value = _nameless(value)
     text: bytes = encoded if value is arguments else encode(value)
     if len(text) <= limit_bytes:
@@ -131,7 +133,7 @@ def with_hash(line: Line) -> bytes:
     return b'%s,"hash":"%s"}' % (line.text[:-1], line.hash.hex().encode())
 
 
-def linked(key: bytes, before: bytes, text: bytes) -> bytes:
+def link_hash(key: bytes, before: bytes, text: bytes) -> bytes:
     """The hash of `text` chained to the previous hash `before`."""
     if key:
         return hmac.digest(key, before + text, "sha256")
@@ -140,14 +142,14 @@ def linked(key: bytes, before: bytes, text: bytes) -> bytes:
 
 def first_hash(key: bytes, header: bytes) -> bytes:
     """The hash of a chain's encoded header."""
-    return linked(key, b"", header)
+    return link_hash(key, b"", header)
 
 
 def seal(key: bytes, chain_id: str, last: tuple[int, bytes], removed: tuple[int, bytes]) -> bytes:
     """Seal over sequence and hash of a chain's last record and of its last removed one."""
     (end, end_hash), (removed_sequence, removed_hash) = last, removed
     text = f"seal {chain_id} {end} {end_hash.hex()} {removed_sequence} {removed_hash.hex()}"
-    return linked(key, b"", text.encode())
+    return link_hash(key, b"", text.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +227,7 @@ class Chain:
         for entry in entries:
             sequence += 1
             text = canonical(self.id, sequence, entry)
-            before = linked(key, before, text)
+            before = link_hash(key, before, text)
             lines.append(Line(sequence, entry.recorded_ts, before, text, entry))
         self._hash, self._sequence = before, sequence
         return lines

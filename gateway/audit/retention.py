@@ -15,9 +15,9 @@ from psycopg import AsyncConnection, sql
 from psycopg.rows import TupleRow, dict_row
 from psycopg_pool import PoolTimeout
 
-from gateway.audit.queries import COLUMNS, recorded
-from gateway.audit.records import ChainEnd, canonical, linked
-from registry.database.postgres import Pool, borrowed
+from gateway.audit.queries import COLUMNS, recorded_entry
+from gateway.audit.records import ChainEnd, canonical, link_hash
+from registry.database.postgres import Pool, borrow
 
 log = logging.getLogger("toolgate.audit")
 
@@ -63,7 +63,7 @@ async def maintain(pool: Pool, key: bytes, days: int, now: datetime) -> list[str
     """Run the maintenance once, on one node at a time; returns the partitions dropped. Raises
     psycopg.Error and PoolTimeout."""
     cutoff = now - timedelta(days=days)
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         if not await _try_lock(connection):
             return []
         monday = now.date() - timedelta(days=now.weekday())
@@ -82,7 +82,7 @@ async def maintain(pool: Pool, key: bytes, days: int, now: datetime) -> list[str
 async def _remove(pool: Pool, key: bytes, name: str, cutoff: datetime) -> None:
     """Remove expired records of a partition: the whole table for a week's partition."""
     table = sql.Identifier(name)
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         if not await _try_lock(connection):
             return
         async with connection.cursor(row_factory=dict_row) as cursor:
@@ -124,14 +124,14 @@ async def _is_valid(
     """Whether the record's hash is valid, and so its time: earlier records are no younger."""
     sequence, hash_ = row["sequence"], bytes(row["hash"])
     try:
-        text = canonical(chain.chain_id, sequence, recorded(row).entry)
+        text = canonical(chain.chain_id, sequence, recorded_entry(row).entry)
     except ValueError:
         return False
     rows = await connection.execute(_BEFORE, [chain.chain_id, sequence - 1])
     before = [bytes(known_hash) for (known_hash,) in await rows.fetchall()]
     if chain.removed[0] == sequence - 1:
         before.append(chain.removed[1])
-    return any(linked(key, known_hash, text) == hash_ for known_hash in before)
+    return any(link_hash(key, known_hash, text) == hash_ for known_hash in before)
 
 
 async def _try_lock(connection: AsyncConnection[TupleRow]) -> bool:

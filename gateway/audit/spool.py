@@ -127,7 +127,7 @@ class Spool:
                     self._forget()
             return self._batch
 
-    def stored(self) -> None:
+    def acknowledge(self) -> None:
         """Acknowledge the batch: the database has it."""
         with self._turn:
             self._batch = None

@@ -15,9 +15,9 @@ import msgspec
 from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
 
-from gateway.audit.queries import COLUMNS, recorded, rows_of
-from gateway.audit.records import Head, Header, canonical, first_hash, linked, seal
-from registry.database.postgres import Pool, borrowed
+from gateway.audit.queries import COLUMNS, recorded_entry, rows_of
+from gateway.audit.records import Head, Header, canonical, first_hash, link_hash, seal
+from registry.database.postgres import Pool, borrow
 
 Kind = Literal["changed", "missing", "added", "chain_changed", "chain_missing", "chain_unknown"]
 
@@ -104,7 +104,7 @@ async def verify(
     number of records checked, and that of all."""
     findings = _Found()
     chains: list[_Chain] = []
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         total = await _total(connection, host_id)
 
@@ -222,11 +222,11 @@ def _wrong(
     unknown."""
     number = row["sequence"]
     try:
-        record = recorded(row)
+        record = recorded_entry(row)
         text = canonical(chain.id, number, record.entry)
     except (ValueError, msgspec.ValidationError):
         return ChainProblem(chain.id, number, "changed", "no gateway writes such a record")
-    if before is not None and linked(key, before, text) != record.hash:
+    if before is not None and link_hash(key, before, text) != record.hash:
         what = "it is not what was written, or not in order"
         return ChainProblem(chain.id, number, "changed", what)
     return None

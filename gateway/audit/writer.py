@@ -24,7 +24,7 @@ from config.access import Audit
 from config.settings import Settings
 from gateway.audit.records import AuditEntry, Chain, ChainEnd, Head, Header, Line, first_hash, seal
 from gateway.audit.spool import Spool, SpoolFull
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from schemas.errors import Unavailable
 
 _header = msgspec.json.Decoder(Header)
@@ -79,7 +79,7 @@ async def store(
     """Insert records of the chain with `header`; returns how many were new. With `pauses` it yields
     to other tasks every `PIECE` records. Raises psycopg.Error and PoolTimeout."""
     begun = _header.decode(header)
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         before = await _end(connection, begun, header, key)
         new = _new(lines, before.last[0])
         if not new:
@@ -124,7 +124,7 @@ def _values(line: Line) -> tuple[Any, ...]:
 
 async def heads(pool: Pool, host_id: str, days: int) -> list[Head]:
     """Heads of chains with records of the last `days`. Raises psycopg.Error and PoolTimeout."""
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         rows = await connection.execute(_SEEN, [host_id, days])
         return [Head(*row) async for row in rows]
 
@@ -367,15 +367,15 @@ class AuditWriter:
             header = chain.header if spooled is None else spooled.header
             if not lines:
                 return True
-            if not await self._stored(header, lines):
+            if not await self._store_lines(header, lines):
                 return False
             if spooled is None:
                 self._forget(lines)
             else:
-                await to_thread.run_sync(spool.stored)
+                await to_thread.run_sync(spool.acknowledge)
             return True
 
-    async def _stored(self, header: bytes, lines: list[Line]) -> bool:
+    async def _store_lines(self, header: bytes, lines: list[Line]) -> bool:
         pool = self._pool()
         try:
             if pool is None:

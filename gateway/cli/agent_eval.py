@@ -119,7 +119,7 @@ def wilson(passed: int, count: int) -> tuple[float, float]:
 
 def judge(case: EvalCase, found: Mapping[str, Any]) -> CaseResult:
     """Compare a run, as the API shows it, with what a case expects."""
-    calls = [_reached(call) for call in found.get("calls", ())]
+    calls = [_reached_tool(call) for call in found.get("calls", ())]
     names = tuple(name for name, _ in calls)
     return CaseResult(
         case.message,
@@ -153,7 +153,7 @@ def _problems(
             yield f"{found[key]} {key}, at most {limit} expected"
 
 
-def _reached(call: Mapping[str, Any]) -> tuple[str, Any]:
+def _reached_tool(call: Mapping[str, Any]) -> tuple[str, Any]:
     """The tool that a call reaches, through `call_tool`, too, and its arguments."""
     try:
         arguments = decode_json(call["arguments"].encode())

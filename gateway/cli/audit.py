@@ -184,7 +184,7 @@ async def _tail(
     async with open_registry(settings) as registry:
         pool = registry.database.pool
         known = await ends(pool)
-        last = await search(pool, tenant, _limited(query, lines)) if lines else None
+        last = await search(pool, tenant, _limit_query(query, lines)) if lines else None
         seen = [] if last is None else reversed(last.records)
         _print_lines(
             [record for record in seen if record.sequence <= known.get(record.chain_id, 0)], as_json
@@ -204,7 +204,7 @@ async def _search(
         records: list[RecordedEntry] = []
         after: str | None = None
         while True:
-            wanted = _limited(query, min(PAGE, limit - len(records)), after)
+            wanted = _limit_query(query, min(PAGE, limit - len(records)), after)
             page = await search(registry.database.pool, tenant, wanted)
             records += page.records
             after = page.next
@@ -235,7 +235,7 @@ async def _export(settings: Settings, filters: Filters) -> int:
     return count
 
 
-def _limited(query: AuditQuery, limit: int, after: str | None = None) -> AuditQuery:
+def _limit_query(query: AuditQuery, limit: int, after: str | None = None) -> AuditQuery:
     return replace(query, limit=limit, after=after)
 
 

@@ -9,17 +9,17 @@ import click
 import yaml
 from click.shell_completion import get_completion_class
 
-from config.load import masked, settings_file
+from config.load import mask_secrets, settings_file
 from config.schema import json_schema
 from config.settings import Settings
 from gateway.app.components import components_of
-from gateway.cli.common.checks import gathered
+from gateway.cli.common.checks import collect
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import print_json, print_rows, say
 from gateway.cli.common.patterns import idle_in_registry
-from gateway.cli.doctor.environment import unimported, wings_of_installation, world
+from gateway.cli.doctor.environment import missing_imports, wings_of_installation, world
 from gateway.cli.serve.command import check_exposure
 from gateway.wings.table import mistakes, wing_components
 from registry.database.migrate import MigrationState, status
@@ -106,7 +106,7 @@ def config() -> None:
 @click.pass_context
 def show(ctx: click.Context, settings: Settings, as_json: bool) -> None:
     """Print the effective settings; secrets are masked."""
-    plain = masked(settings)
+    plain = mask_secrets(settings)
     if as_json:
         print_json(plain)
     else:
@@ -141,9 +141,9 @@ def schema() -> None:
 
 
 def _warn_of_environment(settings: Settings) -> None:
-    checks = [*run(gathered(world(settings))), *run(wings_of_installation(settings))]
+    checks = [*run(collect(world(settings))), *run(wings_of_installation(settings))]
     check = [check for check in checks if check.status != "ok"]
-    for finding in [*check, *(run(unimported(settings)) if settings.sources else ())]:
+    for finding in [*check, *(run(missing_imports(settings)) if settings.sources else ())]:
         click.echo(f"toolgate: warning: {finding.detail}", err=True)
 
 

@@ -76,7 +76,7 @@ def evaluate(
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
     figures = {
         name: {"questions": len(several), **_mean(several)}
-        for name, several in run(_asked(gateway, questions)).items()
+        for name, several in run(_evaluate_questions(gateway, questions)).items()
     }
     if as_json:
         print_json(figures)
@@ -100,12 +100,12 @@ def _mean(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {key: statistics.mean(scored[key] for scored in several) for key in several[0]}
 
 
-async def _asked(
+async def _evaluate_questions(
     gateway: RunningGateway, questions: Sequence[PathQuestion]
 ) -> dict[str, list[dict[str, float]]]:
     """Scores by group, those of all at the end."""
     by_group: defaultdict[str, list[dict[str, float]]] = defaultdict(list)
-    with _tracked(questions, "questions") as tracked:
+    with _track(questions, "questions") as tracked:
         for question in tracked:
             given = {
                 "limit": LIMIT,
@@ -181,7 +181,7 @@ def upload(
     else:
         gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
         if watch:
-            run(_watched(gateway, paths, collection))
+            run(_watch_files(gateway, paths, collection))
         report = upload_files(gateway, paths, collection)
     print_json(report)
     if report["failed"]:
@@ -190,19 +190,19 @@ def upload(
 
 def upload_files(gateway: RunningGateway, paths: Sequence[Path], collection: str) -> dict[str, Any]:
     """Store files, and those of directories; the counts of what became of them."""
-    return run(_uploaded(gateway, list(_listed(paths).items()), collection))
+    return run(_upload_files(gateway, list(_list_files(paths).items()), collection))
 
 
-def _listed(paths: Sequence[Path]) -> dict[str, "_Listed"]:
+def _list_files(paths: Sequence[Path]) -> dict[str, "_Listed"]:
     """Files by their paths in the collection, and what shows that they changed. Raises OSError."""
-    from gateway.documents.reading.sources import WantedFiles, listed
+    from gateway.documents.reading.sources import WantedFiles, list_files
 
     files: dict[str, _Listed] = {}
     for path in paths:
         if path.is_file():
             files[path.name] = _Listed.of(path.resolve())
             continue
-        for name, file in listed(path, WantedFiles()):
+        for name, file in list_files(path, WantedFiles()):
             files[name] = _Listed.of(Path(file.path))
     return files
 
@@ -226,7 +226,7 @@ class _Listed(Struct, frozen=True):
 def _files(paths: Sequence[Path]) -> "Iterator[SourceFile]":
     from gateway.documents.reading.sources import SourceFile, WantedFiles, read_file
 
-    for path, entry in _listed(paths).items():
+    for path, entry in _list_files(paths).items():
         content = read_file(path, str(entry.file), WantedFiles())
         if isinstance(content, SourceFile):
             yield content
@@ -234,14 +234,14 @@ def _files(paths: Sequence[Path]) -> "Iterator[SourceFile]":
             err.print(f"{content.path}: {content.reason}", markup=False)
 
 
-async def _uploaded(
+async def _upload_files(
     gateway: RunningGateway, files: Sequence[tuple[str, _Listed]], collection: str
 ) -> dict[str, Any]:
     from gateway.documents.reading.sources import LeftOut, WantedFiles, read_file
 
     counts = {"added": 0, "changed": 0, "unchanged": 0}
     failed: list[str] = []
-    with _tracked(files, "files") as tracked:
+    with _track(files, "files") as tracked:
         for path, entry in tracked:
             content = read_file(path, str(entry.file), WantedFiles())
             if isinstance(content, LeftOut):
@@ -258,25 +258,27 @@ async def _uploaded(
     return {**counts, "failed": failed}
 
 
-async def _watched(gateway: RunningGateway, paths: Sequence[Path], collection: str) -> None:
+async def _watch_files(gateway: RunningGateway, paths: Sequence[Path], collection: str) -> None:
     """Store what changes, until the command is ended. What cannot be listed changes nothing."""
     before: dict[str, _Listed] = {}
     while True:
         try:
-            current = _listed(paths)
+            current = _list_files(paths)
         except OSError as error:
             err.print(f"{error.filename}: {error.strerror}", markup=False)
             current = before
         changed = [(path, entry) for path, entry in current.items() if before.get(path) != entry]
         if changed:
-            print_json(await _uploaded(gateway, changed, collection))
+            print_json(await _upload_files(gateway, changed, collection))
         if gone := before.keys() - current.keys():
-            print_json({"deleted": await _deleted(gateway, gone, collection)})
+            print_json({"deleted": await _delete_documents(gateway, gone, collection)})
         before = current
         await anyio.sleep(WATCH_S)
 
 
-async def _deleted(gateway: RunningGateway, paths: Collection[str], collection: str) -> int:
+async def _delete_documents(
+    gateway: RunningGateway, paths: Collection[str], collection: str
+) -> int:
     """Delete the documents of these paths; returns how many there were."""
     documents = await gateway.items(
         "knowledge_documents", {"collection": collection, "limit": PAGE}
@@ -338,7 +340,7 @@ def reembed(settings: Settings, *, address: str) -> None:
     """
     _require_ray()
     try:
-        report = run(_reembedded(settings, address))
+        report = run(_reembed_all(settings, address))
     except EmbeddingFailed as error:
         fail(str(error), USAGE)
     print_json(asdict(report))
@@ -349,7 +351,7 @@ def _require_ray() -> None:
         fail("bulk work on a cluster needs the extra: pip install 'toolgate[ray]'", USAGE)
 
 
-async def _reembedded(settings: Settings, address: str) -> "ReembeddingReport":
+async def _reembed_all(settings: Settings, address: str) -> "ReembeddingReport":
     from gateway.wings.knowledge.bulk import reembed_on_ray
 
     async with open_registry(settings) as registry:
@@ -391,7 +393,7 @@ def export(
 
 
 @contextmanager
-def _tracked(entries: Sequence[Any], what: str) -> Iterator[Iterator[Any]]:
+def _track(entries: Sequence[Any], what: str) -> Iterator[Iterator[Any]]:
     """The entries, with a progress bar at a terminal."""
     with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
         yield iter(progress.track(entries, description=what))

@@ -16,7 +16,7 @@ from gateway.cli.common.failure import FAILED, fail
 from gateway.cli.common.output import print_json
 from gateway.cli.knowledge import upload_files
 from gateway.cli.running.client import AS_JOB, RunningGateway, gateway_options, running_gateway
-from gateway.cli.running.jobs import finish, waited
+from gateway.cli.running.jobs import finish, wait_for_job
 
 ROOT = "/librarian/v1"
 NAMESPACE = "https://xml-pipeline.org/ns/librarian/v1"
@@ -66,10 +66,10 @@ def add(
             raise SystemExit(FAILED)
         return
     place = {"type": type_ or kind_of(location), "location": location, "filter": filters}
-    finish(run(_added(gateway, {"collection": collection, **place, **more})))
+    finish(run(_add_source(gateway, {"collection": collection, **place, **more})))
 
 
-async def _added(gateway: RunningGateway, given: Mapping[str, Any]) -> Any:
+async def _add_source(gateway: RunningGateway, given: Mapping[str, Any]) -> Any:
     """The job that reads the source, after its end."""
     added = (await gateway.call("librarian_add_source", given)).value
     print_json(added)
@@ -78,7 +78,7 @@ async def _added(gateway: RunningGateway, given: Mapping[str, Any]) -> Any:
     if not answer.is_job:  # the gateway runs no jobs
         return {"state": "succeeded", "result": answer.value}
     names = ("librarian_get_job", "librarian_cancel_job")
-    return await waited(gateway, answer.value["job"], cancels=True, names=names)
+    return await wait_for_job(gateway, answer.value["job"], cancels=True, names=names)
 
 
 def kind_of(location: str) -> str:
@@ -163,15 +163,15 @@ def xml_chunk(one: Mapping[str, Any]) -> bytes:
     metadata = "".join(_element(name, text) for name, text in _metadata(one).items() if text)
     inner = (
         _element("id", one["id"])
-        + _wrapped("source", source, version=one["version"])
+        + _wrap_element("source", source, version=one["version"])
         + _element("type", one["kind"])
-        + _wrapped("metadata", metadata)
+        + _wrap_element("metadata", metadata)
         + _element("content", one["text"])
     )
     if one.get("embedding"):
         vector = "[" + ", ".join(map(str, one["embedding"])) + "]"
-        inner += _wrapped("embedding", vector, model=one["model"])
-    return _wrapped("chunk", inner).encode()
+        inner += _wrap_element("embedding", vector, model=one["model"])
+    return _wrap_element("chunk", inner).encode()
 
 
 def _metadata(one: Mapping[str, Any]) -> dict[str, str]:
@@ -188,10 +188,10 @@ def _metadata(one: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _element(name: str, text: str, **attributes: int | str) -> str:
-    return _wrapped(name, escape(_plain(text), {"\r": "&#13;"}), **attributes)
+    return _wrap_element(name, escape(_plain(text), {"\r": "&#13;"}), **attributes)
 
 
-def _wrapped(name: str, inner: str, **attributes: int | str) -> str:
+def _wrap_element(name: str, inner: str, **attributes: int | str) -> str:
     given = "".join(f" {key}={quoteattr(str(value))}" for key, value in attributes.items())
     return f"<{name}{given}>{inner}</{name}>"
 

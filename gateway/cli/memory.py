@@ -76,7 +76,7 @@ def evaluate(
     """
     questions = read_questions(file)
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
-    grouped = run(_asked(gateway, questions))
+    grouped = run(_score_questions(gateway, questions))
     figures = {
         name: {"questions": len(figures_of_group), **mean(figures_of_group)}
         for name, figures_of_group in grouped.items()
@@ -112,12 +112,12 @@ def _question(record: Record) -> EvidenceQuestion:
     )
 
 
-async def _asked(
+async def _score_questions(
     gateway: RunningGateway, questions: Sequence[EvidenceQuestion]
 ) -> dict[str, list[RecallScores]]:
     """RecallScores by group, those of all at the end."""
     by_group: defaultdict[str, list[RecallScores]] = defaultdict(list)
-    with _tracked(questions, "questions") as tracked:
+    with _track(questions, "questions") as tracked:
         for question in tracked:
             arguments = {"limit": max(DEPTHS), "tokens": 1 << 30, **question.arguments}
             answer = await gateway.call("memory_search", {**arguments, "query": question.query})
@@ -214,7 +214,7 @@ def _without_type(value: Mapping[str, Any]) -> dict[str, Any]:
 async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[str, int]:
     """Counts of stored items."""
     counts: Counter[str] = Counter()
-    with _tracked(_batches(read.memories), "memories") as batches:
+    with _track(_batches(read.memories), "memories") as batches:
         begin = 0
         for some in batches:
             told = dict((await gateway.call("memory_import", {"items": some})).value)
@@ -225,7 +225,7 @@ async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[
             if refused:
                 counts["refused"] += len(refused)
             begin += len(some)
-    with _tracked(_batches(read.entities), "entities") as batches:
+    with _track(_batches(read.entities), "entities") as batches:
         for some in batches:
             made = await gateway.rpc(rpc, "create_entities", {"entities": some})
             counts["entities"] += len(made["entities"])
@@ -234,7 +234,7 @@ async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[
                 for entity in some
             ]
             await gateway.rpc(rpc, "add_observations", {"observations": observed})
-    with _tracked(_batches(read.relations), "relations") as batches:
+    with _track(_batches(read.relations), "relations") as batches:
         for some in batches:
             made = await gateway.rpc(rpc, "create_relations", {"relations": some})
             counts["relations"] += len(made["relations"])
@@ -246,7 +246,7 @@ def _batches(entries: Sequence[Any]) -> list[Sequence[Any]]:
 
 
 @contextmanager
-def _tracked(entries: Sequence[Any], what: str) -> Iterator[Iterator[Any]]:
+def _track(entries: Sequence[Any], what: str) -> Iterator[Iterator[Any]]:
     """The entries, with a progress bar at a terminal."""
     with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
         yield iter(progress.track(entries, description=what))

@@ -54,8 +54,8 @@ def list_(settings: Settings, as_json: bool) -> None:
     """List the strategies: what each is asked for, and whether it is configured."""
 
     async def work() -> Sequence[str]:
-        async with opened(settings) as models:
-            return models.configured
+        async with open_models(settings) as models:
+            return models.configured_names
 
     configured, default = run(work()), settings.models.default
     rows = [
@@ -82,7 +82,7 @@ def list_(settings: Settings, as_json: bool) -> None:
 @settings_option
 def check(settings: Settings, strategy: str | None, as_json: bool) -> None:
     """Send STRATEGY, or all configured models, a short request. Fails if one does not answer."""
-    rows = run(_checked(settings, strategy))
+    rows = run(_check_models(settings, strategy))
     if as_json:
         names = ("strategy", "status", "model", "seconds", "tokens", "detail")
         print_json([dict(zip(names, row, strict=True)) for row in rows])
@@ -110,11 +110,11 @@ def ask(settings: Settings, text: str, *, strategy: str, system: str, reasoning:
     if not question.strip():
         fail("expected a question", USAGE)
     prompt = [ChatMessage("system", system)] if system else []
-    run(_asked(settings, strategy, [*prompt, ChatMessage("user", question)], reasoning))
+    run(_stream_answer(settings, strategy, [*prompt, ChatMessage("user", question)], reasoning))
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[ConfiguredModels]:
+async def open_models(settings: Settings) -> AsyncIterator[ConfiguredModels]:
     """The models, with the stored keys where there is a key to decrypt them."""
     if not settings.secrets.key:
         async with ConfiguredModels(settings.models) as models:
@@ -133,17 +133,17 @@ def _state(name: str, strategy: Strategy, configured: Sequence[str]) -> str:
     return "no key" if strategy.url else "no address"
 
 
-async def _checked(settings: Settings, strategy: str | None) -> list[tuple[str, ...]]:
-    async with opened(settings) as models:
+async def _check_models(settings: Settings, strategy: str | None) -> list[tuple[str, ...]]:
+    async with open_models(settings) as models:
         if strategy is not None and strategy not in settings.models.strategies:
             no_such("model", strategy, settings.models.strategies)
-        names = [strategy] if strategy else models.configured
+        names = [strategy] if strategy else models.configured_names
         if not names:
             fail("no strategy is configured: `toolgate models list` says what each one lacks")
-        return [await _answered(models, name) for name in names]
+        return [await _check_answer(models, name) for name in names]
 
 
-async def _answered(found: ConfiguredModels, name: str) -> tuple[str, ...]:
+async def _check_answer(found: ConfiguredModels, name: str) -> tuple[str, ...]:
     begun = time.monotonic()
     try:
         model = found.of(name)
@@ -159,10 +159,10 @@ def _seconds(begun: float) -> str:
     return f"{time.monotonic() - begun:.2f}"
 
 
-async def _asked(
+async def _stream_answer(
     settings: Settings, strategy: str, messages: Sequence[ChatMessage], reasoning: bool
 ) -> None:
-    async with opened(settings) as models:
+    async with open_models(settings) as models:
         try:
             async with aclosing(models.of(strategy).stream(messages)) as events:
                 async for event in events:

@@ -17,8 +17,8 @@ from gateway.cli.common.options import Number, json_option
 from gateway.cli.common.output import err, print_json, print_rows, say
 from gateway.parity import report
 from gateway.parity.report import compare
-from gateway.parity.runner import VectorOutcome, VectorPlan, equipped, plan, play, reach
-from gateway.parity.send import Sender, opened
+from gateway.parity.runner import VectorOutcome, VectorPlan, check_services, plan, play, reach
+from gateway.parity.send import Sender, open_sender
 from gateway.parity.vectors import Mode, Suite, VectorRun, load, mint
 
 QUERY, COMMAND, RPC = "/portal/query", "/portal/command", "/rpc"
@@ -164,18 +164,18 @@ async def _parity(
     suite = load(folder)
     tokens = mint(suite, key)
     rpc = bool(wanted.paths["rpc"]) and (not wanted.against or bool(wanted.against_paths["rpc"]))
-    due = plan(_selected(suite, only), wanted.compat, legacy=wanted.legacy, rpc=rpc)
+    due = plan(_select_runs(suite, only), wanted.compat, legacy=wanted.legacy, rpc=rpc)
     servers = [(wanted.target, wanted.paths)]
     if wanted.against is not None:
         servers.append((wanted.against, wanted.against_paths))
     async with AsyncExitStack() as stack:
         senders = [
-            await stack.enter_async_context(opened(url, paths, wanted.timeout_s))
+            await stack.enter_async_context(open_sender(url, paths, wanted.timeout_s))
             for url, paths in servers
         ]
         for sender in senders:
             await reach(sender, due.due)
-            await equipped(sender, suite, due.due, tokens)
+            await check_services(sender, suite, due.due, tokens)
         outcomes = await _outcomes(senders, due, tokens, wanted.legacy)
     if len(servers) == 1:
         return _report(wanted, due, [outcome for [outcome] in outcomes], as_json)
@@ -184,7 +184,7 @@ async def _parity(
     )
 
 
-def _selected(suite: Suite, only: Sequence[str]) -> list[VectorRun]:
+def _select_runs(suite: Suite, only: Sequence[str]) -> list[VectorRun]:
     runs = list(suite.runs)
     for pattern in only:
         if not any(_matches(run, pattern) for run in runs):
@@ -218,7 +218,7 @@ def _progress(runs: Sequence[VectorRun]) -> Iterator[Iterator[VectorRun]]:
 def _report(
     wanted: ParityOptions, due: VectorPlan, outcomes: Sequence[VectorOutcome], as_json: bool
 ) -> bool:
-    passed = all(outcome.passed for outcome in outcomes)
+    passed = all(outcome.is_passed for outcome in outcomes)
     if as_json:
         print_json({**_facts(wanted), **report.as_json(due, outcomes)})
         return passed
@@ -226,7 +226,7 @@ def _report(
         print_rows(report.COLUMNS, report.failure_rows(outcomes))
     for hint in report.hints(outcomes, wanted.compat):
         say(hint, "yellow")
-    applied = [] if wanted.legacy else report.applied(outcomes)
+    applied = [] if wanted.legacy else report.applied_differences(outcomes)
     if applied:
         say(f"Intended differences from light-hybrid-4j (LEDGER.md): {', '.join(applied)}")
     say(report.summary(due, outcomes, wanted.compat), "green" if passed else "red")

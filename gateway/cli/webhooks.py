@@ -43,10 +43,12 @@ def events_gateway(command: Callable[..., None]) -> Callable[..., None]:
     the first argument."""
 
     @functools.wraps(command)
-    def wrapped(settings: Settings, url: str | None, key_file: IO[str] | None, **more: Any) -> None:
+    def call_with_gateway(
+        settings: Settings, url: str | None, key_file: IO[str] | None, **more: Any
+    ) -> None:
         command(running_gateway(settings, ROOT, url=url, key_file=key_file), **more)
 
-    return gateway_options(key_required=False)(settings_option(wrapped))
+    return gateway_options(key_required=False)(settings_option(call_with_gateway))
 
 
 @click.command(name="list")

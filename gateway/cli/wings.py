@@ -14,7 +14,7 @@ from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.output import print_json, print_rows
 from gateway.cli.running.client import gateway_options, running_gateway
-from gateway.cli.running.jobs import finish, waited
+from gateway.cli.running.jobs import finish, wait_for_job
 from gateway.wings.abc import Wing
 from gateway.wings.table import groups, load_wing
 from schemas.errors import ToolgateError
@@ -104,7 +104,7 @@ def _operation(wing: Wing, name: str) -> click.Command:
         answer = run(gateway.call(f"{wing.name}_{name}", given, read_pairs(arguments)))
         if answer.is_job and not no_wait:
             names = (f"{wing.name}_get_job", f"{wing.name}_cancel_job")
-            finish(run(waited(gateway, answer.value["job"], cancels=True, names=names)))
+            finish(run(wait_for_job(gateway, answer.value["job"], cancels=True, names=names)))
         elif answer.value is not None:
             print_json(answer.value)
 

@@ -106,15 +106,15 @@ class Librarian:
         became of the files. Raises LibrarianError."""
         if isinstance(source, UploadSource):
             path = f"{FILES}/{quote(collection, safe='')}/{quote(source.path)}"
-            stored: Mapping[str, Any] = await self._sent("PUT", path, data=source.data)
+            stored: Mapping[str, Any] = await self._send("PUT", path, data=source.data)
             return stored
         body = {"collection": collection, **source.place}
-        added = await self._sent("POST", f"{ROOT}/sources", json=body)
+        added = await self._send("POST", f"{ROOT}/sources", json=body)
         path = f"{ROOT}/sources/{added['source']['id']}/refresh"
-        job = await self._sent("POST", path, headers=AS_JOB)
+        job = await self._send("POST", path, headers=AS_JOB)
         while "job" in job and "ended" not in job:
             await asyncio.sleep(POLL_S)
-            job = await self._sent("GET", f"{ROOT}/jobs/{job['job']}")
+            job = await self._send("GET", f"{ROOT}/jobs/{job['job']}")
         if "problem" in job:
             raise LibrarianError(job["problem"]["detail"])
         report: Mapping[str, Any] = job.get("result", job)["report"]
@@ -130,14 +130,14 @@ class Librarian:
             "max_chunks": max_chunks,
             "include_sources": include_sources,
         }
-        answer = await self._sent("POST", f"{ROOT}/query", json=body)
+        answer = await self._send("POST", f"{ROOT}/query", json=body)
         sources = [
             LibrarianSource(source["path"], tuple(source["lines"]), source["relevance"])
             for source in answer.get("sources", ())
         ]
         return LibrarianResponse(answer["answer"], sources, answer["confidence"])
 
-    async def _sent(self, method: str, path: str, **body: Any) -> Any:
+    async def _send(self, method: str, path: str, **body: Any) -> Any:
         async with self._http.request(method, self._url + path, **body) as response:
             answer = await response.json(content_type=None)
         if response.status >= 400:

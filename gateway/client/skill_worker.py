@@ -72,11 +72,11 @@ class SkillWorker:
         """Decorator of the function that runs a skill. An error of it is a failure, which is tried
         again as for `TryAgain`."""
 
-        def registered(function: Skill) -> Skill:
+        def register(function: Skill) -> Skill:
             self._skills[name] = function
             return function
 
-        return registered
+        return register
 
     async def run(self) -> None:
         """Run skills until cancelled; those that run are then given back."""
@@ -91,7 +91,7 @@ class SkillWorker:
         asked = {"skills": list(self._skills), "waitS": WAIT_S, "leaseS": self._lease_s}
         while True:
             try:
-                calls = await self._sent(http, "/claims", asked)
+                calls = await self._send(http, "/claims", asked)
             except (aiohttp.ClientError, TimeoutError) as error:
                 log.warning("gateway_away", extra={"reason": type(error).__name__})
                 await anyio.sleep(RETRY_S)
@@ -108,7 +108,7 @@ class SkillWorker:
                 group.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(self._lease_s):
-                await self._reported(http, call, what, report)
+                await self._report_until_stored(http, call, what, report)
 
     async def _outcome(self, call: SkillCall) -> tuple[str, dict[str, Any]]:
         try:
@@ -126,7 +126,7 @@ class SkillWorker:
         while True:
             await anyio.sleep(self._lease_s / 3)
             try:
-                told = await self._sent(http, f"/invocations/{call.id}/extend", self._own(call))
+                told = await self._send(http, f"/invocations/{call.id}/extend", self._own(call))
             except aiohttp.ClientResponseError as error:
                 if error.status == 409:
                     scope.cancel()
@@ -140,14 +140,14 @@ class SkillWorker:
     def _own(self, call: SkillCall) -> dict[str, Any]:
         return {"fence": call.fence, "leaseS": self._lease_s}
 
-    async def _reported(
+    async def _report_until_stored(
         self, http: aiohttp.ClientSession, call: SkillCall, what: str, report: dict[str, Any]
     ) -> None:
         """Report until the gateway has it, or does not want it any more."""
         while True:
             try:
                 body = {"fence": call.fence, **report}
-                await self._sent(http, f"/invocations/{call.id}/{what}", body)
+                await self._send(http, f"/invocations/{call.id}/{what}", body)
             except aiohttp.ClientResponseError as error:
                 if error.status >= 500:
                     await anyio.sleep(RETRY_S)
@@ -158,6 +158,6 @@ class SkillWorker:
                 continue
             return
 
-    async def _sent(self, http: aiohttp.ClientSession, path: str, body: Any) -> bytes:
+    async def _send(self, http: aiohttp.ClientSession, path: str, body: Any) -> bytes:
         async with http.post(self._url + path, json=body, raise_for_status=True) as response:
             return await response.read()

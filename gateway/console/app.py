@@ -61,9 +61,9 @@ class Console:
         """Background task, until cancelled."""
         await self._parts.figures.run()
 
-    def counted(self) -> bytes:
+    def own_counts(self) -> bytes:
         """The counts of this worker, for the figures of the others."""
-        return self._parts.figures.counted()
+        return self._parts.figures.own_counts()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The answer to HEAD is that to GET, without its body.
@@ -98,7 +98,7 @@ class Console:
         request.scope["path_params"] = names
         visit = await self._visit(request)
         if request.method == "POST":
-            visit = await self._checked(visit)
+            visit = await self._with_form(visit)
         if route.login and visit.identity is None:
             return self._to_login(visit)
         response = await route.page(visit)
@@ -142,7 +142,7 @@ class Console:
             cookies=names,
         )
 
-    async def _checked(self, visit: Visit) -> Visit:
+    async def _with_form(self, visit: Visit) -> Visit:
         """The visit with its form. Raises ProblemDetails for one from elsewhere."""
         request, limit_bytes, limit = visit.request, FORM_BYTES, "4 MiB of a form"
         if visit.identity is None and not visit.is_open:  # all that a stranger sends is a key

@@ -27,7 +27,7 @@ from gateway.operations.operation import (
     lacks_scope,
     not_found,
 )
-from gateway.operations.requests import converted, converted_query, read_names, refuse_nul
+from gateway.operations.requests import convert_body, converted_query, read_names, refuse_nul
 from gateway.operations.serving import OperationResponse, problem_response
 from gateway.upstreams.recorded import Recording
 from gateway.wings.abc import CallTool, Offer, WingEvent
@@ -166,7 +166,7 @@ class Desk:
     def may(self, id_: str) -> bool:
         """Whether there is such an operation, and the visitor has its scope."""
         operation = self.operation(id_)
-        return operation is not None and self._allowed(operation)
+        return operation is not None and self._is_allowed(operation)
 
     async def run(
         self,
@@ -187,17 +187,17 @@ class Desk:
             if not isinstance(body, Mapping | None):
                 problem = ProblemDetails(422, "invalid-body", "Expected an object.")
                 return _read(problem_response(problem, request_id))
-            if operation.effect == "read" and not self._allowed(operation):
+            if operation.effect == "read" and not self._is_allowed(operation):
                 # no call, or the audit log would have a denial for each page that is opened
                 return _read(problem_response(lacks_scope(operation.scope), request_id))
             try:
-                query = _typed(operation, query)
+                query = _parse_query(operation, query)
             except ProblemDetails as problem:
                 return _read(problem_response(problem, request_id))
             return await self._of_wing(operation, {**query, **(body or {}), **names})
         data = b"" if body is None else encode(body)
         try:
-            response = await self._answered(
+            response = await self._answer_operation(
                 operation, names, query=query, body=body, data=data, headers=headers,
                 request_id=request_id,
             )  # fmt: skip
@@ -279,7 +279,7 @@ class Desk:
         value = msgspec.json.decode(raw)
         return OperationAnswer(int(value.get("status", 400)) if failed else 200, value)
 
-    async def _answered(
+    async def _answer_operation(
         self,
         operation: Operation,
         names: Names,
@@ -291,7 +291,7 @@ class Desk:
         request_id: str,
     ) -> OperationResponse:
         """Raises ProblemDetails."""
-        if not self._allowed(operation):
+        if not self._is_allowed(operation):
             raise lacks_scope(operation.scope)
         read_names(operation, names)
         if body is not None:
@@ -301,14 +301,16 @@ class Desk:
             names,
             query=converted_query(operation, query),
             body=(
-                None if body is None else converted(body, operation.body, secret=operation.secret)
+                None
+                if body is None
+                else convert_body(body, operation.body, secret=operation.secret)
             ),
         )
         return await self._parts.api.operations.answer(
             operation, asked, headers=headers, body=data, request_id=request_id
         )
 
-    def _allowed(self, operation: Operation) -> bool:
+    def _is_allowed(self, operation: Operation) -> bool:
         own = operation.id in self._parts.api.operations.by_id
         principal = (self._identity if own else self._caller).principal
         if self._caller.refusal is not None:
@@ -345,7 +347,7 @@ def _request(name: str, arguments: Mapping[str, Any]) -> Any:
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
 
 
-def _typed(operation: Operation, query: Mapping[str, Any]) -> Mapping[str, Any]:
+def _parse_query(operation: Operation, query: Mapping[str, Any]) -> Mapping[str, Any]:
     """Parameters of a URL, which are texts, as members of a tool's arguments. Raises
     ProblemDetails."""
     if not query:

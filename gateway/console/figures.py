@@ -102,7 +102,7 @@ class Figures:
             await self.sample()
             await anyio.sleep(self._every_s)
 
-    def counted(self) -> bytes:
+    def own_counts(self) -> bytes:
         """The counts of this worker, for the others."""
         return msgspec.json.encode(self._own())
 

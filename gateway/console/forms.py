@@ -101,13 +101,13 @@ class Form:
         self._root = schema if isinstance(schema, dict) else {}
         self._chosen = chosen or {}
         self._left = WORK
-        node = self._drawn()
+        node = self._draw()
         self.node = node or FormNode(WHOLE, "", "json", self._root, required=True)
         self.is_drawn = node is not None
 
     def fields(self, value: Any, errors: Mapping[str, str] | None = None) -> tuple[FormField, ...]:
         """The fields, filled with `value`."""
-        told = _shown(self.node, value, errors or {})
+        told = _form_field(self.node, value, errors or {})
         return told.fields if self.node.kind == "group" else (told,)
 
     def holds(self, value: Any) -> bool:
@@ -125,7 +125,7 @@ class Form:
         value = _read(self.node, data, errors)
         return Reading({} if value is _ABSENT else value, errors)
 
-    def _drawn(self) -> FormNode | None:
+    def _draw(self) -> FormNode | None:
         """None for what cannot be drawn: a scalar, too many fields, or no valid schema."""
         try:
             node = self._node(self._root, WHOLE, "", required=True, depth=0, seen=())
@@ -146,11 +146,11 @@ class Form:
         whole = FormNode(
             pointer, label, "json", schema if isinstance(schema, dict) else {}, required
         )
-        resolved, seen = self._resolved(schema, seen)
+        resolved, seen = self._resolve(schema, seen)
         if resolved is None:
             return whole
         resolved, nullable = _without_null(resolved)
-        resolved, seen = self._resolved(resolved, seen)
+        resolved, seen = self._resolve(resolved, seen)
         if resolved is None or not isinstance(resolved.get("type"), str | None):
             return whole
         common: Json = {"schema": resolved, "required": required, "nullable": nullable}
@@ -192,7 +192,7 @@ class Form:
         required = {name for name in listed if isinstance(name, str)}
         nodes = tuple(
             self._node(
-                member, f"{pointer}/{_escaped(name)}", name, required=name in required,
+                member, f"{pointer}/{_escape_segment(name)}", name, required=name in required,
                 depth=depth + 1, seen=seen,
             )
             for name, member in properties.items()
@@ -203,7 +203,7 @@ class Form:
     def _lines(
         self, pointer: str, label: str, common: Json, seen: tuple[int, ...]
     ) -> FormNode | None:
-        items, _ = self._resolved(common["schema"].get("items"), seen)
+        items, _ = self._resolve(common["schema"].get("items"), seen)
         type_ = _without_null(items or {})[0].get("type")
         if not isinstance(type_, str) or type_ not in {"string", "integer", "number"}:
             return None
@@ -213,7 +213,7 @@ class Form:
         self, pointer: str, label: str, alternatives: list[Any], common: Json, *, depth: int,
         seen: tuple[int, ...],
     ) -> FormNode:  # fmt: skip
-        named = [self._named(alternative, seen) for alternative in alternatives]
+        named = [self._alternative_name(alternative, seen) for alternative in alternatives]
         at = min(max(self._chosen.get(pointer, 0), 0), len(alternatives) - 1)
         inner = self._node(
             alternatives[at], pointer, label, required=common["required"], depth=depth, seen=seen
@@ -224,9 +224,9 @@ class Form:
             pointer, label, "union", **common, variants=tuple(named), variant=at, nodes=(inner,)
         )
 
-    def _named(self, schema: Any, seen: tuple[int, ...]) -> str:
+    def _alternative_name(self, schema: Any, seen: tuple[int, ...]) -> str:
         """The name of an alternative: its title, its tag or its type."""
-        resolved, _ = self._resolved(schema, seen)
+        resolved, _ = self._resolve(schema, seen)
         if resolved is None:
             return "JSON"
         for member in (resolved.get("properties") or {}).values():
@@ -240,7 +240,7 @@ class Form:
                 return str(tags[0])
         return str(resolved.get("title") or resolved.get("type") or "JSON")[:60]
 
-    def _resolved(self, schema: Any, seen: tuple[int, ...]) -> tuple[Json | None, tuple[int, ...]]:
+    def _resolve(self, schema: Any, seen: tuple[int, ...]) -> tuple[Json | None, tuple[int, ...]]:
         """The schema without references, with those of `allOf` merged; None: it cannot be drawn."""
         for _ in range(RESOLVED):
             if not isinstance(schema, dict):
@@ -255,7 +255,7 @@ class Form:
                 beside = {name: member for name, member in schema.items() if name != "$ref"}
                 schema = {**target, **beside} if isinstance(target, dict) else target
             elif isinstance(schema.get("allOf"), list):
-                merged = self._merged(schema, seen)
+                merged = self._merge(schema, seen)
                 if merged is None:
                     return None, seen
                 schema = merged
@@ -263,10 +263,10 @@ class Form:
                 return schema, seen
         return None, seen
 
-    def _merged(self, schema: Json, seen: tuple[int, ...]) -> Json | None:
+    def _merge(self, schema: Json, seen: tuple[int, ...]) -> Json | None:
         merged = {name: member for name, member in schema.items() if name != "allOf"}
         for part in schema["allOf"]:
-            resolved, _ = self._resolved(part, seen)
+            resolved, _ = self._resolve(part, seen)
             if resolved is None:
                 return None
             properties = {**resolved.get("properties", {}), **merged.get("properties", {})}
@@ -334,7 +334,7 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-def _shown(node: FormNode, value: Any, errors: Mapping[str, str]) -> FormField:
+def _form_field(node: FormNode, value: Any, errors: Mapping[str, str]) -> FormField:
     schema = node.schema
     told: Json = {
         "required": node.required and not node.nullable,
@@ -345,13 +345,13 @@ def _shown(node: FormNode, value: Any, errors: Mapping[str, str]) -> FormField:
     if node.kind == "group":
         inner = value if isinstance(value, dict) else {}
         fields = tuple(
-            _shown(inner_node, inner.get(inner_node.label, _ABSENT), errors)
+            _form_field(inner_node, inner.get(inner_node.label, _ABSENT), errors)
             for inner_node in node.nodes
         )
         return FormField(node.pointer, node.label, "group", fields=fields, **told)
     if node.kind == "union":
         choices = tuple(FieldChoice(str(at), name) for at, name in enumerate(node.variants))
-        inside = _shown(node.nodes[0], value, errors)
+        inside = _form_field(node.nodes[0], value, errors)
         fields = inside.fields if inside.kind == "group" else (inside,)
         return FormField(
             node.pointer, node.label, "union", value=str(node.variant), choices=choices,
@@ -524,7 +524,7 @@ def walk(fields: Sequence[FormField]) -> Iterator[FormField]:
         yield from walk(inner_field.fields)
 
 
-def _escaped(name: str) -> str:
+def _escape_segment(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 

@@ -52,7 +52,7 @@ class GraphPicture:
         return WIDTH, HEIGHT
 
 
-def drawn(start: str, edges: Sequence[GraphEdge], url: Callable[[str], str]) -> GraphPicture:
+def draw_graph(start: str, edges: Sequence[GraphEdge], url: Callable[[str], str]) -> GraphPicture:
     """The nodes that `edges` reach from `start`, each behind all that lead to it."""
     depths = _depths(start, edges)
     kept = dict(list(depths.items())[:NODES])

@@ -92,7 +92,7 @@ class Doors:
         sessions = self._sessions(pool)
         session = await sessions.find(session_id)
         if session is not None and session.is_due:
-            session = await self._renewed(sessions, session_id)
+            session = await self._renew_session(sessions, session_id)
         if session is None:
             self._ended.put(session_id, True)
             return None, None
@@ -104,18 +104,20 @@ class Doors:
         identity = Identity(principal, verified=True)
         return identity, identity
 
-    async def _renewed(self, sessions: ConsoleSessions, session_id: str) -> ConsoleSession | None:
+    async def _renew_session(
+        self, sessions: ConsoleSessions, session_id: str
+    ) -> ConsoleSession | None:
         """The session with new tokens, which one of its requests fetches; None: it has ended.
         Raises Unreachable where the authorization server is away, and the session stays."""
         turn = self._renewals.setdefault(session_id, anyio.Lock())
-        async with turn, self._turn_of_renewal(), sessions.locked(session_id) as locked:
+        async with turn, self._turn_of_renewal(), sessions.lock(session_id) as locked:
             if locked is None or not locked.found.is_due:
                 return None if locked is None else locked.found
             if self._oauth is None or not locked.found.refresh:
                 await locked.end()
                 return None
             try:
-                tokens = await self._oauth.renewed(locked.found.refresh)
+                tokens = await self._oauth.renew(locked.found.refresh)
             except LoginFailed:
                 await locked.end()
                 return None
@@ -154,11 +156,11 @@ class Doors:
             left = self._oauth is not None and "left" in visit.query
             ended = await self._oauth.end_url() if self._oauth is not None and left else ""
             return self._page(visit, visit.query.get("next", ""), ended=ended)
-        key = visit.posted("key").strip()
+        key = visit.posted_value("key").strip()
         identity = await self._parts.identify(_bearing(key, self._path))
         if identity.refusal is not None or not key:
-            return self._page(visit, visit.posted("next"), refused=True)
-        return await self._begin(visit, identity, visit.posted("next"))
+            return self._page(visit, visit.posted_value("next"), refused=True)
+        return await self._begin(visit, identity, visit.posted_value("next"))
 
     def _page(
         self, visit: Visit, below: str, *, refused: bool = False, ended: str = ""
@@ -180,11 +182,11 @@ class Doors:
         if self._oauth is None:
             return visit.problem(404)
         try:
-            url, pending = await self._oauth.begun(visit.query.get("next", ""))
+            url, pending = await self._oauth.begin(visit.query.get("next", ""))
         except LoginFailed as error:
             return visit.problem(401, str(error))
         response = RedirectResponse(url, 303)
-        _set_pending(visit, response, pending.sealed())
+        _set_pending(visit, response, pending.seal())
         return response
 
     async def callback(self, visit: Visit) -> Response:
@@ -193,7 +195,7 @@ class Doors:
             return visit.problem(404)
         try:
             sent = cookies_of(visit.request.headers.get("cookie", ""))
-            pending = PendingLogin.opened(sent.get(visit.cookies.login, ""))
+            pending = PendingLogin.unseal(sent.get(visit.cookies.login, ""))
             tokens = await self._oauth.tokens(pending, dict(visit.query))
         except LoginFailed as error:
             return visit.problem(401, str(error))
@@ -217,7 +219,7 @@ class Doors:
         await self._end(visit.session_id)
         session_id = await self._sessions(pool).begin(_ticket(identity, refresh), until)
         response = visit.to(*segments_of(below))
-        set_session(visit, response, self._ids.signed(session_id))
+        set_session(visit, response, self._ids.sign(session_id))
         return response
 
     async def logout(self, visit: Visit) -> Response:
@@ -235,11 +237,11 @@ class Doors:
 
     async def prefer(self, visit: Visit) -> Response:
         """Set the language and the theme."""
-        response = visit.to(*segments_of(visit.posted("next")))
+        response = visit.to(*segments_of(visit.posted_value("next")))
         for name, known in (("language", tuple(LANGUAGES)), ("theme", THEMES)):
-            if visit.posted(name) in known:
+            if visit.posted_value(name) in known:
                 response.set_cookie(
-                    name, visit.posted(name), max_age=YEAR_S, path=self._root, samesite="lax"
+                    name, visit.posted_value(name), max_age=YEAR_S, path=self._root, samesite="lax"
                 )
         return response
 

@@ -46,11 +46,11 @@ class PendingLogin(Struct, frozen=True, array_like=True):
     below: str  # the page to open afterwards
     nonce: str = ""  # that the ID token has to repeat; "": none is asked for
 
-    def sealed(self) -> str:
+    def seal(self) -> str:
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
 
     @classmethod
-    def opened(cls, text: str) -> "PendingLogin":
+    def unseal(cls, text: str) -> "PendingLogin":
         """Raises LoginFailed."""
         try:
             return msgspec.json.decode(base64.urlsafe_b64decode(text), type=cls)
@@ -98,7 +98,7 @@ class OAuthLogin:
         self._id_token = id_token
         self._is_openid = "openid" in settings.console.scopes
 
-    async def begun(self, below: str) -> tuple[str, PendingLogin]:
+    async def begin(self, below: str) -> tuple[str, PendingLogin]:
         """The URL to send the browser to. Raises LoginFailed and Unreachable."""
         made = secrets.token_urlsafe
         nonce = made(RANDOM_BYTES) if self._is_openid else ""
@@ -135,12 +135,12 @@ class OAuthLogin:
             "code_verifier": pending.verifier,
             "resource": self._resource,
         }
-        tokens = await self._exchanged(metadata.token_endpoint, form)
+        tokens = await self._exchange(metadata.token_endpoint, form)
         if pending.nonce:
             await self._check(tokens.id_token, metadata.issuer, pending.nonce)
         return tokens
 
-    async def renewed(self, refresh_token: str) -> LoginTokens:
+    async def renew(self, refresh_token: str) -> LoginTokens:
         """New tokens for a refresh token. Raises LoginFailed where it is refused, and Unreachable
         for every other answer: with an outage no session ends."""
         try:
@@ -152,7 +152,7 @@ class OAuthLogin:
             "refresh_token": refresh_token,
             "resource": self._resource,
         }
-        tokens = await self._exchanged(metadata.token_endpoint, form)
+        tokens = await self._exchange(metadata.token_endpoint, form)
         # without a new one the former goes on (RFC 6749, 6)
         return tokens if tokens.refresh_token else replace(tokens, refresh_token=refresh_token)
 
@@ -162,7 +162,7 @@ class OAuthLogin:
         with suppress(LoginFailed, Unreachable):
             metadata = await self._metadata()
             if metadata.revocation_endpoint:
-                await self._posted(metadata.revocation_endpoint, {"token": refresh_token})
+                await self._post_form(metadata.revocation_endpoint, {"token": refresh_token})
 
     async def end_url(self) -> str:
         """Where a visitor ends the session at the authorization server itself (OpenID Connect
@@ -182,9 +182,9 @@ class OAuthLogin:
         if claims is None or claims.get("iss") != issuer or claims.get("nonce") != nonce:
             raise LoginFailed("The ID token is not good, or not for this login.")
 
-    async def _exchanged(self, url: str, form: dict[str, str]) -> LoginTokens:
+    async def _exchange(self, url: str, form: dict[str, str]) -> LoginTokens:
         """Raises LoginFailed, and Unreachable where nobody has answered."""
-        status, body = await self._posted(url, form)
+        status, body = await self._post_form(url, form)
         with suppress(msgspec.MsgspecError):
             return msgspec.json.decode(body, type=LoginTokens)
         log.warning("console_login_failed", extra={"status": status})
@@ -192,7 +192,7 @@ class OAuthLogin:
             raise AwayServer
         raise LoginFailed("The authorization server gave no token.")
 
-    async def _posted(self, url: str, form: dict[str, str]) -> tuple[int, bytes]:
+    async def _post_form(self, url: str, form: dict[str, str]) -> tuple[int, bytes]:
         """Raises Unreachable."""
         own, secret = self._settings.client_id, self._settings.client_secret
         auth = aiohttp.BasicAuth(own, secret) if secret else None

@@ -21,7 +21,7 @@ from config.access import ConsoleSettings as Settings
 from gateway.operations.callers import StoredCaller, read_caller
 from gateway.protocol.sealed import Sealer
 from registry.database.migrate import Component
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from schemas.errors import InvalidParams
 
 CONSOLE = Component("console", files("gateway.console").joinpath("sql"))
@@ -79,7 +79,7 @@ class SignedIds:
         """Read the key, which all nodes share, or make it. Raises psycopg.OperationalError."""
         if self._key:
             return
-        async with borrowed(pool) as connection:
+        async with borrow(pool) as connection:
             kept = await connection.execute(
                 "INSERT INTO console_key_t AS known (host_id, key) VALUES (%s, %s)"
                 " ON CONFLICT (host_id) DO UPDATE SET key = known.key RETURNING key",
@@ -88,7 +88,7 @@ class SignedIds:
             ((key,),) = await kept.fetchall()
         self._key = bytes(key)
 
-    def signed(self, session_id: str) -> str:
+    def sign(self, session_id: str) -> str:
         return f"{session_id}.{self._signature(session_id)}"
 
     def read(self, cookie: str) -> str:
@@ -134,7 +134,7 @@ class LockedSession:
         self.found = found
 
     async def renew(self, session_id: str, ticket: Ticket) -> None:
-        refresh = _sealed(session_id, ticket.refresh)
+        refresh = _seal_token(session_id, ticket.refresh)
         await self._connection.execute(
             "UPDATE console_session_t SET caller = %s, refresh = %s, token_ends_ts = %s"
             " WHERE host_id = %s AND digest = %s",
@@ -145,7 +145,7 @@ class LockedSession:
         """Keep another refresh token, with which the session is renewed later."""
         await self._connection.execute(
             "UPDATE console_session_t SET refresh = %s WHERE host_id = %s AND digest = %s",
-            [_sealed(session_id, refresh), *self._place],
+            [_seal_token(session_id, refresh), *self._place],
         )
 
     async def end(self) -> None:
@@ -169,8 +169,8 @@ class ConsoleSessions:
         now, session_id = datetime.now(UTC), new_id()
         ends = now + self._longest
         ends = ends if until is None else min(ends, until)
-        kept = (ticket.caller.decode(), _sealed(session_id, ticket.refresh), ticket.token_ends)
-        async with borrowed(self._pool) as connection:
+        kept = (ticket.caller.decode(), _seal_token(session_id, ticket.refresh), ticket.token_ends)
+        async with borrow(self._pool) as connection:
             await connection.execute(
                 "DELETE FROM console_session_t WHERE host_id = %s"
                 " AND (expires_ts < %s OR used_ts < %s)",
@@ -187,7 +187,7 @@ class ConsoleSessions:
     async def find(self, session_id: str) -> ConsoleSession | None:
         """A session; that it was used is written now and then."""
         now = datetime.now(UTC)
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             row = await self._row(connection, session_id, now)
             if row is None:
                 return None
@@ -199,10 +199,10 @@ class ConsoleSessions:
         return _session(session_id, row, now)
 
     @asynccontextmanager
-    async def locked(self, session_id: str) -> AsyncIterator[LockedSession | None]:
+    async def lock(self, session_id: str) -> AsyncIterator[LockedSession | None]:
         """A session, for one request alone."""
         now = datetime.now(UTC)
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             place = self._place(session_id)
             await connection.execute(
                 "SELECT 1 FROM console_session_t WHERE host_id = %s AND digest = %s FOR UPDATE",
@@ -216,14 +216,14 @@ class ConsoleSessions:
 
     async def end(self, session_id: str) -> str:
         """End a session; gives its refresh token, "" without one."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             ended = await connection.execute(
                 "DELETE FROM console_session_t WHERE host_id = %s AND digest = %s"
                 " RETURNING refresh",
                 [*self._place(session_id)],
             )
             row = await ended.fetchone()
-        return "" if row is None else _opened(session_id, row[0])
+        return "" if row is None else _unseal_token(session_id, row[0])
 
     async def _row(self, connection: AsyncConnection[Any], session_id: str, now: datetime) -> Any:
         cursor = await connection.execute(
@@ -240,17 +240,17 @@ class ConsoleSessions:
 def _session(session_id: str, row: Any, now: datetime) -> ConsoleSession:
     caller, refresh, ends, _ = row
     is_due = ends is not None and ends <= now
-    return ConsoleSession(read_caller(caller), _opened(session_id, refresh), is_due)
+    return ConsoleSession(read_caller(caller), _unseal_token(session_id, refresh), is_due)
 
 
-def _sealed(session_id: str, token: str) -> str:
+def _seal_token(session_id: str, token: str) -> str:
     """A refresh token as the database has it: only who has the id of the session can read it."""
     if not token:
         return ""
     return Sealer(session_id.encode()).seal(REFRESH, RefreshToken(token), b"", REFRESH_S)
 
 
-def _opened(session_id: str, sealed: str) -> str:
+def _unseal_token(session_id: str, sealed: str) -> str:
     if not sealed:
         return ""
     try:

@@ -51,7 +51,7 @@ class Visit:
     def query(self) -> Mapping[str, str]:
         return self.request.query_params
 
-    def posted(self, name: str) -> str:
+    def posted_value(self, name: str) -> str:
         """A field of the form; "" without it."""
         return (self.form.get(name) or [""])[-1]
 
@@ -79,7 +79,7 @@ class Visit:
         """A redirect that is read with GET."""
         return RedirectResponse(self.url(*segments, **query), 303)
 
-    def refused(self, answer: OperationAnswer) -> Response:
+    def problem_page(self, answer: OperationAnswer) -> Response:
         """The page of an operation's problem."""
         return self.problem(answer.status, answer.problem)
 
@@ -147,12 +147,12 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_finalized,
+        finalize=_finalize,
     )
     made.filters.update(
         exact=lambda text: Markup(escape(text)),  # noqa: S704 - escaped
         pretty=pretty,
-        indented=indented,
+        indented=indent_json,
         markdown=markdown,
         number=number,
         short=short,
@@ -166,7 +166,7 @@ def _template(name: str) -> str:
     return files("gateway.console").joinpath(f"templates/{name}").read_text()
 
 
-def _finalized(value: Any) -> Any:
+def _finalize(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, Markup):
         return visible(value)
     return "" if value is None else value
@@ -183,7 +183,7 @@ def in_lines(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
-def indented(text: str) -> str:
+def indent_json(text: str) -> str:
     """JSON, indented; a text that is none, such as JSON that was cut, as it is."""
     try:
         return msgspec.json.format(text.encode(), indent=2).decode()
@@ -196,11 +196,11 @@ def markdown(text: str) -> Markup:
     long text is shown as it is written: hostile Markdown takes 10 us a character."""
     if len(text) > RENDERED:
         return Markup('<pre tabindex="0">{}</pre>').format(visible(text[:SHOWN_BYTES]))
-    return _rendered(text)
+    return _render_markdown(text)
 
 
 @lru_cache(RENDERINGS)  # a chat is rendered again with each of its events
-def _rendered(text: str) -> Markup:
+def _render_markdown(text: str) -> Markup:
     return Markup(_markdown().render(visible(text)))  # noqa: S704 - escaped
 
 

@@ -24,7 +24,7 @@ from gateway.guards.issuers import issuers_of
 from gateway.guards.keys import LocalKeys, RemoteKeys
 from gateway.guards.tokens import KeysMissing, Token, Tokens
 from registry.access.keys import PREFIX, KnownKey, digest_of, known_keys, note_uses
-from registry.access.revocations import purge, revoked
+from registry.access.revocations import load_revocations, purge
 from registry.database.postgres import AWAY, Pool
 from schemas.errors import Fault, Unavailable
 from schemas.hybrid import (
@@ -160,7 +160,7 @@ class Authenticator:
             elif self.keys is not None:
                 keys.append(value)
         if len(bearers) == 1 and not keys and not scope_tokens:
-            known = self._tokens.known(_bearer(bearers[0]), scope["path"])
+            known = self._tokens.find_known(_bearer(bearers[0]), scope["path"])
             if known is not None and known.identity is not None:
                 return known.identity
         caller = await self._caller(bearers, keys, scope["path"])
@@ -170,7 +170,9 @@ class Authenticator:
             return caller
         spoken = await self._read(scope_tokens, SCOPE_TOKEN, scope["path"])
         if isinstance(spoken, Token) and spoken.tenant != caller.principal.tenant:
-            spoken = _refused(SCOPE_TOKEN, StatusFault(INVALID_SCOPE_TOKEN), "of another tenant")
+            spoken = _log_refusal(
+                SCOPE_TOKEN, StatusFault(INVALID_SCOPE_TOKEN), "of another tenant"
+            )
         scope_token = spoken.scopes if isinstance(spoken, Token) else spoken
         return replace(caller, scope_token=scope_token)
 
@@ -199,7 +201,7 @@ class Authenticator:
 
     async def load_revocations(self, pool: Pool) -> None:
         """Load the list of revoked tokens from the registry."""
-        self._tokens.revoke(await revoked(pool))
+        self._tokens.revoke(await load_revocations(pool))
 
     async def tidy(self, pool: Pool) -> None:
         """Maintain the registry periodically: deferred writes and removal of expired rows."""
@@ -219,7 +221,7 @@ class Authenticator:
         if isinstance(token, Fault):
             return token
         if token.identity is None:
-            return _refused(AUTHORIZATION, StatusFault(INVALID_AUTH_TOKEN), "names nobody")
+            return _log_refusal(AUTHORIZATION, StatusFault(INVALID_AUTH_TOKEN), "names nobody")
         return token.identity
 
     def _holder(self, sent: list[bytes], refusals: TokenFaults) -> Identity | Fault:
@@ -230,7 +232,7 @@ class Authenticator:
                 return self.keys.read(sent[0].strip())
             except InvalidTokenError as error:
                 reason = type(error).__name__
-        return _refused(refusals, StatusFault(refusals.invalid), reason)
+        return _log_refusal(refusals, StatusFault(refusals.invalid), reason)
 
     async def _read(self, sent: list[bytes], refusals: TokenFaults, path: str) -> Token | Fault:
         """The single bearer token that was sent, with or without the "Bearer" prefix."""
@@ -239,14 +241,14 @@ class Authenticator:
                 raise InvalidTokenError("sent more than once")
             return await self._tokens.read(_bearer(sent[0]) or sent[0], path)
         except ExpiredSignatureError:
-            return _refused(refusals, StatusFault(refusals.expired), "expired")
+            return _log_refusal(refusals, StatusFault(refusals.expired), "expired")
         except InvalidTokenError as error:
-            return _refused(refusals, StatusFault(refusals.invalid), type(error).__name__)
+            return _log_refusal(refusals, StatusFault(refusals.invalid), type(error).__name__)
         except KeysMissing as error:
-            return _refused(refusals, Unavailable(str(error)), type(error).__name__)
+            return _log_refusal(refusals, Unavailable(str(error)), type(error).__name__)
         except (PyJWTError, UnsupportedAlgorithm, ValueError, TypeError) as error:
             fault = StatusFault(TOKEN_VERIFICATION_EXCEPTION, f"of {refusals.header}")
-            return _refused(refusals, fault, type(error).__name__)
+            return _log_refusal(refusals, fault, type(error).__name__)
 
 
 def _bearer(value: bytes) -> bytes:
@@ -254,7 +256,7 @@ def _bearer(value: bytes) -> bytes:
     return value[len(BEARER) :].strip() if value[: len(BEARER)].lower() == BEARER else b""
 
 
-def _refused(refusals: TokenFaults, fault: Fault, reason: str) -> Fault:
+def _log_refusal(refusals: TokenFaults, fault: Fault, reason: str) -> Fault:
     """Log the refusal and return `fault`. `reason` is a category of mistake: token contents are
     never logged."""
     log.info("token_refused", extra={"header": refusals.header, "reason": reason})

@@ -69,7 +69,7 @@ class AuthorizationServer:
                 for url in well_known(self._issuer):
                     body = await self._read(http, url)
                     if body is not None:
-                        return checked(body, self._issuer)
+                        return check_metadata(body, self._issuer)
         except TimeoutError as error:
             late = f"no answer within {self._settings.metadata_timeout_s:g} s"
             raise _Unusable(late) from error
@@ -102,7 +102,7 @@ def well_known(issuer: str) -> list[str]:
     return [origin + place for place in dict.fromkeys(places)]
 
 
-def checked(body: bytes, issuer: str) -> bytes:
+def check_metadata(body: bytes, issuer: str) -> bytes:
     """`body`, if it is metadata of `issuer` (RFC 8414, section 3.3). Raises _Unusable."""
     try:
         document = msgspec.json.decode(body)

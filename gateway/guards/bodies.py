@@ -79,7 +79,7 @@ class BodyGuard:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         bodied = scope["type"] == "http" and scope["method"] != "GET"  # bodies of GET are not read
-        size = declared(scope) if bodied else 0
+        size = declared_size(scope) if bodied else 0
         if 0 <= size <= SMALL_BYTES or size > self._largest:
             return self._app(scope, receive, send)
         return self._serve(size, scope, receive, send)
@@ -160,7 +160,7 @@ class LimitedBody:
             await self._send(message)
 
 
-def declared(scope: Scope) -> int:
+def declared_size(scope: Scope) -> int:
     """Declared body size: 0 for none or a small one, CHUNKED without a Content-Length."""
     fields = dict(scope["headers"])
     length: bytes | None = fields.get(b"content-length")

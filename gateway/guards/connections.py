@@ -323,7 +323,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
 
-def bounded(
+def bounded_protocol(
     limits: LimitsSettings,
     on_refused: Callable[[str], None],
     parts: BodyBudget | None = None,

@@ -141,7 +141,7 @@ def _pem(data: bytes, accepted: Sequence[str]) -> Key:
             key = load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm) as error:
         raise UnusableKey("found neither, or one that cannot be read") from error
-    return Key(None, *_suited(key, accepted))
+    return Key(None, *_suitable_algorithms(key, accepted))
 
 
 def read_jwks(data: bytes, accepted: Sequence[str]) -> KeyRing:
@@ -195,10 +195,13 @@ def _from_jwk(jwk: Mapping[str, Any], accepted: Sequence[str]) -> Key:
         key = read(dict(jwk))
     except (PyJWTError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise UnusableKey("its members make no public key") from error
-    return Key(kid, *_suited(key, accepted if alg is None else [a for a in accepted if a == alg]))
+    return Key(
+        kid,
+        *_suitable_algorithms(key, accepted if alg is None else [a for a in accepted if a == alg]),
+    )
 
 
-def _suited(key: object, accepted: Sequence[str]) -> tuple[PublicKey, tuple[str, ...]]:
+def _suitable_algorithms(key: object, accepted: Sequence[str]) -> tuple[PublicKey, tuple[str, ...]]:
     """The key, if its type is supported, and the algorithms that suit it."""
     match key:
         case RSAPublicKey():

@@ -52,7 +52,7 @@ class ResourceIdentifiers:
             path = path.rpartition("/")[0]
         return None
 
-    def described(self, path: str) -> str | None:
+    def described_endpoint(self, path: str) -> str | None:
         """The endpoint whose metadata has this path after WELL_KNOWN, with or without the path of
         `public_url` in front; "" for the server."""
         prefix = self._public.path if self._public else ""
@@ -134,9 +134,9 @@ class Challenges:
         if endpoint is None or not challenge.startswith(CHALLENGE):
             return challenge
         url = self._resources.metadata_url(scope, endpoint).encode("latin-1")
-        return b'%b, resource_metadata="%b"' % (self._scoped(challenge), url)
+        return b'%b, resource_metadata="%b"' % (self._merge_scopes(challenge), url)
 
-    def _scoped(self, challenge: bytes) -> bytes:
+    def _merge_scopes(self, challenge: bytes) -> bytes:
         """Merge the scopes into one list, those that every call requires first."""
         before, parameter, after = challenge.partition(SCOPE)
         named, end, remainder = after.partition(b'"')
@@ -176,7 +176,7 @@ class WellKnown:
         self, request: Request, serve: Callable[[Scope, str], Awaitable[bytes]]
     ) -> Response:
         try:
-            endpoint = self._resources.described("/" + request.path_params.get("path", ""))
+            endpoint = self._resources.described_endpoint("/" + request.path_params.get("path", ""))
             if endpoint is None:
                 raise UnknownResource("There is no metadata of a protected resource by this path")
             body = await serve(request.scope, endpoint)

@@ -18,7 +18,7 @@ async def not_found(request: Request, _error: Exception) -> Response:
     return refusal(InvalidRequest(f"Nothing is served at {request.url.path[:100]}; see /"), 404)
 
 
-async def crashed(request: Request, error: Exception) -> Response:
+async def on_crash(request: Request, error: Exception) -> Response:
     """500 for a bug: the log has the traceback under the request id that the client gets."""
     response = refusal(InternalError("Internal error"), 500)
     extra = {"request_id": response.headers["x-request-id"], "path": request.url.path[:100]}

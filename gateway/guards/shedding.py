@@ -170,10 +170,10 @@ def resident_bytes() -> int:
 
 def machine_bytes(cgroup: Path = CGROUP) -> int | None:
     """Memory limit of the process's control group, else of the machine; None: unknown."""
-    return min(_known(cgroup), default=None)
+    return min(_memory_limits(cgroup), default=None)
 
 
-def _known(cgroup: Path) -> Iterator[int]:
+def _memory_limits(cgroup: Path) -> Iterator[int]:
     for name in CGROUPS:
         try:
             yield int((cgroup / name).read_text())

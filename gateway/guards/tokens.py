@@ -81,7 +81,7 @@ class Tokens:
         self._known_bytes = 0
         self._revoked = Revoked()
 
-    def known(self, text: bytes, path: str) -> Token | None:
+    def find_known(self, text: bytes, path: str) -> Token | None:
         """The token, if it was verified before and is still valid for `path`; else None, and
         `read` says why."""
         token = self._known.get(hashlib.sha256(text).digest())
@@ -103,7 +103,7 @@ class Tokens:
         if known is not None and known.ring is not known.issuer.keys.ring:
             self._forget(digest)  # verified with keys that have been replaced since
             known = None
-        token = known or await self._verified(text, digest)
+        token = known or await self._verify(text, digest)
         if token.ends <= self._clock():
             self._forget(digest)
             raise ExpiredSignatureError("expired")
@@ -149,7 +149,7 @@ class Tokens:
         if token is not None:
             self._known_bytes -= token.size
 
-    async def _verified(self, text: bytes, digest: bytes) -> Token:
+    async def _verify(self, text: bytes, digest: bytes) -> Token:
         """The verified token, which may have expired."""
         issuer, key, ring, claims = await self._claims(text)
         audiences = token_claims.audiences(claims)

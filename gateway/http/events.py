@@ -47,7 +47,7 @@ class EventStream:
             if line:
                 self._field(line)
                 self._blank = False
-            elif not self._blank and (event := self._dispatched()) is not None:
+            elif not self._blank and (event := self._dispatch()) is not None:
                 events.append(event)
         if lines and self._blank:
             self._pending_bytes = sum(map(len, self._rest))
@@ -94,7 +94,7 @@ class EventStream:
         elif name == b"retry" and value.isdigit() and len(value) <= 9:
             self.retry_s = int(value) / 1000
 
-    def _dispatched(self) -> ServerEvent | None:
+    def _dispatch(self) -> ServerEvent | None:
         if self._id is not None:
             self.last_id = self._id
         data, name = b"\n".join(self._data), self._name or "message"

@@ -286,7 +286,7 @@ class Http1Connection(asyncio.Protocol):
         return bool(ready.poll(0))
 
     @property
-    def _asked(self) -> bool:
+    def _is_awaiting(self) -> bool:
         """Whether a request was sent whose response is not complete."""
         return self.state is State.HEAD or self.state is State.BODY
 
@@ -378,7 +378,7 @@ class Http1Connection(asyncio.Protocol):
 
     def _stream_ended(self, sending: "asyncio.Task[None]") -> None:
         error = None if sending.cancelled() else sending.exception()
-        if error is not None and self._asked:
+        if error is not None and self._is_awaiting:
             broken = aiohttp.ClientConnectionError("the body could not be sent")
             broken.__cause__ = error
             self.fail(broken)
@@ -386,7 +386,7 @@ class Http1Connection(asyncio.Protocol):
     # -- the response, as its reader takes it --
 
     @property
-    def drained(self) -> bool:
+    def is_drained(self) -> bool:
         """Whether the response is complete, and all of its body was taken."""
         return self.state is State.DONE and not self._chunks
 
@@ -454,7 +454,7 @@ class Http1Connection(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if not self._asked:  # bytes that belong to no response
+        if not self._is_awaiting:  # bytes that belong to no response
             self._keep_alive = False
             if self.state is State.IDLE:
                 self.abort()
@@ -477,16 +477,16 @@ class Http1Connection(asyncio.Protocol):
             self.fail(MalformedResponse(str(error)))
 
     def eof_received(self) -> None:
-        self._ended(None)
+        self._on_end(None)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._ended(error)
+        self._on_end(error)
         if self._writer is not None and not self._writer.done():
             self._writer.cancel()
         if not self.closed.done():
             self.closed.set_result(None)
 
-    def _ended(self, error: Exception | None) -> None:
+    def _on_end(self, error: Exception | None) -> None:
         """Handle the end of what the server sends, which completes some bodies."""
         self._keep_alive = False
         if self.state is State.BODY and self._until_end and error is None:
@@ -591,7 +591,7 @@ class Http1Response(Struct):
     @property
     def complete(self) -> bool:
         """Whether nothing of the body is left to be read."""
-        return self.connection is None or self.connection.drained
+        return self.connection is None or self.connection.is_drained
 
     @property
     def content_type(self) -> str:
@@ -616,7 +616,7 @@ class Http1Response(Struct):
         encoding = self.headers.get("Content-Encoding", "").lower()
         if encoding in _UNDECODABLE:
             raise MalformedResponse(f"its content coding {encoding} was not asked for")
-        return self._inflated(encoding) if encoding in _WINDOWS else self._plain()
+        return self._inflate(encoding) if encoding in _WINDOWS else self._plain()
 
     def close(self) -> None:
         """Give the connection back; it is closed if the body was not read to its end."""
@@ -629,7 +629,7 @@ class Http1Response(Struct):
         if self.connection is not None:
             self.connection.fail(error)
 
-    def _held(self) -> Http1Connection:
+    def _require_connection(self) -> Http1Connection:
         if self.connection is None:
             raise aiohttp.ClientConnectionError("the connection was given back")
         return self.connection
@@ -639,10 +639,10 @@ class Http1Response(Struct):
             if self.body:
                 yield self.body
             return
-        while chunk := await self._held().take():
+        while chunk := await self._require_connection().take():
             yield chunk
 
-    async def _inflated(self, encoding: str) -> AsyncIterator[bytes]:
+    async def _inflate(self, encoding: str) -> AsyncIterator[bytes]:
         inflater: Inflater | None = None
         async for chunk in self._plain():
             inflater = inflater or Inflater(encoding, chunk)

@@ -179,13 +179,15 @@ class Pool:
         try:
             addresses = await self._addresses(origin)
             async with asyncio.timeout(self._connect_timeout_s):
-                connection = await self._opened(origin, addresses)
+                connection = await self._open_connection(origin, addresses)
         except (OSError, UnicodeError) as error:  # TimeoutError too; UnicodeError of a name
             self._resolved.pop(origin, None)
             raise ConnectFailed(type(error).__name__) from error
         return connection
 
-    async def _opened(self, origin: Origin, addresses: list[AddrInfoType]) -> Http1Connection:
+    async def _open_connection(
+        self, origin: Origin, addresses: list[AddrInfoType]
+    ) -> Http1Connection:
         loop = asyncio.get_running_loop()
         delay_s = EYEBALLS_S if len(addresses) > 1 else None
         sock = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=delay_s)

@@ -42,7 +42,7 @@ def key_of(secret: str) -> bytes:
     return key
 
 
-def signed(id_: str, timestamp: int, body: bytes, secrets: Sequence[str]) -> dict[str, str]:
+def sign(id_: str, timestamp: int, body: bytes, secrets: Sequence[str]) -> dict[str, str]:
     """The headers of a request, with a signature for each secret."""
     signatures = (_signature(id_, str(timestamp), body, secret) for secret in secrets)
     return {ID: id_, TIMESTAMP: str(timestamp), SIGNATURE: " ".join(signatures)}
@@ -143,7 +143,7 @@ class WebhookSender:
         headers = {
             "Content-Type": content_type,
             "User-Agent": "toolgate",
-            **signed(id_, int(time.time()), body, secrets),
+            **sign(id_, int(time.time()), body, secrets),
         }
         client = self._private if private else self._public
         try:

@@ -40,7 +40,7 @@ from registry.importers.hybrid import (
     ID_LIMIT,
     ServiceDescription,
     UnusableSchema,
-    closed,
+    close_schema,
     read_file,
     size_of,
 )
@@ -100,7 +100,7 @@ def action(
 
     Raises TypeError and ValueError for invalid arguments.
     """
-    said = declared(
+    said = declare_action(
         id_,
         description=description,
         schema=schema,
@@ -147,15 +147,15 @@ class Service:
 def load(target: str) -> Service:
     """The service in the module, or the .py file, `target`. Raises ToolgateError."""
     loaded = load_module(target)
-    marked = _marked(loaded)
-    described = _described(loaded, [mark for mark, _ in marked.values()])
+    marked = _marked_functions(loaded)
+    described = _described_actions(loaded, [mark for mark, _ in marked.values()])
     if not described:
         raise ToolgateError(f"{target} has no actions: mark functions with @hybrid.action(...)")
     handlers = {action.id: _handler(marked[action.id][1], target) for action in described}
     return Service(target, tuple(described), handlers)
 
 
-def _marked(module: ModuleType) -> dict[str, tuple[Action, Function]]:
+def _marked_functions(module: ModuleType) -> dict[str, tuple[Action, Function]]:
     """The marked functions of the module, by the ids of their actions."""
     by_id: dict[str, tuple[Action, Function]] = {}
     for function in vars(module).values():
@@ -168,7 +168,7 @@ def _marked(module: ModuleType) -> dict[str, tuple[Action, Function]]:
     return by_id
 
 
-def _described(module: ModuleType, marked: list[Action]) -> list[Action]:
+def _described_actions(module: ModuleType, marked: list[Action]) -> list[Action]:
     """The served actions: the marked ones, with the spec's description if the module has one."""
     named = getattr(module, SPEC, None)
     if named is None:
@@ -181,7 +181,7 @@ def _described(module: ModuleType, marked: list[Action]) -> list[Action]:
             log.warning("action_not_described", extra={"action": action.id, "spec": str(file)})
     for id_ in in_spec.keys() - {action.id for action in marked}:
         log.warning("action_not_written", extra={"action": id_})
-    return [_merged(in_spec[action.id], action) for action in marked if action.id in in_spec]
+    return [_merge_action(in_spec[action.id], action) for action in marked if action.id in in_spec]
 
 
 def _spec_file(module: ModuleType, named: Any) -> Path:
@@ -211,7 +211,7 @@ def _read_spec(file: Path) -> ServiceDescription:
     return described
 
 
-def _merged(described: Action, marked: Action) -> Action:
+def _merge_action(described: Action, marked: Action) -> Action:
     """Merge: the spec takes precedence; a docstring replaces a generated description."""
     made_up = described.description == f"Service {described.id}"
     return replace(
@@ -261,7 +261,7 @@ _ID = 'an id such as "lightapi.net/rule/deleteRule/0.1.0"'
 _SCHEMA = 'a JSON Schema such as {"type": "object", "required": ["ruleId"]}'
 
 
-def declared(
+def declare_action(
     id_: Any,
     *,
     description: Any,
@@ -296,9 +296,9 @@ def _id(id_: Any) -> str:
             f"@hybrid.action stands without its id: write @hybrid.action(...) with {_ID}"
         )
     if not isinstance(id_, str):
-        raise TypeError(f"expected {_ID}, found {_shown(id_)}")
+        raise TypeError(f"expected {_ID}, found {_excerpt(id_)}")
     if not id_.strip() or not id_.isprintable() or size_of(id_) > ID_LIMIT:
-        raise ValueError(f"expected {_ID} of 1 to {ID_LIMIT} bytes, found {_shown(id_)}")
+        raise ValueError(f"expected {_ID} of 1 to {ID_LIMIT} bytes, found {_excerpt(id_)}")
     return id_
 
 
@@ -323,7 +323,7 @@ def _schema(id_: str, schema: Any) -> dict[str, Any] | None:
         raise TypeError(f"{id_}: schema={{...}} is a placeholder: write {_SCHEMA} in its place")
     _expect(id_, "schema", isinstance(schema, Mapping), f"None or {_SCHEMA}", found=schema)
     try:
-        closed(dict(schema))
+        close_schema(dict(schema))
     except UnusableSchema as problem:
         raise ValueError(f"{id_}: schema: {problem}") from problem
     return dict(schema)
@@ -331,9 +331,9 @@ def _schema(id_: str, schema: Any) -> dict[str, Any] | None:
 
 def _expect(id_: str, name: str, fits: bool, expected: str, *, found: Any) -> None:
     if not fits:
-        raise TypeError(f"{id_}: {name}: expected {expected}, found {_shown(found)}")
+        raise TypeError(f"{id_}: {name}: expected {expected}, found {_excerpt(found)}")
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:59]}…"

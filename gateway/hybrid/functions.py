@@ -92,7 +92,7 @@ def load_function(target: str) -> Function:
     ]
     values, schema = _read(taken)
     is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
-    handler = Handler(_called(function, callers), takes_call=True, is_async=is_async)
+    handler = Handler(_with_call(function, callers), takes_call=True, is_async=is_async)
     takes = tuple(parameter.name for parameter in taken)
     needs = tuple(parameter.name for parameter in taken if parameter.default is parameter.empty)
     description = inspect.getdoc(function) or ""
@@ -107,7 +107,7 @@ def load_function(target: str) -> Function:
     )
 
 
-def _called(function: Callable[..., Any], callers: list[str]) -> Callable[..., Any]:
+def _with_call(function: Callable[..., Any], callers: list[str]) -> Callable[..., Any]:
     def call(values: Mapping[str, Any], call: Call) -> Any:
         return function(**values, **dict.fromkeys(callers, call))
 

@@ -110,7 +110,7 @@ def project(value: Raw, paths: Paths) -> tuple[Raw, list[str]]:
             node = node.setdefault(step, {})
         node.clear()  # a shorter path includes all longer ones below it
     met: set[tuple[str, ...]] = set()
-    kept = _kept(value, wanted, (), met)
+    kept = _project(value, wanted, (), met)
     whole = met.intersection(paths)
     missing = [".".join(path) for path in paths if not _is_met(path, whole)]
     return value if kept is None else kept, missing
@@ -120,7 +120,7 @@ def _is_met(path: tuple[str, ...], whole: set[tuple[str, ...]]) -> bool:
     return any(path[:length] in whole for length in range(1, len(path) + 1))
 
 
-def _kept(
+def _project(
     value: Raw,
     wanted: _Wanted,
     at: tuple[str, ...],
@@ -140,12 +140,14 @@ def _kept(
                     continue
                 place = (*at, name)
                 met.add(place)
-                kept = _kept(member, wanted[name], place, met)
+                kept = _project(member, wanted[name], place, met)
                 if kept is not None:
                     out[name] = kept
             return Raw(encode(out))
         case b"[" if arrays < ARRAYS_LIMIT:
-            projected = [_kept(item, wanted, at, met, arrays=arrays + 1) for item in _array(value)]
+            projected = [
+                _project(item, wanted, at, met, arrays=arrays + 1) for item in _array(value)
+            ]
             return Raw(encode([item for item in projected if item is not None]))
     return None
 
@@ -221,7 +223,7 @@ class AnswerProcessing:
             raise InvalidParams("_continue: expected the handle that a cut answer came with")
         return ReservedArguments(fields, handle, called), rest
 
-    async def processed(
+    async def process(
         self,
         result: ToolResult,
         tool: Tool,
@@ -232,16 +234,16 @@ class AnswerProcessing:
     ) -> ToolResult:
         """Post-process a `result` that is not `is_done`; `checker` is that of the arguments."""
         if tool.source in self._validated and not result.is_error:
-            result = self._compared(result, tool)
+            result = self._compare_with_schema(result, tool)
         if asked.fields and not result.is_error and tool.binding.facts.projects == "answer":
             # in a thread: ten megabytes take half a second
             told = context.revision.mcp
-            result = await to_thread.run_sync(_projected, result, asked.fields, told)
+            result = await to_thread.run_sync(_project_result, result, asked.fields, told)
         result = _with_next(result, tool, asked, context, checker=checker)
         advice = "" if asked.fields or FIELDS in _own_arguments(tool) else _LESS
-        return await self.fitted(result, asked.called or tool.name, tool.id, context, advice=advice)
+        return await self.fit(result, asked.called or tool.name, tool.id, context, advice=advice)
 
-    async def fitted(
+    async def fit(
         self, result: ToolResult, name: str, tool_id: str, context: Context, *, advice: str = ""
     ) -> ToolResult:
         """Truncate the text of `result` to one part, if the caller is a model."""
@@ -266,10 +268,12 @@ class AnswerProcessing:
             meta=meta or UNSET,
         )
 
-    async def continued(self, handle: str, name: str, tool_id: str, context: Context) -> ToolResult:
+    async def continue_answer(
+        self, handle: str, name: str, tool_id: str, context: Context
+    ) -> ToolResult:
         """Return the next part of a truncated answer."""
         limit = self._limit if context.revision.mcp else 0
-        piece = await self._found(handle, tool_id, limit, context)
+        piece = await self._find_slice(handle, tool_id, limit, context)
         if piece is None:
             return ToolResult((TextContent(_EXPIRED.format(name=name)),), is_error=True)
         text, start, ended, about = piece
@@ -282,7 +286,7 @@ class AnswerProcessing:
         notice = TextContent(self._notice(share, name, where))
         return ToolResult((TextContent(text[:at]), notice), meta=_continues(where))
 
-    async def _found(
+    async def _find_slice(
         self, handle: str, tool_id: str, limit: int, context: Context
     ) -> tuple[str, int, bool, AnswerInfo] | None:
         match = _HANDLE.fullmatch(handle)
@@ -294,7 +298,7 @@ class AnswerProcessing:
         piece = await self._kept.slice(context.principal, match[1], start, length)
         if piece is None or piece.info.tool != tool_id or start > piece.info.size:
             return None
-        text = _decoded(piece)
+        text = _decode_slice(piece)
         return None if text is None else (text, start, piece.ended, piece.info)
 
     async def _keep(
@@ -359,7 +363,7 @@ class AnswerProcessing:
             return False
         return not _problems(checker, bytes(structure))
 
-    def _compared(self, result: ToolResult, tool: Tool) -> ToolResult:
+    def _compare_with_schema(self, result: ToolResult, tool: Tool) -> ToolResult:
         """Add the violations of the tool's output schema to `result`, if there are any."""
         checker = self._output_checker(tool)
         if checker is None or result.structured_content is UNSET:
@@ -382,7 +386,9 @@ class AnswerProcessing:
         if tool.output_schema is None:
             return None
         checker = self._checkers.get(tool.digest, UNSET)
-        return self._checkers.put(tool.digest, _compiled(tool)) if checker is UNSET else checker
+        return (
+            self._checkers.put(tool.digest, _compile_output(tool)) if checker is UNSET else checker
+        )
 
 
 class Mismatches(Collector):
@@ -411,14 +417,14 @@ def _own_arguments(tool: Tool) -> set[str]:
     return set() if properties is None else set(_properties.decode(properties))
 
 
-def _projected(result: ToolResult, fields: Paths, told: bool) -> ToolResult:
+def _project_result(result: ToolResult, fields: Paths, told: bool) -> ToolResult:
     """Project `result` to the requested members; `told` adds a text naming the missing ones."""
     if result.structured_content is UNSET:
-        return _unprojected(result, "is no JSON", told)
+        return _unprojected_result(result, "is no JSON", told)
     try:
         value, missing = project(result.structured_content, fields)
     except RecursionError:
-        return _unprojected(result, "is nested too deeply", told)
+        return _unprojected_result(result, "is nested too deeply", told)
     content: list[Content] = [TextContent(bytes(value).decode())]
     if missing and told:
         named = ", ".join(missing[:20])
@@ -426,7 +432,7 @@ def _projected(result: ToolResult, fields: Paths, told: bool) -> ToolResult:
     return replace(result, content=(*content, *result.content[1:]), structured_content=value)
 
 
-def _unprojected(result: ToolResult, why: str, told: bool) -> ToolResult:
+def _unprojected_result(result: ToolResult, why: str, told: bool) -> ToolResult:
     if not told:
         return result
     note = TextContent(f"[_fields: the answer {why}, so all of it is here]")
@@ -470,7 +476,7 @@ def _continues(where: str | None) -> Json:
     return {META_CONTINUE: {"arguments": {CONTINUE: where}}} if where else {}
 
 
-def _decoded(found: AnswerSlice) -> str | None:
+def _decode_slice(found: AnswerSlice) -> str | None:
     """None when the slice begins inside a character: no handle points there."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
@@ -479,7 +485,7 @@ def _decoded(found: AnswerSlice) -> str | None:
         return None
 
 
-def _compiled(tool: Tool) -> Checker | None:
+def _compile_output(tool: Tool) -> Checker | None:
     try:
         return Checker(bytes(tool.output_schema or b"true"))
     except ValueError as error:

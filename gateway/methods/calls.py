@@ -138,15 +138,15 @@ class CallPlans:
         key = tool.name if by_name else (OWN, tool.digest)
         plan = plans.get(key)
         if plan is None:
-            plan = plans[key] = self._made(catalog, tool)
+            plan = plans[key] = self._make_plan(catalog, tool)
         return plan
 
-    def _made(self, catalog: Catalog, tool: Tool) -> CallPlan:
+    def _make_plan(self, catalog: Catalog, tool: Tool) -> CallPlan:
         source, facts = catalog.sources.get(tool.source), tool.binding.facts
         return CallPlan(
             tool,
             source,
-            execute=self._guarded(tool, source),
+            execute=self._guard_execution(tool, source),
             checker=self._checker(catalog, tool),
             action=tool.binding.action,
             is_action_id=catalog.service(tool.name) is not None,
@@ -157,7 +157,7 @@ class CallPlans:
             own_names={} if facts.own or facts.typed else _own_names(tool),
         )
 
-    def _guarded(self, tool: Tool, source: Source | None) -> Execute:
+    def _guard_execution(self, tool: Tool, source: Source | None) -> Execute:
         execute = _sender(self._upstreams[type(tool.binding)], tool)
         for guard in self._guards:
             if guard.applies(tool, source):

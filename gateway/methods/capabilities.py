@@ -42,7 +42,7 @@ def capabilities(catalog: Catalog, revision: Revision) -> Json:
     return offered
 
 
-def announced(catalog: Catalog) -> list[ListKind]:
+def announced_lists(catalog: Catalog) -> list[ListKind]:
     """The lists for which clients get list_changed notifications."""
     kinds: tuple[ListKind, ...] = ("prompts", "resources")
     return ["tools", *(kind for kind in kinds if offers(catalog, kind))]

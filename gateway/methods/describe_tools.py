@@ -79,7 +79,7 @@ def near(name: str, catalog: Catalog) -> list[str]:
 
 def _one(catalog: Catalog, chosen: SelectedProfile, called: str, arguments: Json) -> Json:
     name, path = arguments["name"], arguments.get("path", "")
-    tool = _found(catalog, chosen, name)
+    tool = _find_tool(catalog, chosen, name)
     if tool is None:
         raise InvalidParams(unknown_tool(name, catalog))
 
@@ -91,7 +91,7 @@ def _one(catalog: Catalog, chosen: SelectedProfile, called: str, arguments: Json
 
 def _several(catalog: Catalog, ceiling: Ceiling, arguments: Json) -> Json:
     names = list(dict.fromkeys(arguments["names"]))
-    tools_by_name = {name: _found(catalog, ceiling.chosen, name) for name in names[:NAMES]}
+    tools_by_name = {name: _find_tool(catalog, ceiling.chosen, name) for name in names[:NAMES]}
     tools = [tool for tool in tools_by_name.values() if tool is not None]
     missing = [name for name, tool in tools_by_name.items() if tool is None]
     if not tools:
@@ -123,7 +123,7 @@ def _wholes(tools: list[Tool], ceiling: Ceiling, left: int) -> tuple[list[Json],
         entry.pop("outputSchema", None)
     if sum(map(length, told)) <= left:
         return told, ["Output schemas are left out: ask for fewer tools."]
-    fitted = ceiling.fitted([ListedTool(tool, {}) for tool in tools], left, schemas=True)
+    fitted = ceiling.fit([ListedTool(tool, {}) for tool in tools], left, schemas=True)
     more = ["Shortened: ask for fewer tools, or for parts by their path."]
     if fitted.left_out:
         more.append(f"There was no room for the last {fitted.left_out}.")
@@ -143,7 +143,7 @@ def _parts(
         share = max(left // (len(tools) - place), SMALLEST) - len(tool.name) - len(path) - AROUND
         fold = Fold(share, "A longer path tells the rest.", ceiling.chosen.profile.references)
         try:
-            entry = _part(tool, path, partial(_folded, fold))
+            entry = _part(tool, path, partial(_fold_schema, fold))
         except InvalidParams as fault:
             entry = {"name": tool.name, "error": shorten(fault.message, SMALLEST // 2)}
         if length(entry) > left:
@@ -155,12 +155,12 @@ def _parts(
     return told, []
 
 
-def _folded(fold: Fold, schema: Any) -> Any:
+def _fold_schema(fold: Fold, schema: Any) -> Any:
     fits = length(schema) <= fold.limit and (fold.references or b'"$ref"' not in encode(schema))
     return schema if fits else fold(schema).schema
 
 
-def _found(catalog: Catalog, chosen: SelectedProfile, name: str) -> Tool | None:
+def _find_tool(catalog: Catalog, chosen: SelectedProfile, name: str) -> Tool | None:
     tool = catalog.find(name, chosen)
     if tool is None or name in (tool.name, *tool.aliases):
         return tool

@@ -61,10 +61,10 @@ class Discovery:
         catalog = self._lists.visible(context)
         if not texts:
             return await to_thread.run_sync(self._written.of, catalog)
-        return await to_thread.run_sync(_narrowed, catalog, texts)
+        return await to_thread.run_sync(_narrow, catalog, texts)
 
 
-def _narrowed(catalog: Catalog, texts: Sequence[str]) -> Raw:
+def _narrow(catalog: Catalog, texts: Sequence[str]) -> Raw:
     wanted = [text.casefold() for text in texts]
     tools = [
         tool for tool in catalog.tools if all(text in searchable_text(tool) for text in wanted)
@@ -88,7 +88,7 @@ def _method(tool: Tool, components: Json) -> Json:
     schema = decode_json(bytes(tool.input_schema))
     prefix = f"#/components/schemas/{tool.name}."
     for name, definition in schema.get("$defs", {}).items():
-        components[f"{tool.name}.{name}"] = _moved(definition, prefix)
+        components[f"{tool.name}.{name}"] = _move_references(definition, prefix)
     return {
         "name": tool.name,
         "summary": tool.title or tool.name,
@@ -106,19 +106,19 @@ def _params(schema: Json, prefix: str) -> Iterator[Json]:
         yield {
             "name": name,
             "required": name in required,
-            "schema": _moved(properties[name], prefix),
+            "schema": _move_references(properties[name], prefix),
         }
 
 
-def _moved(schema: Any, prefix: str) -> Any:
+def _move_references(schema: Any, prefix: str) -> Any:
     """`schema` with its references to `$defs` pointing below `prefix`."""
     if isinstance(schema, list):
-        return [_moved(item, prefix) for item in schema]
+        return [_move_references(item, prefix) for item in schema]
     if not isinstance(schema, dict):
         return schema
     return {
         key: prefix + value.removeprefix("#/$defs/")
         if key == "$ref" and isinstance(value, str)
-        else _moved(value, prefix)
+        else _move_references(value, prefix)
         for key, value in schema.items()
     }

@@ -69,7 +69,7 @@ class Lifecycle:
     async def initialize(self, context: Context, _request: Request) -> InitializeResult:
         """The transport has opened the session and negotiated the revision."""
         catalog, revision = self._lists.catalog(context), context.revision
-        can, told = capabilities(catalog, revision), self._told(context, catalog)
+        can, told = capabilities(catalog, revision), self._instructions_text(context, catalog)
         return InitializeResult(revision.name, can, SERVER, told)
 
     async def discover(self, context: Context, _request: Request) -> DiscoverResult:
@@ -81,13 +81,13 @@ class Lifecycle:
             ttl_ms=self._lists.ttl_ms(context),
             cache_scope="private",
             meta=STAMP,
-            instructions=self._told(context, catalog),
+            instructions=self._instructions_text(context, catalog),
         )
 
     async def ping(self, _context: Context, _request: Request) -> dict[str, Any]:
         return {}
 
-    def _told(self, context: Context, catalog: Catalog) -> str:
+    def _instructions_text(self, context: Context, catalog: Catalog) -> str:
         """The gateway's instructions, then those of each server under its name."""
         own = self._of_toolsets.get(context.toolset or "") or self._instructions
         theirs = [
@@ -128,7 +128,7 @@ class Subscriptions:
         with self._hub.stream(outbox, follower, owner):
             try:
                 await self._watch(follower, self._resources(context, wanted), meta, watched)
-                params = {"notifications": _honoured(wanted, kinds, watched), "_meta": meta}
+                params = {"notifications": _honoured_kinds(wanted, kinds, watched), "_meta": meta}
                 await peer.notify(_message(ACKNOWLEDGED, params))
                 await _forward(peer, outbox)
             finally:
@@ -136,7 +136,7 @@ class Subscriptions:
                     await self._hub.watches.remove(place, uri, follower)
         return {"resultType": "complete", "_meta": meta}
 
-    async def cancelled(self, context: Context, request: Request) -> None:
+    async def cancel(self, context: Context, request: Request) -> None:
         """Handle notifications/cancelled: cancel the named request, if it is this session's."""
         if context.session is not None:
             named = read(request.params, CancelledParams)
@@ -178,7 +178,7 @@ def _lists(wanted: ListenFilter, offered: Mapping[str, Any]) -> list[ListKind]:
     return [kind for kind in LIST_KINDS if asked[kind] and kind in offered]
 
 
-def _honoured(
+def _honoured_kinds(
     wanted: ListenFilter, kinds: Sequence[ListKind], uris: Sequence[str]
 ) -> dict[str, Any]:
     honoured: dict[str, Any] = {f"{kind}ListChanged": True for kind in kinds}

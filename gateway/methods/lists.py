@@ -139,7 +139,7 @@ class Lists:
     def visible(self, context: Context) -> Catalog:
         """The caller's catalog without tools that they may not call or that cannot be called.
         Raises the Fault of an invalid token."""
-        catalog, scopes = self.catalogs.shown(self.catalog(context)), self.scopes(context)
+        catalog, scopes = self.catalogs.visible(self.catalog(context)), self.scopes(context)
         return catalog if scopes is None else catalog.visible_to(scopes)
 
     def scopes(self, context: Context) -> frozenset[str] | None:
@@ -151,7 +151,7 @@ class Lists:
         """The client's display profile: from the request's address, else by the client name that
         its session or the request announces."""
         profiles = self.catalogs.shaper.profiles
-        wanted = context.options.profile and profiles.named(context.options.profile)
+        wanted = context.options.profile and profiles.chosen_profile(context.options.profile)
         return wanted or profiles.of(_client(context, request))
 
     async def tools(self, context: Context, request: Request, mean: Mean | None = None) -> Raw:
@@ -193,7 +193,7 @@ class Lists:
         sorted by name."""
 
         def cost(tool: Tool) -> int:
-            shown = self.shaper.shown(tool, chosen, 0, DESCRIBES)
+            shown = self.shaper.shape(tool, chosen, 0, DESCRIBES)
             listed = shown.left_out is None
             return tokens(encode_tool(shown.tool, V2026_07_28)) if listed else 0
 
@@ -244,7 +244,7 @@ class Lists:
         if result is None:  # a megabyte for a thousand tools: encoded once for all callers
             hold = {"resultType": "complete", "ttlMs": ttl_ms, "cacheScope": "private"}
             stamp = {**hold, "_meta": STAMP} if revision.result_type else {}
-            result = page.results[key] = Raw(encode({**_listed(kind, page), **stamp}))
+            result = page.results[key] = Raw(encode({**_list_members(kind, page), **stamp}))
         return result
 
     def _checked_ttl(self, context: Context, catalog: Catalog) -> int:
@@ -265,7 +265,7 @@ def _client(context: Context, request: Request | None) -> Any:
     return told.get("name") if isinstance(told, dict) else None
 
 
-def _listed(kind: str, page: Page) -> dict[str, Any]:
+def _list_members(kind: str, page: Page) -> dict[str, Any]:
     listed: dict[str, Any] = {_MEMBER[kind]: page.entries}
     if page.last is None:
         return listed

@@ -59,20 +59,22 @@ class Completion:
         params = read(request.params, CompleteParams)
         if context.revision.annotations:  # earlier revisions have no such capability
             require(catalog, "completions", request.method)
-        source, own, eras = self._found(context, catalog, params.ref, request.method)
+        source, own, eras = self._find_reference(context, catalog, params.ref, request.method)
         seen = view(catalog, source.name, context)
         if not _completes(source.server):
-            return seen.completed(_NOTHING)
+            return seen.completion_result(_NOTHING)
         sent = params_of(request)
         asked = RelayRequest(source, request.method, {**sent, "ref": {**sent["ref"], **own}}, eras)
         try:
-            return seen.completed(await self._relay.request(asked, relay_context(context, request)))
+            return seen.completion_result(
+                await self._relay.request(asked, relay_context(context, request))
+            )
         except RelayedFault as fault:
             if fault.code == MethodNotFound.code:
-                return seen.completed(_NOTHING)
+                return seen.completion_result(_NOTHING)
             raise failures.fault_for_client(fault, context.revision) from fault
 
-    def _found(
+    def _find_reference(
         self,
         context: Context,
         catalog: Catalog,
@@ -122,7 +124,7 @@ class Prompts:
             members = await self._relay.request(asked, relay_context(context, request))
         except RelayedFault as fault:
             raise failures.fault_for_client(fault, context.revision) from fault
-        return view(catalog, prompt.source, context).prompted(members)
+        return view(catalog, prompt.source, context).prompt_result(members)
 
 
 def find(catalog: Catalog, name: str, method: str) -> SnapshotItem:

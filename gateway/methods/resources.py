@@ -58,7 +58,7 @@ class ResourceMethods:
         if (own := await self._skills.read(context, uri)) is not None:
             return own  # before other servers: none of them may shadow one of our skills
         catalog = self._lists.catalog(context)
-        located = self._located(context, catalog, uri, request.method)
+        located = self._locate(context, catalog, uri, request.method)
         params = {**params_of(request), "uri": located.uri}
         asked = RelayRequest(located.source, request.method, params, located.eras)
         try:
@@ -80,14 +80,14 @@ class ResourceMethods:
 
     async def subscribe(self, context: Context, request: Request) -> Members:
         catalog, uri = self._lists.catalog(context), read(request.params, ResourceParams).uri
-        located = self._located(context, catalog, uri, request.method)
+        located = self._locate(context, catalog, uri, request.method)
         facts = located.source.server
         if facts is None or not subscribes(facts):
             raise MethodNotFound("The server of this resource does not tell of its changes")
         await self._hub.subscribe(_session(context), uri)
         return {}
 
-    def _located(self, context: Context, catalog: Catalog, uri: str, method: str) -> Located:
+    def _locate(self, context: Context, catalog: Catalog, uri: str, method: str) -> Located:
         located = self._lists.locate(context, catalog, uri)
         if located is not None:
             return located
@@ -108,15 +108,15 @@ async def _contents(uri: str, whole: StoredAnswer) -> bytes:
     if whole.info.text:
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:
-            text = await _written(whole.pieces, lambda one: encode(decoder.decode(one))[1:-1])
+            text = await _write_pieces(whole.pieces, lambda one: encode(decoder.decode(one))[1:-1])
             decoder.decode(b"", final=True)
             return b'[%s,"text":"%s"}]' % (head, text)
         except UnicodeDecodeError:
             pass
-    return b'[%s,"blob":"%s"}]' % (head, await _written(whole.pieces, base64.b64encode))
+    return b'[%s,"blob":"%s"}]' % (head, await _write_pieces(whole.pieces, base64.b64encode))
 
 
-async def _written(pieces: Sequence[bytes], part: Callable[[bytes], bytes]) -> bytes:
+async def _write_pieces(pieces: Sequence[bytes], part: Callable[[bytes], bytes]) -> bytes:
     written = []
     for piece in pieces:
         written.append(part(piece))

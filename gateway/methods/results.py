@@ -56,7 +56,7 @@ def call_result(result: ToolResult, context: Context) -> CallToolResult:
         meta = {**(meta or {}), META_REQUEST_ID: context.request_id}
     content, structure = result.content, result.structured_content
     if len(content) != 1 or type(content[0]) is not TextContent:
-        content = tuple(_carried(item, revision) for item in content)
+        content = tuple(_carry_content(item, revision) for item in content)
     if not revision.any_structure:
         structure = _structure(structure, revision)
     return CallToolResult(
@@ -68,7 +68,7 @@ def call_result(result: ToolResult, context: Context) -> CallToolResult:
     )
 
 
-def renamed(result: ToolResult, name: str) -> ToolResult:
+def note_rename(result: ToolResult, name: str) -> ToolResult:
     """`result` with a note of the tool's current name."""
     meta = {} if result.meta is UNSET else result.meta
     return msgspec.structs.replace(result, meta={**meta, META_RENAMED: name})
@@ -139,7 +139,7 @@ def _is_object(value: Raw) -> bool:
     return first == ord("{")
 
 
-def _carried(item: Content, revision: Revision) -> Content:
+def _carry_content(item: Content, revision: Revision) -> Content:
     """A block of content; as text, if the revision lacks its kind."""
     if isinstance(item, AudioContent) and not revision.annotations:
         return TextContent(f"[audio, {item.mime_type}: {revision.name} cannot carry it]")

@@ -74,7 +74,7 @@ class Usage:
         self._searches: Memo[tuple[str, ...], list[PastSearch]] = Memo(CALLERS)
         self.tasks = BackgroundTasks()
 
-    def found(
+    def on_search(
         self, context: Context, query: str, found: SearchResult, tools: Sequence[Tool]
     ) -> None:
         """Cache a caller's search and the tools shown."""
@@ -91,20 +91,20 @@ class Usage:
         )
         self._searches.put(caller, [search, *self._searches.get(caller, ())][:SEARCHES])
 
-    def called(self, context: Context, tool: Tool, result: ToolResult | Members) -> None:
+    def on_call(self, context: Context, tool: Tool, result: ToolResult | Members) -> None:
         """Attribute a call to the caller's recent searches; recording is a background task."""
         caller = _caller(context)
         searches = self._searches.get(caller) if caller is not None else None
-        if not searches or _failed(result):
+        if not searches or _is_failed(result):
             return
         now = self._clock()
         for search in searches:
             if tool.id in search.left and search.until > now:
                 search.left.discard(tool.id)
-                self.tasks.start(self._recorded(context, tool, search))
+                self.tasks.start(self._record_usage(context, tool, search))
                 return
 
-    async def _recorded(self, context: Context, tool: Tool, search: PastSearch) -> None:
+    async def _record_usage(self, context: Context, tool: Tool, search: PastSearch) -> None:
         try:
             for record in self._records:
                 await record(context.principal, tool.id, search)
@@ -119,7 +119,7 @@ def _caller(context: Context) -> tuple[str, ...] | None:
     return context.principal.key if context.identity.verified else None
 
 
-def _failed(result: ToolResult | Members) -> bool:
+def _is_failed(result: ToolResult | Members) -> bool:
     return result.is_error if isinstance(result, ToolResult) else is_failure(result)
 
 
@@ -177,12 +177,14 @@ class SearchTools:
         limit = min(arguments.get("limit", self._limits.usual), self._limits.most)
         query = await self._query(arguments, limit, catalog, scopes=scopes, context=context)
         try:
-            scored, note = await self._found(query, catalog, context)
+            scored, note = await self._find_tools(query, catalog, context)
         except Unreachable as fault:
-            return unsearched(fault)
+            return unsearchable_result(fault)
         ceiling = Ceiling(self._limits.tokens, shaper, chosen, DESCRIBES)
         entries = [
-            ListedTool(replace(tool, name=catalog.called(tool, chosen)), {"score": round(score, 3)})
+            ListedTool(
+                replace(tool, name=catalog.display_name(tool, chosen)), {"score": round(score, 3)}
+            )
             for tool, score in scored
         ]
         schemas = arguments.get("detail") != "names"
@@ -201,7 +203,7 @@ class SearchTools:
         query = await self._query(
             asked, self._limits.usual, catalog, scopes=scopes, context=context
         )
-        scored, _ = await self._found(query, catalog, context)
+        scored, _ = await self._find_tools(query, catalog, context)
         text = (params.query or "").strip().casefold()
         return [tool.name for tool, _ in scored if text in searchable_text(tool)]
 
@@ -216,7 +218,7 @@ class SearchTools:
     ) -> SearchQuery:
         ids: list[str] | None = None
         if self._handles is not None and "skill" in arguments:
-            given = await self._handles.given(context, catalog, arguments["skill"])
+            given = await self._handles.granted_tools(context, catalog, arguments["skill"])
             ids = list(given.tools)
         toolset = self._toolsets[context.toolset] if context.toolset else None
         denied = () if ids is not None else catalog.denied
@@ -232,7 +234,7 @@ class SearchTools:
         )
         return SearchQuery(arguments["query"], limit, "hybrid", filters, details=False)
 
-    async def _found(
+    async def _find_tools(
         self, query: SearchQuery, catalog: Catalog, context: Context
     ) -> tuple[list[tuple[Tool, float]], str | None]:
         """The tools with their scores, and a note if the search was degraded or nothing fits."""
@@ -241,7 +243,7 @@ class SearchTools:
         except UNSEARCHABLE:
             wanted = None if query.filters.ids is None else set(query.filters.ids)
             tools = [tool for tool in catalog.tools if wanted is None or tool.id in wanted]
-            seen = await to_thread.run_sync(_worded, tools, query.text, query.limit)
+            seen = await to_thread.run_sync(_find_by_words, tools, query.text, query.limit)
             return seen, BY_WORDS if query.filters.domains is None else f"{BY_WORDS} {ANY_DOMAIN}"
         known = ((catalog.by_id(hit.id), hit.score) for hit in result.hits)
         seen = [(tool, score) for tool, score in known if tool is not None]
@@ -250,12 +252,12 @@ class SearchTools:
         return seen, result.note or result.warning
 
 
-def unsearched(fault: Unreachable) -> ToolResult:
+def unsearchable_result(fault: Unreachable) -> ToolResult:
     """Error result where settings require semantic search and it is down: a model can react."""
     return ToolResult((TextContent(fault.message),), is_error=True)
 
 
-def _worded(tools: Sequence[Tool], query: str, limit: int) -> list[tuple[Tool, float]]:
+def _find_by_words(tools: Sequence[Tool], query: str, limit: int) -> list[tuple[Tool, float]]:
     by_name = {tool.name: tool for tool in tools}
     searchable_text = {
         tool.name: f"{tool.title or ''}\n{tool.description}\n{tool.source}" for tool in tools
@@ -277,7 +279,7 @@ def _found_tools(
     before: Json = {"note": shorten(note, NOTE)} if note else {}
     longest = _advice(len(entries), len(entries), schemas, ceiling.describer)
     left = ceiling.tokens * CHARACTERS - length({**before, "more": longest}) - AROUND
-    fitted = ceiling.fitted(entries, left, schemas)
+    fitted = ceiling.fit(entries, left, schemas)
     more = _advice(fitted.folded, fitted.left_out, schemas, ceiling.describer)
     return {"tools": fitted.entries, **before, **({"more": more} if more else {})}
 

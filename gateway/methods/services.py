@@ -54,7 +54,7 @@ class Services:
         self._plans = plans
         self._verify_scope = verify_scope
         self._tools = tools
-        self._listed = EncodedAnswers(_listed)
+        self._listed = EncodedAnswers(_list_services)
 
     async def call_by_id(self, context: Context, request: Request) -> Raw | Payload:
         """Call an action: method is its id, params are its data, the result is its output."""
@@ -131,7 +131,7 @@ class Services:
         binding = found.binding
         if context.headers.auth_first:
             self._authorize(binding, context)
-        arguments = _checked(found, data)
+        arguments = _check_data(found, data)
         if not context.headers.auth_first:
             self._authorize(binding, context)
         check_key(binding, context.headers.idempotency_key)
@@ -168,7 +168,7 @@ def _by_name(binding: ServiceBinding, params: Any) -> Any:
     return named if rest is None else {**named, rest: params[len(names) :]}
 
 
-def _checked(found: _Found, data: Any) -> Any:
+def _check_data(found: _Found, data: Any) -> Any:
     """Validate `data` as arguments. Raises InvalidData with the first violation."""
     value = None if data is UNSET else data
     binding = found.binding
@@ -197,7 +197,7 @@ def failure(result: ToolResult) -> ServiceFailed:
     return ServiceFailed(answer["status"], answer.get("body", ""))
 
 
-def _listed(catalog: Catalog) -> dict[str, Any]:
+def _list_services(catalog: Catalog) -> dict[str, Any]:
     return {"tools": [_member(tool) for tool in catalog.services]}
 
 

@@ -18,7 +18,7 @@ from gateway.methods.lists import Lists
 from gateway.methods.prompts import params_of, relay_context, view
 from gateway.protocol import failures
 from gateway.protocol.sealed import TaskIds, knows_tasks
-from gateway.protocol.shapes import Members, ended
+from gateway.protocol.shapes import Members, task_result
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, MethodNotFound, MissingClientCapability, RelayedFault
 from schemas.jsonrpc import Request, decode_members, encode
@@ -56,8 +56,8 @@ class TaskMethods:
             raise failures.fault_for_client(fault, context.revision) from fault
         seen = view(catalog, source.name, context)
         of_tool = request.method == "tasks/result"
-        told = seen.called(ended(members)) if of_tool else seen.task(members)
-        return _renamed(told, encode(task_id))
+        told = seen.call_result(task_result(members)) if of_tool else seen.task(members)
+        return _rename_task(told, encode(task_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class _TaskPeer:
     async def notify(self, message: bytes) -> None:
         if _RELATED in message:
             said = decode_members(Raw(message))
-            params = _related(decode_members(said["params"]), encode(self.task_id))
+            params = _relate(decode_members(said["params"]), encode(self.task_id))
             message = encode({**said, "params": params})
         await self.inner.notify(message)
 
@@ -88,7 +88,7 @@ class _TaskPeer:
 def _check(catalog: Catalog, context: Context, method: str) -> None:
     """Raises MethodNotFound where tasks are not announced, and MissingClientCapability for a
     2026-07-28 client that does not declare them."""
-    if not _offered(catalog, context.revision):
+    if not _offers_tasks(catalog, context.revision):
         raise MethodNotFound(f"Method not found: {method}: no server here has tasks")
     if context.revision.result_type and not knows_tasks(context):
         text = f"This needs a client that declares {TASKS_EXTENSION}"
@@ -96,19 +96,19 @@ def _check(catalog: Catalog, context: Context, method: str) -> None:
         raise MissingClientCapability(text, {"requiredCapabilities": needed})
 
 
-def _offered(catalog: Catalog, revision: Revision) -> bool:
+def _offers_tasks(catalog: Catalog, revision: Revision) -> bool:
     offered = capabilities(catalog, revision)
     return "tasks" in offered or TASKS_EXTENSION in offered.get("extensions", ())
 
 
-def _renamed(members: Members, task_id: bytes) -> Members:
+def _rename_task(members: Members, task_id: bytes) -> Members:
     """Replace the server's task id with the client's wherever it stands."""
     if "taskId" in members:
         members = {**members, "taskId": Raw(task_id)}
-    return _related(members, task_id)
+    return _relate(members, task_id)
 
 
-def _related(members: Mapping[str, Raw], task_id: bytes) -> Members:
+def _relate(members: Mapping[str, Raw], task_id: bytes) -> Members:
     if _RELATED not in bytes(members.get("_meta", b"")):
         return dict(members)
     related = Raw(b'{"taskId":' + task_id + b"}")

@@ -25,10 +25,10 @@ from gateway.methods.lists import Lists, Mean
 from gateway.methods.prompts import params_of, relay_context, view
 from gateway.methods.results import (
     call_result,
+    note_rename,
     plain_members,
     plain_result,
     rate_limit_result,
-    renamed,
 )
 from gateway.methods.search_tools import Usage
 from gateway.methods.skills.agents import Handles
@@ -84,7 +84,7 @@ class CallToolResolver:
         if tool.binding == CALLS:
             raise InvalidParams(f"name: {name} does not call itself")
         if self._handles is not None and "skill" in arguments:
-            given = await self._handles.given(context, catalog, arguments["skill"])
+            given = await self._handles.granted_tools(context, catalog, arguments["skill"])
             given.check(tool)
         return name, arguments["arguments"]
 
@@ -142,7 +142,7 @@ class ToolMethods:
         """Call a tool by its name in the caller's list."""
         params = read(request.params, CallToolParams)
         try:
-            return await self._called(params, context, request)
+            return await self._call_named(params, context, request)
         except Denied as denied:
             raise InvalidParams(f"Unknown tool: {params.name[:100]}") from denied
         except ApprovalRequired as fault:
@@ -152,7 +152,7 @@ class ToolMethods:
             meta = {META_APPROVAL: fault.data}
             return call_result(ToolResult(said, is_error=True, meta=meta), context)
 
-    async def _called(
+    async def _call_named(
         self, params: CallToolParams, context: Context, request: Request
     ) -> CallToolResult | Members:
         """Raises Denied, besides."""
@@ -167,22 +167,22 @@ class ToolMethods:
         if plan.own_names:
             arguments = plan.by_own_names(arguments)
         if plan.is_relayed:
-            result = await self._relayed(catalog, plan, arguments, relay_context(context, request))
+            result = await self._relay(catalog, plan, arguments, relay_context(context, request))
         else:
             if plan.reads_request:
                 if tool.binding == CALLS:
-                    return await self._forwarded(tool, arguments, context, request)
+                    return await self._forward(tool, arguments, context, request)
                 context = self._with_request(plan, context, request)
             known = name == tool.name or name in tool.aliases
             result = await self._run(plan, arguments, context, "" if known else name)
         if self._usage is not None:
-            self._usage.called(context, tool, result)
+            self._usage.on_call(context, tool, result)
         if not isinstance(result, ToolResult):
             return result
         if result.is_error:
             result = self._answering.checked_error(result, tool, context.revision)
         if name in tool.aliases:
-            result = renamed(result, tool.name)
+            result = note_rename(result, tool.name)
         return call_result(result, context)
 
     def rate_limit_result(
@@ -211,24 +211,22 @@ class ToolMethods:
             raise InvalidParams(f"Unknown tool: {name[:100]}")
         return self._plans.plan(catalog, tool)
 
-    async def _forwarded(
+    async def _forward(
         self, own: Tool, arguments: Json, context: Context, request: Request
     ) -> CallToolResult | Members:
         """Forward call_tool as if the client had called the tool itself, other params kept."""
         try:
             name, inner = await self._call_tool.resolve(own, arguments, context, request)
         except InvalidParams as fault:
-            return call_result(
-                _rejected(own, [ArgumentProblem((), fault.message)], context), context
-            )
+            return call_result(_reject(own, [ArgumentProblem((), fault.message)], context), context)
         params = {**params_of(request), "name": name, "arguments": inner}
         inside = replaced(context, headers=replaced(context.headers, mirrored=None))
         passed = replaced(request, params=params)
         try:
-            return await self._called(read(params, CallToolParams), inside, passed)
+            return await self._call_named(read(params, CallToolParams), inside, passed)
         except Denied:
             problem = ArgumentProblem((), unknown_tool(name, self._lists.visible(context)))
-            return call_result(_rejected(own, [problem], context), context)
+            return call_result(_reject(own, [problem], context), context)
 
     async def call_by_name(self, context: Context, request: Request) -> Raw:
         """Handle `/rpc`: method is the tool, params are its arguments, the result is its data."""
@@ -256,7 +254,7 @@ class ToolMethods:
                 own = await self._run(plan, arguments, context)
                 data = own.structured_content
                 return plain_result(own) if own.is_error or data is UNSET else data
-            result = await self._relayed(self._lists.catalog(context), plan, arguments, context)
+            result = await self._relay(self._lists.catalog(context), plan, arguments, context)
         except Denied as denied:
             raise self._no_method(context, request) from denied
         return plain_result(result) if isinstance(result, ToolResult) else plain_members(result)
@@ -292,10 +290,10 @@ class ToolMethods:
             try:
                 asked, arguments = self._answering.split_arguments(tool, arguments, called)
             except InvalidParams as fault:
-                return _rejected(tool, [ArgumentProblem((), fault.message)], context)
+                return _reject(tool, [ArgumentProblem((), fault.message)], context)
             if asked.handle is not None:
                 name = called or tool.name
-                return await self._answering.continued(asked.handle, name, tool.id, context)
+                return await self._answering.continue_answer(asked.handle, name, tool.id, context)
         checker = plan.checker
         if checker is None:  # the service might not validate either
             text = f"{tool.name} cannot be called: its input schema cannot be checked"
@@ -306,18 +304,18 @@ class ToolMethods:
         except ValueError as error:  # SchemaTooCostly is one
             raise uncheckable(error) from error
         if given is None:
-            return _rejected(tool, problems_of(checker, arguments), context)
+            return _reject(tool, problems_of(checker, arguments), context)
         arguments = given
         if asked.fields and tool.binding.facts.projects == "selection":
             arguments = {**arguments, FIELDS: asked.texts}  # they determine the GraphQL selection
         try:
             result = await plan.execute(ToolCall(tool, plan.source, arguments, context))
         except InvalidParams as fault:  # valid by the schema but not encodable in a request
-            return _rejected(tool, [ArgumentProblem((), fault.message)], context)
+            return _reject(tool, [ArgumentProblem((), fault.message)], context)
         if not isinstance(result, ToolResult):
             return tool_result(result.members)
         if plan.keeps_answers and not self._answering.is_done(result, tool, asked):
-            return await self._answering.processed(result, tool, asked, context, checker=checker)
+            return await self._answering.process(result, tool, asked, context, checker=checker)
         return result
 
     def _check_action(self, action: ServiceBinding, context: Context) -> None:
@@ -326,7 +324,7 @@ class ToolMethods:
             check_scope(action, context.identity)
         check_key(action, context.headers.idempotency_key)
 
-    async def _relayed(
+    async def _relay(
         self, catalog: Catalog, plan: CallPlan, arguments: Json, context: Context
     ) -> ToolResult | Members:
         """Call a tool of another MCP server; errors of the gateway itself are a ToolResult."""
@@ -336,7 +334,7 @@ class ToolMethods:
             check_params(mirrored, sent, arguments)
         problems = problems_of(plan.checker, arguments) if plan.checker else []
         if problems:
-            return _rejected(tool, problems, context)
+            return _reject(tool, problems, context)
         try:
             result = await plan.execute(ToolCall(tool, plan.source, arguments, context))
         except RelayedFault as fault:
@@ -346,7 +344,7 @@ class ToolMethods:
         members = result.members
         if members.get("isError") == FAILED:  # `is_failure`, without a call for each result
             members = self._answering.checked_failure(members, tool, context.revision)
-        return view(catalog, tool.source, context).called(members)
+        return view(catalog, tool.source, context).call_result(members)
 
 
 def _without_null(tool: Tool, checker: Checker, arguments: Json) -> Json | None:
@@ -359,7 +357,7 @@ def _without_null(tool: Tool, checker: Checker, arguments: Json) -> Json | None:
     return given if len(given) < len(arguments) and checker.accepts(given) else None
 
 
-def _rejected(tool: Tool, problems: list[ArgumentProblem], context: Context) -> ToolResult:
+def _reject(tool: Tool, problems: list[ArgumentProblem], context: Context) -> ToolResult:
     """Report bad arguments as an error result for the model, or a fault, by revision."""
     text = f"Invalid arguments for {tool.name}: {problem_text(problems)}"
     if context.revision.argument_results:

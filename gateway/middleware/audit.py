@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from config.access import Audit
 from gateway.abc import Execute, Handler, Route, ToolCall
-from gateway.audit.records import METHOD_LIMIT, AuditEntry, digest_of, printable, shown
+from gateway.audit.records import METHOD_LIMIT, AuditEntry, digest_of, format_arguments, printable
 from gateway.audit.writer import AuditWriter
 from gateway.context import AuditDraft, Context, Identify, Identity, Session
 from gateway.policy.engine import Decision
@@ -91,7 +91,7 @@ class AuditTrail:
         if not _is_recorded(route, self._settings.lists):
             return handler
 
-        async def recorded(context: Context, request: Request) -> Any:
+        async def record_request(context: Context, request: Request) -> Any:
             writer.admit()
             note = AuditDraft()
             began, outcome, refused = time.perf_counter(), "crashed", False
@@ -116,7 +116,7 @@ class AuditTrail:
                     seconds = time.perf_counter() - began
                     self._add(context, request, note, outcome, seconds=seconds)
 
-        return recorded
+        return record_request
 
     def applies(self, _tool: Tool, _source: Source | None) -> bool:
         return True
@@ -125,37 +125,37 @@ class AuditTrail:
         """Outermost guard: it sees the original arguments and the final result."""
         keep = self._settings.arguments == "masked"
 
-        async def noted(call: ToolCall) -> ToolResult | RelayedResult:
+        async def note_call(call: ToolCall) -> ToolResult | RelayedResult:
             note, tool = call.context.note, call.tool
             if note is None:
                 return await execute(call)
             note.subject, note.source = tool.name, tool.source
             note.arguments = encode(call.arguments)
             if keep:
-                note.shown = self._shown(tool, call.arguments, note.arguments)
+                note.shown = self._format_shown(tool, call.arguments, note.arguments)
             result = await execute(call)
             note.result_bytes = _size(result)
             if not note.decision:
                 note.decision = "allow"
             return result
 
-        return noted
+        return note_call
 
     def identifying(self, identify: Identify) -> Identify:
         """Wrap `identify` to record refused authentications."""
 
-        async def identified(scope: MutableMapping[str, Any]) -> Identity:
+        async def identify_and_note(scope: MutableMapping[str, Any]) -> Identity:
             identity = await identify(scope)
             if identity.refusal is not None and scope.get("type") == "http":
                 self._refuse(identity, identity.refusal, scope)
             return identity
 
-        return identified
+        return identify_and_note
 
     def _blame(self, context: Context, request: Request, note: AuditDraft) -> None:
         """Attribute a request that ended before reaching a tool to the policy rule that hides its
         subject, if any."""
-        method, name = _meant(request, context.revision)
+        method, name = _meant_call(request, context.revision)
         decision = self._refusal(context, method, name) if name else None
         if decision is not None:
             note.decision, note.rule, note.subject = decision.effect, decision.rule, name
@@ -164,7 +164,7 @@ class AuditTrail:
         self, context: Context, request: Request, note: AuditDraft, outcome: str, *, seconds: float
     ) -> None:
         principal, session = context.identity.principal, context.session
-        sent = note.arguments or _sent(request)
+        sent = note.arguments or _sent_params(request)
         kept = note.shown
         if not kept and self._settings.arguments == "masked":
             kept = self._sent_shown(context, request, sent)
@@ -194,20 +194,22 @@ class AuditTrail:
             )
         )
 
-    def _shown(self, tool: Tool, arguments: Any, encoded: bytes) -> bytes:
-        return shown(arguments, encoded, self._marked(tool), self._settings.arguments_bytes)
+    def _format_shown(self, tool: Tool, arguments: Any, encoded: bytes) -> bytes:
+        return format_arguments(
+            arguments, encoded, self._masks_of(tool), self._settings.arguments_bytes
+        )
 
     def _sent_shown(self, context: Context, request: Request, sent: bytes) -> bytes:
         """The arguments sent for a tool that was not reached, masked by that tool's schema."""
         params = _params(request)
-        _, name = _meant(request, context.revision)
+        _, name = _meant_call(request, context.revision)
         tool = self._named(context, name) if name else None
-        masks = None if tool is None else self._marked(tool)
+        masks = None if tool is None else self._masks_of(tool)
         if masks is not None and isinstance(params, list):  # positional: no names to match marks
             return b"[%d bytes]" % len(sent)
-        return shown(params, sent, masks, self._settings.arguments_bytes)
+        return format_arguments(params, sent, masks, self._settings.arguments_bytes)
 
-    def _marked(self, tool: Tool) -> Masks | None:
+    def _masks_of(self, tool: Tool) -> Masks | None:
         masks = self._masks.get(tool.digest, UNSET)
         if masks is UNSET:
             masks = self._masks.put(tool.digest, masks_of(bytes(tool.input_schema)))
@@ -285,7 +287,7 @@ def _params(request: Request) -> Any:
     return params
 
 
-def _sent(request: Request) -> bytes:
+def _sent_params(request: Request) -> bytes:
     params = _params(request)
     return b"" if params is UNSET else encode(params)
 
@@ -299,7 +301,7 @@ def _subject(request: Request, revision: Revision) -> str:
     return printable(name) if isinstance(name, str) else ""
 
 
-def _meant(request: Request, revision: Revision) -> tuple[str, str]:
+def _meant_call(request: Request, revision: Revision) -> tuple[str, str]:
     """Method and subject of a request; for call_tool the tool that it forwards to."""
     method, name = request.method, _subject(request, revision)
     arguments = _params(request)

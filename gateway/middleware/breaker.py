@@ -73,7 +73,7 @@ class Circuit:
         """Estimated time until calls are admitted again."""
         return (self._until if self.state == "open" else self._probe_until) - now
 
-    def done(self, began: int, failed: bool | None, now: float) -> None:
+    def record(self, began: int, failed: bool | None, now: float) -> None:
         """Record the outcome of a call of the round `began`; None: inconclusive."""
         if began != self.round:
             return
@@ -167,7 +167,7 @@ class Breaker(Collector):
             gauge.add_metric((source,), GAUGE[circuit.state])
         yield gauge
 
-    def broken(self) -> dict[str, str]:
+    def states(self) -> dict[str, str]:
         """State (open or half-open) of each source whose circuit is not closed."""
         return {
             source: circuit.state
@@ -195,7 +195,7 @@ class Breaker(Collector):
     def guard(self, execute: Execute) -> Execute:
         circuits, clock = self._circuits, self._clock
 
-        async def protected(call: ToolCall) -> ToolResult | RelayedResult:
+        async def protect(call: ToolCall) -> ToolResult | RelayedResult:
             source = call.source
             if source is None:
                 return await execute(call)
@@ -217,12 +217,12 @@ class Breaker(Collector):
                 raise
             finally:
                 before, now = circuit.state, clock()
-                circuit.done(began, failed, now)
+                circuit.record(began, failed, now)
                 if circuit.state != before:
                     self._log_change(name, circuit, before, now)
                     self._publish(place, circuit.state)
 
-        return protected
+        return protect
 
     def _circuit(self, place: str) -> Circuit:
         circuit = self._circuits.get(place)

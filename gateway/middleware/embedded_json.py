@@ -40,12 +40,12 @@ class EmbeddedJson:
     def prose(self) -> str:
         return " ".join(text for text, value in self.parts if value is None)
 
-    def changed(self, value: Change, prose: Callable[[str], str]) -> str:
+    def change(self, value: Change, prose: Callable[[str], str]) -> str:
         """The text with `value` applied to its JSON and `prose` to the rest."""
-        return "".join(_written(text, said, value, prose) for text, said in self.parts)
+        return "".join(_write_part(text, said, value, prose) for text, said in self.parts)
 
 
-def _written(text: str, said: Any, value: Change, prose: Callable[[str], str]) -> str:
+def _write_part(text: str, said: Any, value: Change, prose: Callable[[str], str]) -> str:
     if said is None:
         return prose(text)
     after = value(said)

@@ -77,9 +77,9 @@ class InspectedResult:
     def __post_init__(self) -> None:
         self._before = (self.value, tuple(self.texts))
 
-    def masked(self, masks: Masks, hidden: set[str]) -> bool:
+    def mask(self, masks: Masks, hidden: set[str]) -> bool:
         """Mask members marked in a schema, also in the texts; whether all could be inspected."""
-        changed = masks.applied_by_name if self.failed else masks.applied
+        changed = masks.applied_by_name if self.failed else masks.mask
         told = [EmbeddedJson.of(text) for text in self.texts]
         whole = self._is_prose_told(masks, told) and not (self.opaque or self.has_bytes)
 
@@ -90,7 +90,7 @@ class InspectedResult:
             self.value = change(self.value)
         for index, embedded in enumerate(told):
             if embedded is not None:
-                self.texts[index] = embedded.changed(change, _same)
+                self.texts[index] = embedded.change(change, _same)
         return whole
 
     def _is_prose_told(self, masks: Masks, told: list[EmbeddedJson | None]) -> bool:
@@ -113,7 +113,7 @@ class InspectedResult:
         return self.rebuilt(self.texts, None if self.value is value else Raw(encode(self.value)))
 
 
-def inspected(result: Result) -> InspectedResult:
+def inspect_result(result: Result) -> InspectedResult:
     """Inspectable parts of `result`. Raises msgspec.DecodeError if its content is no array."""
     return _of_ours(result) if isinstance(result, ToolResult) else _of_theirs(result)
 
@@ -206,21 +206,21 @@ def hide(seen: InspectedResult, hidden: Iterable[str]) -> None:
         numbers = frozenset(long)
         seen.value = _without(seen.value, any_of, numbers)
         seen.texts = [
-            _changed(text, lambda one: _without(one, any_of, numbers)) for text in seen.texts
+            _change_text(text, lambda one: _without(one, any_of, numbers)) for text in seen.texts
         ]
     if short := [text for text in hidden if 0 < len(text) < SHORTEST]:
         words = Pattern.of_words(short)
-        seen.texts = [_worded(text, words) for text in seen.texts]
+        seen.texts = [_mask_words(text, words) for text in seen.texts]
 
 
-def _changed(text: str, change: Callable[[Any], Any]) -> str:
+def _change_text(text: str, change: Callable[[Any], Any]) -> str:
     told = EmbeddedJson.of(text)
-    return change(text) if told is None else told.changed(change, change)
+    return change(text) if told is None else told.change(change, change)
 
 
-def _worded(text: str, words: Pattern) -> str:
+def _mask_words(text: str, words: Pattern) -> str:
     told = EmbeddedJson.of(text)
-    return text if told is None else told.changed(_same, lambda prose: words.replaced(prose, MASK))
+    return text if told is None else told.change(_same, lambda prose: words.replace(prose, MASK))
 
 
 def _same(value: Any) -> Any:
@@ -228,14 +228,14 @@ def _same(value: Any) -> Any:
 
 
 def _without(value: Any, hidden: Pattern, numbers: frozenset[str]) -> Any:
-    def masked(leaf: Any) -> Any:
+    def mask_leaf(leaf: Any) -> Any:
         if isinstance(leaf, str):
-            return hidden.replaced(leaf, MASK) if hidden.is_in(leaf) else leaf
+            return hidden.replace(leaf, MASK) if hidden.is_in(leaf) else leaf
         if isinstance(leaf, int | float) and not isinstance(leaf, bool) and str(leaf) in numbers:
             return MASK
         return leaf
 
-    return _leaves(value, masked)
+    return _leaves(value, mask_leaf)
 
 
 def _leaves(value: Any, change: Change) -> Any:
@@ -333,12 +333,12 @@ class CompiledGuardrail:
             if not self._when.holds({**facts, "value": seen}):
                 return GuardrailOutcome(value, texts)
         search = _Search(self._pattern, redacts=self.rule.effect == "redact")
-        after = value if value is None else self._reached(value, search.change)
+        after = value if value is None else self._apply_to_fields(value, search.change)
         said = [self._text(text, search) for text in texts]
         by_itself = not (self._fields or self._pattern)  # `when` is the only condition
         return GuardrailOutcome(after, said, search.found or by_itself)
 
-    def _reached(self, value: Any, change: Change) -> Any:
+    def _apply_to_fields(self, value: Any, change: Change) -> Any:
         if not self._fields:
             return change(value)
         for path in self._fields:
@@ -350,7 +350,7 @@ class CompiledGuardrail:
         if told is None:  # unreadable JSON: searched as plain characters
             return text if self._fields else search.change(text)
         prose = (lambda one: one) if self._fields else search.change
-        return told.changed(lambda value: self._reached(value, search.change), prose)
+        return told.change(lambda value: self._apply_to_fields(value, search.change), prose)
 
 
 @dataclass(slots=True)
@@ -378,7 +378,7 @@ class _Search:
         if not pattern.is_in(text):
             return text
         self.found = True
-        return pattern.replaced(text, MASK) if self.redacts else text
+        return pattern.replace(text, MASK) if self.redacts else text
 
 
 def _at(value: Any, path: tuple[str, ...], change: Change) -> Any:
@@ -441,30 +441,30 @@ class Guardrails:
         return (self._settings.mask or bool(self._rules)) and self._plan(tool) is not None
 
     def guard(self, execute: Execute) -> Execute:
-        async def guarded(call: ToolCall) -> ToolResult | RelayedResult:
+        async def guard_call(call: ToolCall) -> ToolResult | RelayedResult:
             plan = self._plan(call.tool)
             if plan is None:
                 return await execute(call)
             try:
-                call = self._checked(call, plan)
+                call = self._check_arguments(call, plan)
                 try:
                     result = await execute(call)
                 except RelayedFault as fault:
-                    raise self._told(call, plan, fault) from fault
-                return self._passed(call, plan, result)
+                    raise self._inspect_fault(call, plan, fault) from fault
+                return self._pass_result(call, plan, result)
             except _Denied as denied:
                 return _refusal(call, denied)
 
-        return guarded
+        return guard_call
 
-    def screened(self, call: ToolCall, result: ToolResult) -> ToolResult | None:
+    def screen(self, call: ToolCall, result: ToolResult) -> ToolResult | None:
         """The result of a call that is not made, as the caller would get it; None: a rule refuses
         it."""
         plan = self._plan(call.tool)
         if plan is None:
             return result
         try:
-            passed = self._passed(call, plan, result)
+            passed = self._pass_result(call, plan, result)
         except _Denied:
             return None
         return passed if isinstance(passed, ToolResult) else None
@@ -473,9 +473,9 @@ class Guardrails:
         # Everything that `concerns` compares; the digest covers schemas and texts alone.
         key = (tool.digest, tool.name, tool.source, tool.domain, tool.tags, tool.aliases)
         plan = self._plans.get(key, UNSET)
-        return self._plans.put(key, self._made(tool)) if plan is UNSET else plan
+        return self._plans.put(key, self._make_plan(tool)) if plan is UNSET else plan
 
-    def _made(self, tool: Tool) -> _Plan | None:
+    def _make_plan(self, tool: Tool) -> _Plan | None:
         if tool.binding.facts.own:
             return None  # built-in tools return descriptions only
         inputs = outputs = None
@@ -491,7 +491,7 @@ class Guardrails:
         )
         return None if plan.empty else plan
 
-    def _checked(self, call: ToolCall, plan: _Plan) -> ToolCall:
+    def _check_arguments(self, call: ToolCall, plan: _Plan) -> ToolCall:
         """Apply the rules to the arguments. Redacted arguments may violate the tool's schema:
         the service rejects them then."""
         rules = _of(plan.arguments, call)
@@ -502,23 +502,23 @@ class Guardrails:
             self._too_large(rules[0])
             return call
         for rule in rules:
-            value = _looked(rule, value, [], facts).value
+            value = _look(rule, value, [], facts).value
         return call if value is call.arguments else msgspec.structs.replace(call, arguments=value)
 
-    def _passed(
+    def _pass_result(
         self, call: ToolCall, plan: _Plan, result: ToolResult | RelayedResult
     ) -> ToolResult | RelayedResult:
         rules = _of(plan.results, call)
         if not (rules or plan.outputs or plan.inputs):
             return result
-        seen = inspected(result)
+        seen = inspect_result(result)
         hidden: set[str] = set()
-        if plan.outputs is not None and not seen.masked(plan.outputs, hidden):
+        if plan.outputs is not None and not seen.mask(plan.outputs, hidden):
             self._too_large(None)
         if plan.inputs is not None:
-            plan.inputs.applied(call.arguments, hidden)
+            plan.inputs.mask(call.arguments, hidden)
             if seen.failed:  # errors may repeat arguments
-                seen.masked(plan.inputs, hidden)
+                seen.mask(plan.inputs, hidden)
         try:
             hide(seen, hidden)
         except InvalidPattern:  # too many to search for
@@ -528,11 +528,11 @@ class Guardrails:
         elif rules:
             facts = _facts(call)
             for rule in rules:
-                looked = _looked(rule, seen.value, seen.texts, facts)
+                looked = _look(rule, seen.value, seen.texts, facts)
                 seen.value, seen.texts = looked.value, looked.texts
         return seen.result()
 
-    def _told(self, call: ToolCall, plan: _Plan, fault: RelayedFault) -> RelayedFault:
+    def _inspect_fault(self, call: ToolCall, plan: _Plan, fault: RelayedFault) -> RelayedFault:
         """Inspect the error of another server as an equivalent result."""
         said = RelayedResult(
             {
@@ -541,7 +541,7 @@ class Guardrails:
                 "structuredContent": Raw(encode(fault.data)),
             }
         )
-        passed = self._passed(call, plan, said)
+        passed = self._pass_result(call, plan, said)
         if passed is said or not isinstance(passed, RelayedResult):
             return fault
         [text] = decode_json(bytes(passed.members["content"]))
@@ -563,7 +563,7 @@ def _of(rules: Sequence[CompiledGuardrail], call: ToolCall) -> list[CompiledGuar
     return [rule for rule in rules if not rule.exempts(roles)]
 
 
-def _looked(
+def _look(
     rule: CompiledGuardrail, value: Any, texts: list[str], facts: Mapping[str, Any]
 ) -> GuardrailOutcome:
     try:

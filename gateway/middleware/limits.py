@@ -82,11 +82,11 @@ class RateLimits:
         self._limits = limits
         self._rates = rates
         self._refused = refused
-        self._of_principal = _given(
+        self._of_principal = _given_rates(
             ("principal_calls", limits.principal_calls, limits.per_s),
             ("principal_daily", limits.principal_daily, DAY_S),
         )
-        self._of_tenant = _given(
+        self._of_tenant = _given_rates(
             ("tenant_calls", limits.tenant_calls, limits.per_s),
             ("tenant_daily", limits.tenant_daily, DAY_S),
         )
@@ -111,26 +111,30 @@ class RateLimits:
         is_mcp, method = route.revision.mcp, route.method
         if is_mcp and (method in FREE or method.startswith(NOTIFICATIONS)):
             return handler
-        return self._rated(handler) if is_mcp and method in LASTING else self._counted(handler)
+        return (
+            self._with_rates(handler)
+            if is_mcp and method in LASTING
+            else self._with_counts(handler)
+        )
 
-    def _rated(self, handler: Handler) -> Handler:
+    def _with_rates(self, handler: Handler) -> Handler:
         """The handler behind the rates and quotas of callers and tenants."""
         if not self._of_principal and not self._of_tenant:
             return handler
 
-        async def rated(context: Context, request: Request) -> Any:
+        async def count_rates(context: Context, request: Request) -> Any:
             await self._count(self._of(context).bounds)
             return await handler(context, request)
 
-        return rated
+        return count_rates
 
-    def _counted(self, handler: Handler) -> Handler:
+    def _with_counts(self, handler: Handler) -> Handler:
         """The handler behind rates and quotas, with its calls in flight counted and bounded."""
         limits, running, take_all = self._limits, self._running, self._rates.take_all
         most, per_principal = limits.concurrent or math.inf, limits.principal_concurrent
         of_tenant = bool(self._of_tenant)
 
-        async def counted(context: Context, request: Request) -> Any:
+        async def count_running(context: Context, request: Request) -> Any:
             identity, key = context.identity, None
             if of_tenant or identity.verified or identity.refusal is not None:
                 owner, bounds = self._of(context)
@@ -139,7 +143,7 @@ class RateLimits:
                     await self._count_rest(bounds, *stopped)
                 key = owner if per_principal else None
             if running[_ALL] >= most:
-                raise self._overloaded()
+                raise self._overload_fault()
             if key is not None:
                 others = running.get(key, 0)  # not a Counter's zero, which takes a call
                 if others >= per_principal:
@@ -153,7 +157,7 @@ class RateLimits:
                 if key is not None:
                     self._leave(key)
 
-        return counted
+        return count_running
 
     def _of(self, context: Context) -> _CallerLimits:
         identity = context.identity
@@ -171,10 +175,10 @@ class RateLimits:
         bounds = []
         if owner is not None:
             for name, most, window_s in self._of_principal:
-                bounds.append(_bound(name, ((name, *owner), window_s), most))
+                bounds.append(_rate_bound(name, ((name, *owner), window_s), most))
         if tenant is not None:
             for name, most, window_s in self._of_tenant:
-                bounds.append(_bound(name, ((name, tenant), window_s), most, shared=OF_TENANT))
+                bounds.append(_rate_bound(name, ((name, tenant), window_s), most, shared=OF_TENANT))
         return _CallerLimits(owner, bounds)
 
     def applies(self, tool: Tool, _source: Source | None) -> bool:
@@ -186,7 +190,7 @@ class RateLimits:
     def guard(self, execute: Execute) -> Execute:
         take_all = self._rates.take_all
 
-        def limited(call: ToolCall) -> Coroutine[Any, Any, ToolResult | RelayedResult]:
+        def limit_call(call: ToolCall) -> Coroutine[Any, Any, ToolResult | RelayedResult]:
             tool = call.tool
             tenant = call.context.identity.principal.tenant
             owner = _owner(call.context) if self._per_caller else None
@@ -200,7 +204,7 @@ class RateLimits:
                 return execute(call)
             return self._counted_on(execute, call, bounds, stopped)
 
-        return limited
+        return limit_call
 
     def _share(
         self,
@@ -223,7 +227,7 @@ class RateLimits:
         ]
         return _CallLimits(
             [
-                _bound(setting, (key, rate.per_s), rate.calls, what, shared=SHARED[rate.per])
+                _rate_bound(setting, (key, rate.per_s), rate.calls, what, shared=SHARED[rate.per])
                 for setting, key, rate, what in given
                 if rate.calls
             ],
@@ -318,7 +322,7 @@ class RateLimits:
         fault.message += f"; try again in {fault.retry_after} s"
         return fault
 
-    def _overloaded(self) -> Overloaded:
+    def _overload_fault(self) -> Overloaded:
         self._refused("concurrent")
         return Overloaded("The gateway runs as many calls as it can; try again later")
 
@@ -327,11 +331,11 @@ _ALL: RateKey = ("all",)
 _NOTHING = _CallerLimits(None, ())
 
 
-def _given(*settings: tuple[str, int, float]) -> list[tuple[str, int, float]]:
+def _given_rates(*settings: tuple[str, int, float]) -> list[tuple[str, int, float]]:
     return [(name, most, window_s) for name, most, window_s in settings if most]
 
 
-def _bound(
+def _rate_bound(
     limit: str, bucket: tuple[RateKey, float], most: int, what: str = "calls", *, shared: str = ""
 ) -> RateBound:
     return RateBound(limit, bucket, most, f"{what}: at most {most} in {bucket[1]:g} s{shared}")

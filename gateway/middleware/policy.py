@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Raw
 
 from gateway.abc import Execute, ToolCall
-from gateway.audit.records import shown
+from gateway.audit.records import format_arguments
 from gateway.context import Context
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.engine import Decision, is_judged
@@ -41,7 +41,7 @@ class PolicyGuard:
         return self._guarding(execute, self._policy_view.decide)
 
     def _guarding(self, execute: Execute, decide: Decide) -> Execute:
-        def judged(call: ToolCall) -> Coroutine[Any, Any, ToolResult | RelayedResult]:
+        def judge_call(call: ToolCall) -> Coroutine[Any, Any, ToolResult | RelayedResult]:
             context = call.context
             decision = decide(context, call.tool, call.arguments)
             note = context.note
@@ -51,11 +51,11 @@ class PolicyGuard:
                 return execute(call)
             if decision.effect == "deny":
                 raise Denied(f"{decision.rule} denies {call.tool.name}")
-            return self._approved(execute, call, decision)
+            return self._call_approved(execute, call, decision)
 
-        return judged
+        return judge_call
 
-    async def _approved(
+    async def _call_approved(
         self, execute: Execute, call: ToolCall, decision: Decision
     ) -> ToolResult | RelayedResult:
         approvals, used = await self._approving.consume(call, decision)
@@ -102,4 +102,4 @@ class ForwarderGuard(PolicyGuard):
 def arguments_for_approvers(call: ToolCall) -> str:
     """The arguments of a call as JSON, secrets masked."""
     masks = masks_of(bytes(call.tool.input_schema))
-    return shown(call.arguments, encode(call.arguments), masks, SHOWN_BYTES).decode()
+    return format_arguments(call.arguments, encode(call.arguments), masks, SHOWN_BYTES).decode()

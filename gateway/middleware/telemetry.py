@@ -90,7 +90,7 @@ class Metrics:
     def middleware(self, handler: Handler, route: Route) -> Handler:
         method, revision = _method(route), route.revision.name
 
-        async def timed(context: Context, request: Request) -> Any:
+        async def time_request(context: Context, request: Request) -> Any:
             began, outcome = time.perf_counter(), "crashed"
             try:
                 result = await handler(context, request)
@@ -113,7 +113,7 @@ class Metrics:
                 series.sum += seconds
                 series.buckets[bisect_left(BUCKETS_S, seconds)] += 1
 
-        return timed
+        return time_request
 
 
 def _method(route: Route) -> str:
@@ -161,7 +161,7 @@ class CallMetrics(Collector):
     def guard(self, execute: Execute) -> Execute:
         calls = self._calls
 
-        async def counted(call: ToolCall) -> ToolResult | RelayedResult:
+        async def count_call(call: ToolCall) -> ToolResult | RelayedResult:
             began, outcome = time.perf_counter(), "failed"
             try:
                 result = await execute(call)
@@ -178,7 +178,7 @@ class CallMetrics(Collector):
                 tool_calls.times.sum += seconds
                 tool_calls.times.buckets[bisect_left(BUCKETS_S, seconds)] += 1
 
-        return counted
+        return count_call
 
     def exemplify(self, tool: Tool, seconds: float, span: SpanContext) -> None:
         """Name a span as an example of a tool's calls that take so long."""
@@ -209,7 +209,7 @@ class CallMetrics(Collector):
         times = HistogramMetricFamily(
             "toolgate_source_call_seconds", "Time of calls of tools.", labels=("source",)
         )
-        yield from _filled(total, times, found, range(len(BUCKETS_S)))
+        yield from _fill_metrics(total, times, found, range(len(BUCKETS_S)))
 
     def _of_tools(self, found: Mapping[tuple[str, ...], _Calls]) -> Iterator[Metric]:
         total = CounterMetricFamily(
@@ -220,10 +220,10 @@ class CallMetrics(Collector):
         times = HistogramMetricFamily(
             "toolgate_tool_call_seconds", "Time of calls of a tool.", labels=("source", "tool")
         )
-        yield from _filled(total, times, found, TOOL_BUCKETS)
+        yield from _fill_metrics(total, times, found, TOOL_BUCKETS)
 
 
-def _filled(
+def _fill_metrics(
     total: CounterMetricFamily,
     times: HistogramMetricFamily,
     found: Mapping[tuple[str, ...], _Calls],
@@ -266,7 +266,7 @@ class LegacyUse(Collector):
 
         count, clients = self._count, self._clients
 
-        async def counted(context: Context, request: Request) -> Any:
+        async def count_legacy(context: Context, request: Request) -> Any:
             headers, identity = context.headers, context.identity
             path, address = headers.side or "rpc", headers.client
             count[path] += 1
@@ -276,7 +276,7 @@ class LegacyUse(Collector):
                 self._warn(client, path, request)
             return await handler(context, request)
 
-        return counted
+        return count_legacy
 
     def _warn(self, client: tuple[str, str], path: str, request: Request) -> None:
         log.warning(

@@ -36,7 +36,7 @@ from gateway.telemetry.traces import (
     SpanContext,
     new_span_id,
     new_trace_id,
-    parsed,
+    parse,
 )
 from schemas.errors import Fault
 from schemas.jsonrpc import Request
@@ -80,7 +80,7 @@ class Sampler(Collector):
             slow_s = math.inf  # a stream lasts as long as its client
         series_of = self._metrics.series(route)
 
-        async def traced(context: Context, request: Request) -> Any:
+        async def trace_request(context: Context, request: Request) -> Any:
             origin = _origin(context, request)
             trace = token = None
             if random() < ratio if origin.sampled is None else origin.sampled:  # noqa: S311
@@ -114,7 +114,7 @@ class Sampler(Collector):
                     if self._finish(_Message(context, request, origin, own, error), seconds):
                         series.exemplify(seconds, own.context)
 
-        return traced
+        return trace_request
 
     def _finish(self, message: "_Message", seconds: float) -> bool:
         """Queue the spans of a message that ends now; returns whether there was room."""
@@ -138,16 +138,16 @@ class Sampler(Collector):
     def guard(self, execute: Execute) -> Execute:
         """Innermost guard: it sees what is sent to a service."""
 
-        def called(call: ToolCall) -> Coroutine[Any, Any, ToolResult | RelayedResult]:
+        def trace_call(call: ToolCall) -> Coroutine[Any, Any, ToolResult | RelayedResult]:
             trace = CURRENT.get()
-            return sampled(call, trace) if type(trace) is ActiveTrace else execute(call)
+            return call_sampled(call, trace) if type(trace) is ActiveTrace else execute(call)
 
-        async def sampled(call: ToolCall, trace: ActiveTrace) -> ToolResult | RelayedResult:
+        async def call_sampled(call: ToolCall, trace: ActiveTrace) -> ToolResult | RelayedResult:
             trace.tool = call.tool.name
             own = SpanContext(trace.context.trace_id, new_span_id())
             token, began, error = CURRENT.set(own), time.time_ns(), "failed"
             try:
-                result = await execute(_continued(call, own))
+                result = await execute(_with_trace(call, own))
                 error = "tool_error" if is_error(result) else ""
                 return result
             except Fault as fault:
@@ -165,7 +165,7 @@ class Sampler(Collector):
                 if self._calls is not None:
                     self._calls.exemplify(call.tool, (ended - began) / 1e9, own)
 
-        return called
+        return trace_call
 
     @contextmanager
     def operation(self, name: str, kind: str, attributes: dict[str, Any]) -> Iterator[None]:
@@ -232,7 +232,7 @@ def _origin(context: Context, request: Request) -> _Origin:
     inner = meta.get(TRACEPARENT) if type(meta) is dict else None
     if inner is None and outer is None:
         return _NOWHERE
-    of_message, of_request = parsed(inner), parsed(outer)
+    of_message, of_request = parse(inner), parse(outer)
     named = of_message or of_request
     if named is None:
         return _NOWHERE
@@ -291,7 +291,7 @@ def _span_of(
     return Span(name, "client", own, *times, attributes, parent, error=error)
 
 
-def _continued(call: ToolCall, own: SpanContext) -> ToolCall:
+def _with_trace(call: ToolCall, own: SpanContext) -> ToolCall:
     """The call with `own` in its `_meta`, for another MCP server (SEP-414)."""
     if not call.tool.binding.facts.relayed:
         return call

@@ -231,7 +231,7 @@ class ChatModels(Protocol):
     """The strategies of the settings."""
 
     @property
-    def configured(self) -> Sequence[str]:
+    def configured_names(self) -> Sequence[str]:
         """Names of the strategies that can be asked."""
 
     def last(self, strategy: str) -> LastRequest | None:

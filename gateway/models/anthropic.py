@@ -28,10 +28,10 @@ from gateway.models.dialect import (
     Prompt,
     arguments_sent,
     cut,
-    decoded,
-    finished,
-    malformed,
+    decode_answer,
+    malformed_error,
     provider_error,
+    settle_finish,
 )
 from gateway.models.usage import TokenUsage, count
 
@@ -93,12 +93,12 @@ class Anthropic:
         return AnthropicReader(made)
 
     def answer(self, body: bytes, made: str) -> ModelAnswer:
-        message = decoded(body, dict[str, Any])
+        message = decode_answer(body, dict[str, Any])
         if message.get("type") == "error" or "error" in message:
             raise provider_error(message)
         blocks = message.get("content")
         if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
-            raise malformed("a message without content")
+            raise malformed_error("a message without content")
         return _answer(blocks, message, made)
 
 
@@ -125,7 +125,7 @@ def _blocks(prompt: Prompt, message: ChatMessage) -> list[Any]:
             "content": message.text,
         }
         return [{**result, "is_error": True} if message.is_error else result]
-    if (kept := prompt.kept(message)) is not None:
+    if (kept := prompt.kept_answer(message)) is not None:
         return list(kept)
     text = [{"type": "text", "text": message.text}] if message.text.strip() else []
     calls = [
@@ -187,19 +187,19 @@ class AnthropicReader:
         self.closed = False
 
     def feed(self, event: ServerEvent) -> Sequence[ModelEvent]:
-        event_: _Event = decoded(event.data, _Event)
+        event_: _Event = decode_answer(event.data, _Event)
         match event_.type:
             case "message_start":
                 message = event_.message or {}
                 self._model = str(message.get("model") or "")
-                self._usage |= _told(message.get("usage"))
+                self._usage |= _stated_members(message.get("usage"))
             case "content_block_start":
                 return self._begin(event_.index, event_.content_block or {})
             case "content_block_delta":
                 return self._delta(event_.index, event_.delta or {})
             case "message_delta":
                 self._reason = (event_.delta or {}).get("stop_reason") or self._reason
-                self._usage |= _told(event_.usage)  # cumulative
+                self._usage |= _stated_members(event_.usage)  # cumulative
                 self.ended = self.ended or self._reason is not None
             case "message_stop":
                 self.ended = self.closed = True
@@ -232,7 +232,7 @@ class AnthropicReader:
     def _delta(self, index: int, delta: Mapping[str, Any]) -> Sequence[ModelEvent]:
         block = self._blocks.get(index)
         if block is None:
-            raise malformed("a delta of a block that has not begun")
+            raise malformed_error("a delta of a block that has not begun")
         kind, text = block.add(delta)
         if kind == "text_delta" and text:
             return (ContentChunk(text),)
@@ -265,7 +265,7 @@ def _answer(
                 id_ = block["id"] = f"{made}_{place}"
             written = texts.get(id_) or encode(block.get("input") or {}).decode()
             calls[id_] = ModelCall(id_, str(block.get("name") or ""), written)
-    finish, kept_calls = finished(
+    finish, kept_calls = settle_finish(
         FINISHES.get(str(message.get("stop_reason")), "stop"), tuple(calls.values())
     )
     return ModelAnswer(
@@ -277,11 +277,11 @@ def _answer(
         finish,
         _usage(message.get("usage")),
         str(message.get("model") or ""),
-        _returned(blocks) if finish not in ("filtered", "refused") else None,
+        _returned_blocks(blocks) if finish not in ("filtered", "refused") else None,
     )
 
 
-def _returned(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
+def _returned_blocks(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
     """The blocks that go back: all but empty texts, which the API refuses."""
     kept = [
         block
@@ -291,7 +291,7 @@ def _returned(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]] | None:
     return kept or None
 
 
-def _told(usage: Any) -> dict[str, Any]:
+def _stated_members(usage: Any) -> dict[str, Any]:
     """The members of a usage that say something: a later one has null for what it repeats."""
     return {k: v for k, v in usage.items() if v is not None} if isinstance(usage, dict) else {}
 

@@ -69,7 +69,7 @@ class CallAssembler:
         extra: Any = None,
     ) -> CallInProgress | None:
         """Add a fragment; returns the call if it has begun with this fragment."""
-        call, begun = self._named(index, id_, name, arguments)
+        call, begun = self._call_in_progress(index, id_, name, arguments)
         if extra is not None:
             call.extra = extra
         if name and not call.name:
@@ -103,7 +103,7 @@ class CallAssembler:
             found[id_] = call
         return list(found.items())
 
-    def _named(
+    def _call_in_progress(
         self, index: int | None, id_: str, name: str, arguments: str
     ) -> tuple[CallInProgress, bool]:
         at = self._at(index)
@@ -112,7 +112,7 @@ class CallAssembler:
                 known = at
             if name and None not in (index, known.index) and index != known.index:
                 return self._begin(index, id_), True
-            return self._repeated(known, index, name, arguments)
+            return self._repeat_of(known, index, name, arguments)
         if id_:
             if at is None or at.id or name:
                 return self._begin(index, id_), True
@@ -123,9 +123,9 @@ class CallAssembler:
             if at is None or (at.name and at.complete):
                 return self._begin(index, ""), True
             return at, False
-        return self._continued(at, index, arguments)
+        return self._continue(at, index, arguments)
 
-    def _repeated(
+    def _repeat_of(
         self, known: CallInProgress, index: int | None, name: str, arguments: str
     ) -> tuple[CallInProgress, bool]:
         """The call of a fragment for a known one: another one of its id, where that is complete and
@@ -141,14 +141,14 @@ class CallAssembler:
             self._again = known
         return known, False
 
-    def _continued(
+    def _continue(
         self, at: CallInProgress | None, index: int | None, arguments: str
     ) -> tuple[CallInProgress, bool]:
         """The call of arguments alone."""
         if not self._calls:
             return self._begin(index, ""), True
         if at is not None and at is self._again:
-            return self._repeated(at, index, "", arguments)
+            return self._repeat_of(at, index, "", arguments)
         last = self._calls[-1]
         strays = at is not None and at is not last and arguments.strip() and at.complete
         if at is None or (strays and not last.complete):

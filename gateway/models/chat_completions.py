@@ -26,9 +26,9 @@ from gateway.models.dialect import (
     ProviderError,
     arguments_sent,
     cut,
-    decoded,
-    finished,
+    decode_answer,
     provider_error,
+    settle_finish,
 )
 from gateway.models.usage import TokenUsage, count
 
@@ -135,7 +135,7 @@ def _message(prompt: Prompt, message: ChatMessage) -> dict[str, Any]:
         return {"role": "tool", "tool_call_id": message.call_id, "content": message.text}
     written: dict[str, Any] = {"role": message.role, "content": message.text}
     if message.calls:
-        extras = (prompt.kept(message) or {}).get("extras", {})
+        extras = (prompt.kept_answer(message) or {}).get("extras", {})
         written["tool_calls"] = [
             {
                 "id": call.id,
@@ -146,13 +146,13 @@ def _message(prompt: Prompt, message: ChatMessage) -> dict[str, Any]:
             for call in message.calls
         ]
     if message.role == "assistant":
-        written |= _returned(prompt, message)
+        written |= _returned_members(prompt, message)
     return written
 
 
-def _returned(prompt: Prompt, message: ChatMessage) -> dict[str, Any]:
+def _returned_members(prompt: Prompt, message: ChatMessage) -> dict[str, Any]:
     """Members of its own answer that the provider wants back."""
-    kept = prompt.kept(message) or {}
+    kept = prompt.kept_answer(message) or {}
     returned = {"extra_content": kept["extra_content"]} if "extra_content" in kept else {}
     wanted = prompt.settings.returns_reasoning
     if wanted == "always" or (wanted == "calls" and message.calls):
@@ -184,7 +184,7 @@ class ChatReader:
         if event.data.strip() == DONE:
             self.ended = self.closed = True
             return ()
-        chunk: _Chunk = decoded(event.data, _Chunk)
+        chunk: _Chunk = decode_answer(event.data, _Chunk)
         if chunk.error is not None:
             raise provider_error(chunk.error)
         if chunk.object == "error":
@@ -204,15 +204,15 @@ class ChatReader:
             if delta is not None:
                 self._delta(delta, events, whole=choice.message is not None)
             self.ended = self.ended or choice.message is not None
-            self._finished(choice.finish_reason)
+            self._read_finish(choice.finish_reason)
         if self.ended:
-            self._said(self._thinking.end(), events)
+            self._add_text(self._thinking.end(), events)
         return events
 
     def answer(self) -> ModelAnswer:
         if not self.ended:
             raise cut()
-        finish, calls = finished(self._finish or "stop", self._calls.calls())
+        finish, calls = settle_finish(self._finish or "stop", self._calls.calls())
         reasoning, text = "".join(self._reasoning), "".join(self._text)
         kept = {
             **({self._kept: reasoning} if self._kept else {}),
@@ -230,7 +230,7 @@ class ChatReader:
             kept or None,
         )
 
-    def _finished(self, reason: Any) -> None:
+    def _read_finish(self, reason: Any) -> None:
         if not isinstance(reason, str) or not reason:
             return
         if reason in FAILED:
@@ -242,27 +242,27 @@ class ChatReader:
         for name, said in zip(REASONING, (delta.reasoning_content, delta.reasoning), strict=True):
             if isinstance(said, str) and not self._kept:
                 self._kept = name
-        self._thought(_text(delta.reasoning_content) or _text(delta.reasoning), events)
+        self._add_reasoning(_text(delta.reasoning_content) or _text(delta.reasoning), events)
         if delta.extra_content is not None:
             self._extra = delta.extra_content
         refusal = _text(delta.refusal)
         self._refused = self._refused or bool(refusal)
         if text := _text(delta.content) or refusal:
-            self._said(self._thinking.feed(text), events)
+            self._add_text(self._thinking.feed(text), events)
         for place, fragment in enumerate(self._fragments(delta)):
             call = self._fragment(fragment, place if whole else None)
             if call is not None:
                 events.append(ToolCallDetected(self._calls.id_of(call), call.name))
 
-    def _said(self, said: tuple[str, str], events: list[ModelEvent]) -> None:
+    def _add_text(self, said: tuple[str, str], events: list[ModelEvent]) -> None:
         """Add reasoning and text."""
         thought, text = said
-        self._thought(thought, events)
+        self._add_reasoning(thought, events)
         if text:
             self._text.append(text)
             events.append(ContentChunk(text))
 
-    def _thought(self, thought: str, events: list[ModelEvent]) -> None:
+    def _add_reasoning(self, thought: str, events: list[ModelEvent]) -> None:
         if thought:
             self._reasoning.append(thought)
             events.append(ReasoningChunk(thought))

@@ -42,7 +42,7 @@ class Prompt:
     def max_tokens(self) -> int:
         return self.options.max_tokens or self.settings.max_tokens
 
-    def kept(self, message: ChatMessage) -> Any:
+    def kept_answer(self, message: ChatMessage) -> Any:
         """State that this strategy stored with its own message; None for another's."""
         kept = message.kept
         return decode(kept.data) if kept is not None and kept.strategy == self.strategy else None
@@ -107,7 +107,7 @@ MALFORMED = "sent an answer that cannot be read"
 DETAIL = 500  # characters
 
 
-def malformed(detail: str) -> ProviderError:
+def malformed_error(detail: str) -> ProviderError:
     return ProviderError(MALFORMED, "malformed", detail=detail[:DETAIL], retryable=True)
 
 
@@ -116,12 +116,12 @@ def cut() -> ProviderError:
     return ProviderError(text, "cut", retryable=True)
 
 
-def decoded(body: bytes, kind: type[Any]) -> Any:
+def decode_answer(body: bytes, kind: type[Any]) -> Any:
     """Raises ProviderError."""
     try:
         return decode(body, type=kind)
     except (DecodeError, ValidationError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(f"{error}: {body[:200].decode('utf-8', 'replace')}") from error
+        raise malformed_error(f"{error}: {body[:200].decode('utf-8', 'replace')}") from error
 
 
 def provider_error(found: Any, status: int = 0) -> ProviderError:
@@ -199,7 +199,9 @@ def arguments_sent(call: ModelCall) -> str:
     return call.arguments if fine else "{}"
 
 
-def finished(finish: Finish, calls: tuple[ModelCall, ...]) -> tuple[Finish, tuple[ModelCall, ...]]:
+def settle_finish(
+    finish: Finish, calls: tuple[ModelCall, ...]
+) -> tuple[Finish, tuple[ModelCall, ...]]:
     """Finish and calls that fit each other: some vendors stop with calls, or announce none. Calls
     of an answer that was filtered are dropped."""
     if finish in ("filtered", "refused"):

@@ -56,8 +56,8 @@ from gateway.models.dialect import (
     Prompt,
     ProviderError,
     cut,
-    decoded,
-    malformed,
+    decode_answer,
+    malformed_error,
     provider_error,
 )
 from gateway.models.observation import ModelUse
@@ -70,7 +70,7 @@ from gateway.models.transport import (
     Replay,
 )
 from gateway.models.usage import BudgetExhausted, ModelCost, TokenUsage, cost_of
-from gateway.telemetry.traces import Operate, untraced
+from gateway.telemetry.traces import Operate, no_trace
 from registry.display.budgets import CHARACTERS, tokens
 from schemas.jsonrpc import decode_strict
 
@@ -93,7 +93,7 @@ class ConfiguredModels:
     """The strategies of the settings. Connects with the first request."""
 
     def __init__(
-        self, settings: ModelsSettings, secrets: StoredKeys = dict, operate: Operate = untraced
+        self, settings: ModelsSettings, secrets: StoredKeys = dict, operate: Operate = no_trace
     ) -> None:
         self.use = ModelUse(operate)
         self._settings = settings
@@ -104,8 +104,8 @@ class ConfiguredModels:
         self._names: dict[str, str] = {}  # of models, by strategy, where the service was asked
 
     @property
-    def configured(self) -> Sequence[str]:
-        return [name for name in self._settings.strategies if self._strategy(name).configured]
+    def configured_names(self) -> Sequence[str]:
+        return [name for name in self._settings.strategies if self._strategy(name).is_configured]
 
     def last(self, strategy: str) -> LastRequest | None:
         return self.use.last(strategy)
@@ -117,7 +117,7 @@ class ConfiguredModels:
             known = ", ".join(self._settings.strategies)
             raise UnknownStrategy(f"There is no strategy {name!r}, only {known}", "unconfigured")
         chosen = self._strategy(name)
-        if not chosen.configured:
+        if not chosen.is_configured:
             raise ModelFailed(_missing(name, chosen), "unconfigured")
         if chosen.recording:
             replay = self._replay(name, chosen)
@@ -192,7 +192,7 @@ def _missing(name: str, strategy: Strategy) -> str:
     )
 
 
-def replayed(
+def replay_model(
     strategy: str, settings: ModelsSettings, exchanges: Sequence[ModelExchange]
 ) -> ChatModel:
     """A model that answers from a transcript, without network."""
@@ -238,7 +238,7 @@ class _Ask:
     answer: bytearray | None = None  # of this attempt, as it came; None: not recorded
 
     @property
-    def made(self) -> str:
+    def id_prefix(self) -> str:
         """The beginning of ids of calls that come without: equal requests have equal ones."""
         return f"call_{hashlib.sha256(self.body).hexdigest()[:12]}"
 
@@ -283,7 +283,7 @@ class Model:
         tools: Sequence[ToolDefinition] = (),
         options: RequestOptions = NO_OPTIONS,
     ) -> ModelReply:
-        async with aclosing(self._asked(messages, tools, options, stream=False)) as events:
+        async with aclosing(self._ask(messages, tools, options, stream=False)) as events:
             async for event in events:
                 if isinstance(event, ToolCallsComplete | FinalResponse):
                     reply = event.reply
@@ -295,7 +295,7 @@ class Model:
         tools: Sequence[ToolDefinition] = (),
         options: RequestOptions = NO_OPTIONS,
     ) -> AsyncGenerator[ModelEvent]:
-        return self._asked(messages, tools, options, stream=True)
+        return self._ask(messages, tools, options, stream=True)
 
     def worst(
         self,
@@ -315,7 +315,7 @@ class Model:
             known = self._names[self.strategy] = await self._first_listed()
         return known
 
-    async def _asked(
+    async def _ask(
         self,
         messages: Sequence[ChatMessage],
         tools: Sequence[ToolDefinition],
@@ -336,7 +336,7 @@ class Model:
         with _Reserved(self, ask), observing as asked:
             async with aclosing(self._attempts(ask)) as events:
                 async for event in events:
-                    asked.heard(event)
+                    asked.observe(event)
                     yield event
                     if isinstance(event, ToolCallsComplete | FinalResponse):
                         self._cache.put(key, event.reply)
@@ -398,7 +398,7 @@ class Model:
         except ProviderError as error:
             if status == 200 or error.kind == "late":
                 ask.count()
-            raise self._failed(error) from error
+            raise self._failure(error) from error
         except BaseException:  # its caller has left
             ask.count()
             raise
@@ -415,13 +415,13 @@ class Model:
             raise _refusal(response, body)
         if response.content_type == JSON or response.content_type.endswith("+json"):
             body = await _whole_body(ask, response)
-            answer = self._dialect.answer(body, ask.made)
+            answer = self._dialect.answer(body, ask.id_prefix)
             for event in _whole(self._reply(ask, answer)):
                 yield event
             return
         if response.content_type != STREAM:
-            raise malformed(f"a body of type {response.content_type}")
-        reader = self._dialect.reader(ask.made)
+            raise malformed_error(f"a body of type {response.content_type}")
+        reader = self._dialect.reader(ask.id_prefix)
         async with aclosing(_read_stream(ask, response, reader)) as events:
             async for event in events:
                 if isinstance(event, ContentChunk | ReasoningChunk):
@@ -473,17 +473,17 @@ class Model:
                 body = await response.read()
                 if response.status != 200:
                     raise _refusal(response, body)
-            models = decoded(body, dict[str, Any]).get("data")
+            models = decode_answer(body, dict[str, Any]).get("data")
             listed = models[0] if isinstance(models, list) and models else None
             first = listed.get("id") if isinstance(listed, dict) else None
             if not isinstance(first, str):
                 text = f"lists no models; set models.strategies.{self.strategy}.model"
                 raise ProviderError(text, "unconfigured")
         except ProviderError as error:
-            raise self._failed(error) from error
+            raise self._failure(error) from error
         return first
 
-    def _failed(self, error: ProviderError) -> ModelFailed:
+    def _failure(self, error: ProviderError) -> ModelFailed:
         key = self._settings.api_key.strip()
         detail = error.detail.replace(key, "***") if key else error.detail
         log.warning("model_failed", extra={"strategy": self.strategy, "reason": error.kind})

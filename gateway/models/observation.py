@@ -20,7 +20,7 @@ from gateway.models.abc import (
     ToolCallsComplete,
 )
 from gateway.telemetry.histograms import Histogram
-from gateway.telemetry.traces import Operate, untraced
+from gateway.telemetry.traces import Operate, no_trace
 
 BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 # Those of the conventions of GenAI.
@@ -35,7 +35,7 @@ class ModelRequestTimes:
         self.first_s: float | None = None  # until the first part of an answer
         self.reply: ModelReply | None = None
 
-    def heard(self, event: ModelEvent) -> None:
+    def observe(self, event: ModelEvent) -> None:
         if self.first_s is None and not isinstance(event, StatusUpdate):
             self.first_s = time.perf_counter() - self.began
         if isinstance(event, ToolCallsComplete | FinalResponse):
@@ -45,7 +45,7 @@ class ModelRequestTimes:
 class ModelUse(Collector):
     """Requests, tokens, money and times by strategy; and a span of each request."""
 
-    def __init__(self, operate: Operate = untraced) -> None:
+    def __init__(self, operate: Operate = no_trace) -> None:
         self._operate = operate
         self._requests: Counter[tuple[str, str]] = Counter()  # strategy, outcome
         self._tokens: Counter[tuple[str, str]] = Counter()  # strategy, kind
@@ -75,7 +75,7 @@ class ModelUse(Collector):
                     outcome = attributes["error.type"] = error.kind
                     raise
                 finally:
-                    attributes |= _told(asked.reply)
+                    attributes |= _reply_attributes(asked.reply)
         finally:
             self._count((strategy, model), outcome, asked)
 
@@ -149,7 +149,7 @@ class ModelUse(Collector):
             yield family
 
 
-def _told(reply: ModelReply | None) -> dict[str, Any]:
+def _reply_attributes(reply: ModelReply | None) -> dict[str, Any]:
     """The attributes of an answer."""
     if reply is None:
         return {}

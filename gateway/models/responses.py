@@ -25,10 +25,10 @@ from gateway.models.dialect import (
     Prompt,
     arguments_sent,
     cut,
-    decoded,
-    finished,
-    malformed,
+    decode_answer,
+    malformed_error,
     provider_error,
+    settle_finish,
 )
 from gateway.models.usage import TokenUsage, count
 
@@ -86,7 +86,7 @@ class OpenAIResponses:
         return ResponsesReader(made)
 
     def answer(self, body: bytes, made: str) -> ModelAnswer:
-        return _answer(decoded(body, dict[str, Any]), [], made)
+        return _answer(decode_answer(body, dict[str, Any]), [], made)
 
 
 def _items(prompt: Prompt, message: ChatMessage) -> list[Any]:
@@ -98,7 +98,7 @@ def _items(prompt: Prompt, message: ChatMessage) -> list[Any]:
                 "output": message.text,
             }
         ]
-    if (kept := prompt.kept(message)) is not None:
+    if (kept := prompt.kept_answer(message)) is not None:
         return list(kept)
     kind = "output_text" if message.role == "assistant" else "input_text"
     text = [
@@ -131,14 +131,14 @@ class ResponsesReader:
     def feed(self, event: ServerEvent) -> Sequence[ModelEvent]:
         if event.data.strip() == b"[DONE]":
             return ()
-        event_: _Event = decoded(event.data, _Event)
+        event_: _Event = decode_answer(event.data, _Event)
         match event_.type:
             case "response.output_text.delta" | "response.refusal.delta":
                 return _chunk(ContentChunk, event_.delta)
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 return _chunk(ReasoningChunk, event_.delta)
             case "response.output_item.added":
-                return self._begun(event_.item or {})
+                return self._begin_call(event_.item or {})
             case "response.output_item.done":
                 place = event_.output_index
                 at = place if isinstance(place, int) else len(self._items)
@@ -161,7 +161,7 @@ class ResponsesReader:
         items = [item for _, item in sorted(self._items.items())]
         return _answer(self._response, items, self._made)
 
-    def _begun(self, item: Mapping[str, Any]) -> Sequence[ModelEvent]:
+    def _begin_call(self, item: Mapping[str, Any]) -> Sequence[ModelEvent]:
         if item.get("type") != "function_call":
             return ()
         return (ToolCallDetected(str(item.get("call_id") or ""), str(item.get("name") or "")),)
@@ -178,10 +178,10 @@ def _answer(response: dict[str, Any], items: list[dict[str, Any]], made: str) ->
         raise provider_error(error or {"message": str(response.get("status"))})
     output = response.get("output") or items
     if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
-        raise malformed("a response whose output is no list of items")
+        raise malformed_error("a response whose output is no list of items")
     calls = _calls(output, made)
     refused = any(part.get("type") == "refusal" for part in _parts(output))
-    finish, calls = finished("refused" if refused else _finish(response), calls)
+    finish, calls = settle_finish("refused" if refused else _finish(response), calls)
     return ModelAnswer(
         "".join(str(part.get("text") or part.get("refusal") or "") for part in _parts(output)),
         calls,
@@ -189,7 +189,7 @@ def _answer(response: dict[str, Any], items: list[dict[str, Any]], made: str) ->
         finish,
         _usage(response.get("usage")),
         str(response.get("model") or ""),
-        [_returned(item) for item in output] or None,
+        [_returned_item(item) for item in output] or None,
     )
 
 
@@ -219,12 +219,12 @@ def _parts(output: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         part
         for item in output
         if item.get("type") == "message"
-        for part in _listed(item.get("content"))
+        for part in _as_list(item.get("content"))
         if isinstance(part, dict)
     ]
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _as_list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
@@ -233,12 +233,12 @@ def _reasoning(output: Sequence[Mapping[str, Any]]) -> str:
         str(part.get("text") or "")
         for item in output
         if item.get("type") == "reasoning"
-        for part in _listed(item.get("summary"))
+        for part in _as_list(item.get("summary"))
         if isinstance(part, dict)
     )
 
 
-def _returned(item: dict[str, Any]) -> dict[str, Any]:
+def _returned_item(item: dict[str, Any]) -> dict[str, Any]:
     """An item as it goes back. The status is the provider's."""
     kept = {name: value for name, value in item.items() if name != ITEM_STATUS}
     if kept.get("type") == "function_call" and not isinstance(kept.get("arguments"), str):

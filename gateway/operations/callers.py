@@ -8,7 +8,7 @@ from msgspec import Struct
 from gateway.context import KEY_MARK, CallHeaders, Context, Identity, Principal, RunMark
 from gateway.operations.operation import ProblemDetails
 from registry.access.keys import ApiKeys
-from registry.access.revocations import revoked
+from registry.access.revocations import load_revocations
 from registry.database.postgres import Pool
 from schemas.errors import Fault, Forbidden
 from schemas.mcp.revisions import V2025_11_25
@@ -66,7 +66,7 @@ async def current_caller(pool: Pool, caller: Principal) -> Principal:
             raise withdrawn()
         scopes, roles = caller.scopes.intersection(key.scopes), caller.roles.intersection(key.roles)
         return replace(caller, scopes=scopes, roles=roles)
-    if caller.mark and (await revoked(pool)).has(caller.tenant, caller.id, caller.claims):
+    if caller.mark and (await load_revocations(pool)).has(caller.tenant, caller.id, caller.claims):
         raise withdrawn()
     return caller
 

@@ -18,8 +18,8 @@ from gateway.operations.operation import (
     ProblemDocument,
     allows,
 )
-from gateway.operations.progress import reported
-from gateway.operations.requests import converted, converted_query, read_names, refuse_nul
+from gateway.operations.progress import report_progress
+from gateway.operations.requests import convert_body, converted_query, read_names, refuse_nul
 from gateway.operations.serving import OperationResponse, OperationServer, problem_response
 from gateway.operations.tools import AS_JOB, BODY, IF_MATCH, IF_NONE_MATCH, members_of
 from schemas.binding import OperationBinding
@@ -57,7 +57,7 @@ class OperationUpstream:
     ) -> ToolResult:
         operation = self.operation_of(tool, context)
         try:
-            response = await self._answered(operation, arguments, context)
+            response = await self._answer_call(operation, arguments, context)
         except ProblemDetails as problem:
             response = problem_response(problem, context.request_id)
         result = result_of(response, tells_tag=operation.id in self._tells_tag)
@@ -70,7 +70,7 @@ class OperationUpstream:
             response.headers,
         )
 
-    async def _answered(
+    async def _answer_call(
         self, operation: Operation, arguments: Any, context: Context
     ) -> OperationResponse:
         """Raises ProblemDetails."""
@@ -84,7 +84,7 @@ class OperationUpstream:
         )
         if not operation.reports:
             return await answer(asked)
-        async with reported(operation, context) as job:
+        async with report_progress(operation, context) as job:
             return await answer(replace(asked, job=job))
 
     def operation_of(self, tool: Tool, context: Context) -> Operation:
@@ -136,7 +136,7 @@ def arguments_of(
 def result_of(response: OperationResponse, *, tells_tag: bool) -> ToolResult:
     """`tells_tag`: the ETag in the text too, for a model that edits the resource."""
     if response.status >= 400:
-        said = TextContent(_told(response.body))
+        said = TextContent(_problem_text(response.body))
         return ToolResult((said,), structured_content=Raw(response.body), is_error=True)
     if not response.body:
         return ToolResult((TextContent(response.text),)) if response.text else DONE
@@ -158,7 +158,7 @@ def _body(operation: Operation, arguments: Json) -> Any:
     if operation.optional_body and not said:
         return None
     refuse_nul(said)
-    return converted(said, operation.body)
+    return convert_body(said, operation.body)
 
 
 def _conditions(arguments: Json, context: Context) -> dict[str, str]:
@@ -172,7 +172,7 @@ def _conditions(arguments: Json, context: Context) -> dict[str, str]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _told(problem: bytes) -> str:
+def _problem_text(problem: bytes) -> str:
     """A problem as text, with its errors and their places."""
     document = msgspec.json.decode(problem, type=ProblemDocument)
     errors = (

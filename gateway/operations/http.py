@@ -68,7 +68,7 @@ class Received:
     def principal(self) -> Principal:
         return self.identity.principal
 
-    def parsed(self) -> OperationInput:
+    def parse(self) -> OperationInput:
         """Raises ProblemDetails."""
         read_names(self.operation, self.names)
         query = read_query(self.operation, self.query)
@@ -164,9 +164,9 @@ class OperationApi(ABC):
             client=client,
             stream=stream.used_by(operation) if stream is not None else None,
         )
-        return await self._answered(received, receive)
+        return await self._answer_received(received, receive)
 
-    async def _answered(self, received: Received, receive: Receive) -> OperationResponse:
+    async def _answer_received(self, received: Received, receive: Receive) -> OperationResponse:
         response = None
         try:
             self.authorize(received)

@@ -12,7 +12,7 @@ from gateway.context import Context, Identity, Principal, RunMark
 from gateway.operations.callers import refusal_of
 from gateway.operations.jobs import AsJob, Job, JobView
 from gateway.operations.operation import Operation, OperationInput, ProblemDetails
-from gateway.operations.requests import Headers, converted
+from gateway.operations.requests import Headers, convert_body
 from registry.jobs.store import Claim, JobDraft, JobRow
 from schemas.mcp.revisions import V2025_11_25
 
@@ -98,8 +98,8 @@ def asked_of(operation: Operation, claim: Claim, job: Job) -> JobRequest:
     not take it."""
     stored = _requests.decode(claim.request)
     principal = _principals.decode(claim.principal)
-    query = converted(stored.query, operation.query)
-    body = None if stored.body is None else converted(stored.body, operation.body)
+    query = convert_body(stored.query, operation.query)
+    body = None if stored.body is None else convert_body(stored.body, operation.body)
     identity = Identity(principal, refusal_of(stored.refused), stored.verified)
     context = Context(identity, V2025_11_25, claim.job_id, run=stored.run)
     asked = OperationInput(

@@ -122,13 +122,13 @@ class JobRunner:
             return None
         watched = _Watched(self._store, claim, self._settings)
         try:
-            return await self._settled(claim, watched)
+            return await self._settle(claim, watched)
         except asyncio.CancelledError:  # the worker stops
             with CancelScope(shield=True), anyio.move_on_after(self._settings.grace_s):
-                await self._stored(lambda: self._store.wait_again(claim, failed=False))
+                await self._store_report(lambda: self._store.wait_again(claim, failed=False))
             raise
 
-    async def _settled(self, claim: Claim, watched: _Watched) -> float | None:
+    async def _settle(self, claim: Claim, watched: _Watched) -> float | None:
         run = _Run(
             claim,
             self._find,
@@ -140,14 +140,16 @@ class JobRunner:
         )
         outcome = await watched.run(run.outcome)
         if isinstance(outcome, _Pause):
-            held = await self._stored(lambda: self._store.wait_again(claim, failed=outcome.failed))
+            held = await self._store_report(
+                lambda: self._store.wait_again(claim, failed=outcome.failed)
+            )
             return outcome.delay_s if held else None
         end = outcome or JobEnd("cancelled")
-        if await self._stored(lambda: self._store.end(claim, end, watched.now)):
+        if await self._store_report(lambda: self._store.end(claim, end, watched.now)):
             run.tell(end)
         return None
 
-    async def _stored(self, write: Callable[[], Awaitable[bool]]) -> bool:
+    async def _store_report(self, write: Callable[[], Awaitable[bool]]) -> bool:
         """Whether it was stored. Tried until another worker takes the job over."""
         with anyio.move_on_after(self._settings.stalled_s):
             while True:
@@ -226,9 +228,9 @@ class _Run:
             raise lacks_scope(operation.scope)
         if request.accepted is not None:
             await self._judge(operation, asked, request.accepted)
-        return await self._performed(server, operation, asked, request.conditions)
+        return await self._perform(server, operation, asked, request.conditions)
 
-    async def _performed(
+    async def _perform(
         self,
         server: OperationServer,
         operation: Operation,

@@ -70,12 +70,12 @@ class JobViews:
         return ListPage(views, cursor(key_of(rows[limit - 1])) if len(rows) > limit else "")
 
     async def get(self, asked: OperationInput) -> JobView:
-        row = await self._found(asked)
+        row = await self._find_job(asked)
         withheld = self._withholds is not None and self._withholds(asked, row)
         return view_of(replace(row, result=None) if withheld else row)
 
     async def cancel(self, asked: OperationInput) -> JobView:
-        await self._found(asked)
+        await self._find_job(asked)
         await self._store.cancel(asked.tenant, asked.names["job"])
         return await self.get(asked)
 
@@ -83,7 +83,7 @@ class JobViews:
     def _store(self) -> JobStore:
         return JobStore(self._pool())
 
-    async def _found(self, asked: OperationInput) -> JobRow:
+    async def _find_job(self, asked: OperationInput) -> JobRow:
         job = asked.names["job"]
         row = await self._store.get(asked.tenant, job)
         if row is None or row.operation not in self._visible(asked):

@@ -145,7 +145,7 @@ def _responses(one: Operation, schemas: _Schemas) -> Iterator[tuple[str, Json]]:
     if one.status == 201:
         done["headers"] |= _headers("Location")
     if one.job is not None:
-        yield "202", _accepted(schemas)
+        yield "202", _accepted_response(schemas)
     if one.job is None or not one.job.always:
         yield str(one.status), done
     if one.creates:
@@ -156,7 +156,7 @@ def _responses(one: Operation, schemas: _Schemas) -> Iterator[tuple[str, Json]]:
         yield str(status), {"$ref": f"#/components/responses/{status}"}
 
 
-def _accepted(schemas: _Schemas) -> Json:
+def _accepted_response(schemas: _Schemas) -> Json:
     headers = _headers("X-Request-Id", "Location", "Preference-Applied")
     content = {"application/json": {"schema": schemas.of(JobView)}}
     return {

@@ -93,7 +93,7 @@ def conflict(detail: str) -> ProblemDetails:
     return ProblemDetails(409, "conflict", detail)
 
 
-def changed() -> ProblemDetails:
+def changed_problem() -> ProblemDetails:
     """412: the resource no longer has the ETag of If-Match."""
     return ProblemDetails(
         412,

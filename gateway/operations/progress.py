@@ -22,7 +22,7 @@ NOTE = 500  # characters
 
 
 @asynccontextmanager
-async def reported(operation: Operation, context: Context) -> AsyncIterator[Job]:
+async def report_progress(operation: Operation, context: Context) -> AsyncIterator[Job]:
     """The handle that takes the progress of an operation, until it has ended."""
     token, peer = _token(context), context.peer
     if token is None or peer is None or not operation.reports:

@@ -113,7 +113,7 @@ def read_body(operation: Operation, data: bytes, headers: Headers) -> Any:
         raise bad_request(f"The body cannot be read: {reason}") from error
     if b"\\u0000" in data:
         refuse_nul(value)
-    return converted(value, operation.body, secret=operation.secret)
+    return convert_body(value, operation.body, secret=operation.secret)
 
 
 def refuse_nul(value: Any) -> None:
@@ -122,7 +122,7 @@ def refuse_nul(value: Any) -> None:
         raise ProblemDetails(422, "invalid", "No text in the body may have a NUL character.")
 
 
-def converted(value: Any, kind: Any, *, secret: bool = False) -> Any:
+def convert_body(value: Any, kind: Any, *, secret: bool = False) -> Any:
     """Decode to `kind`. Raises ProblemDetails with the errors and their places. `secret`: errors do
     not show values."""
     try:

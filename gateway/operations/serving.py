@@ -24,7 +24,7 @@ from gateway.operations.operation import (
     TaggedView,
     allows,
     bad_request,
-    changed,
+    changed_problem,
     invalid,
     not_found,
     sentence,
@@ -119,7 +119,7 @@ class Repeats:
         except (*AWAY, NoDatabase) as error:
             raise unavailable("The database does not answer; nothing was done.") from error
         if earlier is not None:
-            return _restored(earlier)
+            return _decode_response(earlier)
         # A cancelled `work` would leave its outcome unknown.
         with anyio.CancelScope(shield=True):
             return await self._first(owner, work)
@@ -141,12 +141,12 @@ class Repeats:
             if again is None:
                 await self._once.release(owner)
             else:
-                await self._once.record(owner, _encoded(again))
+                await self._once.record(owner, _encode_response(again))
         except (*AWAY, NoDatabase):
             log.exception("admin_key_not_kept")
 
 
-def _encoded(response: OperationResponse) -> bytes:
+def _encode_response(response: OperationResponse) -> bytes:
     headers = dict(response.headers)
     kept = _Kept(
         response.status, response.body.decode(), headers, response.media_type, text=response.text
@@ -154,7 +154,7 @@ def _encoded(response: OperationResponse) -> bytes:
     return msgspec.json.encode(kept)
 
 
-def _restored(data: bytes) -> OperationResponse:
+def _decode_response(data: bytes) -> OperationResponse:
     kept = _kept.decode(data)
     body = kept.body.encode()
     return OperationResponse(kept.status, body, kept.headers, kept.media_type, text=kept.text)
@@ -206,7 +206,7 @@ class OperationServer:
 
         async def work() -> Done:
             try:
-                return await self._done(operation, asked, headers)
+                return await self._run(operation, asked, headers)
             except ProblemDetails as problem:
                 refused = problem_response(problem, request_id)
                 return refused, refused
@@ -221,26 +221,26 @@ class OperationServer:
     ) -> OperationResponse:
         """The response of an operation that runs as a job, without secrets. Raises
         ProblemDetails."""
-        return (await self._answered(operation, asked, headers))[1]
+        return (await self._answer_once(operation, asked, headers))[1]
 
-    async def _done(self, operation: Operation, asked: OperationInput, headers: Headers) -> Done:
+    async def _run(self, operation: Operation, asked: OperationInput, headers: Headers) -> Done:
         as_job = operation.job
         if self._defer is None or as_job is None:
-            return await self._answered(operation, asked, headers)
+            return await self._answer_once(operation, asked, headers)
         if not as_job.always and not prefers_async(headers):
-            return await self._answered(operation, asked, headers)
+            return await self._answer_once(operation, asked, headers)
         await self._present(operation, asked, headers)
         view = await self._defer(operation, asked, headers)
         also = {"Location": f"{self._root}/jobs/{view.job}", "Preference-Applied": RESPOND_ASYNC}
         accepted = OperationResponse(202, msgspec.json.encode(view), also)
         return accepted, accepted
 
-    async def _answered(
+    async def _answer_once(
         self, operation: Operation, asked: OperationInput, headers: Headers
     ) -> Done:
         present = await self._present(operation, asked, headers)
         given = await answering(operation, replace(asked, present=present))
-        return self._told(operation, given, headers)
+        return self._encode_output(operation, given, headers)
 
     async def _present(self, operation: Operation, asked: OperationInput, headers: Headers) -> Any:
         """The resource to change, if the request has a precondition. Raises ProblemDetails: 428,
@@ -261,10 +261,10 @@ class OperationServer:
             present = None
         tag = None if present is None else tag_of(value_of(present))
         if not _holds(tag, wanted, "*" if new_only else None):
-            raise changed()
+            raise changed_problem()
         return value_of(present)
 
-    def _told(self, operation: Operation, given: Any, headers: Headers) -> Done:
+    def _encode_output(self, operation: Operation, given: Any, headers: Headers) -> Done:
         told = given if isinstance(given, OperationOutput) else OperationOutput(given)
         status = told.status or operation.status
         if told.value is None:
@@ -314,7 +314,7 @@ async def answering(operation: Operation, asked: OperationInput) -> Any:
     except NoSuchTool as error:
         raise not_found("tool", error.name) from error
     except ToolChanged as error:
-        raise changed() from error
+        raise changed_problem() from error
     except NoSuchEntry as error:
         if error.name in asked.names.values():
             raise not_found(error.kind, error.name) from error

@@ -155,7 +155,7 @@ def input_schema(operation: Operation) -> Json:
     if operation.job is not None and not operation.job.always:
         properties[AS_JOB] = _AS_JOB
     schema: Json = {"type": "object", "properties": properties, "additionalProperties": False}
-    return _closed(schema | ({"required": required} if required else {}), definitions)
+    return _close(schema | ({"required": required} if required else {}), definitions)
 
 
 def output_schema(operation: Operation) -> Json | None:
@@ -163,11 +163,11 @@ def output_schema(operation: Operation) -> Json | None:
     another type."""
     kinds = _answers(operation)
     made, definitions = msgspec.json.schema_components(kinds, ref_template=REFS + "{name}")
-    schemas = [_resolved(resolved, definitions) for resolved in made]
+    schemas = [_resolve(resolved, definitions) for resolved in made]
     if not schemas or any(resolved.get("type") != "object" for resolved in schemas):
         return None
     schema = schemas[0] if len(schemas) == 1 else {"type": "object", "anyOf": list(made)}
-    return _closed(schema, definitions)
+    return _close(schema, definitions)
 
 
 def _answers(operation: Operation) -> list[Any]:
@@ -193,17 +193,17 @@ def _of_body(operation: Operation, made: Json, definitions: Json) -> tuple[Json,
     """Properties of the body, and the names of the required ones."""
     if not members_of(operation):
         return {BODY: made}, [] if operation.optional_body else [BODY]
-    schema = _resolved(made, definitions)
+    schema = _resolve(made, definitions)
     required = [] if operation.optional_body else schema.get("required", [])
     return schema["properties"], required
 
 
-def _resolved(schema: Json, definitions: Json) -> Json:
+def _resolve(schema: Json, definitions: Json) -> Json:
     reference = schema.get("$ref")
     return schema if reference is None else definitions[reference.removeprefix(REFS)]
 
 
-def _closed(schema: Json, definitions: Json) -> Json:
+def _close(schema: Json, definitions: Json) -> Json:
     """The schema with the definitions that it references."""
     needed: dict[str, Json] = {}
     open_ = list(_references(schema))

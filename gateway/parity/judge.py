@@ -99,7 +99,7 @@ def differences(
     options = {"exact": exact, "matchers": matchers}
     if matchers and (matcher := _matcher(expected)) is not None:
         if not _matches(*matcher, actual):
-            yield Deviation(where, shown(expected), shown(actual))
+            yield Deviation(where, format_value(expected), format_value(actual))
     elif isinstance(expected, dict) and isinstance(actual, dict):
         names = [*expected, *(actual.keys() - expected.keys() if exact else ())]
         for name in names:
@@ -107,12 +107,12 @@ def differences(
             yield from differences(wanted, present, f"{where}.{name}", **options)
     elif isinstance(expected, list) and isinstance(actual, list):
         if len(expected) != len(actual):
-            yield Deviation(where, shown(expected), shown(actual))
+            yield Deviation(where, format_value(expected), format_value(actual))
             return
         for index, (wanted_item, actual_item) in enumerate(zip(expected, actual, strict=True)):
             yield from differences(wanted_item, actual_item, f"{where}[{index}]", **options)
     elif not same(expected, actual):
-        yield Deviation(where, shown(expected), shown(actual))
+        yield Deviation(where, format_value(expected), format_value(actual))
 
 
 def same(one: Any, other: Any) -> bool:
@@ -158,7 +158,7 @@ def _includes(value: list[Any], actual: Any) -> bool:
     return isinstance(actual, list) and all(any(fits(item, a) for a in actual) for item in value)
 
 
-def _unordered(value: list[Any], actual: Any) -> bool:
+def _match_unordered(value: list[Any], actual: Any) -> bool:
     """Whether the members can be matched in pairs; several may fit the same one."""
     if not isinstance(actual, list) or len(actual) != len(value):
         return False
@@ -166,7 +166,7 @@ def _unordered(value: list[Any], actual: Any) -> bool:
         return True
     first, *rest = value
     return any(
-        fits(first, candidate) and _unordered(rest, actual[:index] + actual[index + 1 :])
+        fits(first, candidate) and _match_unordered(rest, actual[:index] + actual[index + 1 :])
         for index, candidate in enumerate(actual)
     )
 
@@ -180,16 +180,16 @@ MATCHERS: Mapping[str, Callable[[Any, Any], bool]] = {
     "$length": lambda value, actual: isinstance(actual, str | list) and len(actual) == value,
     "$one_of": lambda value, actual: any(fits(one, actual) for one in value),
     "$includes": _includes,
-    "$unordered": _unordered,
+    "$unordered": _match_unordered,
 }
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in readable form; texts without quotes, matchers by their meaning."""
     if value is MISSING or isinstance(value, str):
         return str(value)
     if isinstance(value, dict) and len(value) == 1 and next(iter(value)) in MATCHERS:
         [(name, inner)] = value.items()
         plain = name.removeprefix("$").replace("_", " ")
-        return plain if inner is True else f"{plain} {shown(inner)}"
+        return plain if inner is True else f"{plain} {format_value(inner)}"
     return json.dumps(value, ensure_ascii=False)

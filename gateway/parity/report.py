@@ -48,7 +48,7 @@ def compare(one: VectorOutcome, other: VectorOutcome) -> list[VectorDifference]:
     several = len(one.run.steps) > 1
     differences: list[VectorDifference] = []
     for number, (first, second) in enumerate(zip(one.played, other.played, strict=False), 1):
-        for finding in _compared(first, second, one.mark, other.mark):
+        for finding in _compare_answers(first, second, one.mark, other.mark):
             where = f"step {number}: {finding.where}" if several else finding.where
             at = Deviation(where, finding.expected, finding.actual)
             differences.append(VectorDifference(one.run.label, at, reason, unknown))
@@ -60,18 +60,18 @@ def _reason(one: VectorOutcome, other: VectorOutcome) -> str | None:
     what the ledger records of light-hybrid-4j. Any other answer, such as that of a server that
     lacks the feature, is not covered by the ledger."""
     ledger = one.run.vector.ledger
-    if ledger is None or ledger.legacy is None or one.passed == other.passed:
+    if ledger is None or ledger.legacy is None or one.is_passed == other.is_passed:
         return None
-    old = other if one.passed else one
+    old = other if one.is_passed else one
     return ledger.reason if all(step.as_legacy for step in old.played) else None
 
 
 def _unknown(one: VectorOutcome, other: VectorOutcome) -> bool:
     ledger = one.run.vector.ledger
-    return ledger is not None and ledger.legacy is None and one.passed != other.passed
+    return ledger is not None and ledger.legacy is None and one.is_passed != other.is_passed
 
 
-def _compared(
+def _compare_answers(
     one: PlayedStep, other: PlayedStep, mark: str, other_mark: str
 ) -> Iterator[Deviation]:
     if one.answer is None or other.answer is None:
@@ -88,8 +88,8 @@ def _compared(
     except ValueError:  # `OK` is not `"OK"`
         first_body, second_body = _text(one.answer), _text(other.answer)
     first_body, second_body = (
-        _stable(_sorted(first_body), mark),
-        _stable(_sorted(second_body), other_mark),
+        _stable(_sort_batch(first_body), mark),
+        _stable(_sort_batch(second_body), other_mark),
     )
     yield from differences(first_body, second_body, "body", exact=True, matchers=False)
 
@@ -102,7 +102,7 @@ def _type(answer: VectorAnswer) -> str:
     return media_type(answer.headers.get("content-type", ""))
 
 
-def _sorted(value: Any) -> Any:
+def _sort_batch(value: Any) -> Any:
     """Sorted answers to a batch, whose order is undefined."""
     if not isinstance(value, list):
         return value
@@ -140,7 +140,7 @@ Row = tuple[str, str, str, str]
 
 def summary(plan: VectorPlan, outcomes: Sequence[VectorOutcome], compat: Mode) -> str:
     """`104 of 104 passed, 9 of spec mode not run (use --compat spec against ...)`."""
-    passed = sum(outcome.passed for outcome in outcomes)
+    passed = sum(outcome.is_passed for outcome in outcomes)
     return ", ".join([f"{passed} of {len(outcomes)} passed", *left_out(plan, compat)])
 
 
@@ -207,9 +207,11 @@ def cut(text: str, length: int = SHOWN) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def applied(outcomes: Iterable[VectorOutcome]) -> list[str]:
+def applied_differences(outcomes: Iterable[VectorOutcome]) -> list[str]:
     """The vectors that passed because of an intended difference from light-hybrid-4j."""
-    intended = (o.run.vector.id for o in outcomes if o.passed and o.run.vector.ledger is not None)
+    intended = (
+        o.run.vector.id for o in outcomes if o.is_passed and o.run.vector.ledger is not None
+    )
     return list(dict.fromkeys(intended))
 
 
@@ -220,7 +222,7 @@ def hints(outcomes: Sequence[VectorOutcome], compat: Mode, server: str = "The ta
         (
             outcome
             for outcome in outcomes
-            if outcome.run.vector.id == FIXTURE and not outcome.passed
+            if outcome.run.vector.id == FIXTURE and not outcome.is_passed
         ),
         None,
     )
@@ -236,7 +238,7 @@ def _of_other(outcomes: Iterable[VectorOutcome]) -> bool:
     of_both: list[bool] = []
     for outcome in outcomes:
         several = len(outcome.run.vector.modes) > 1 or outcome.run.mode_free
-        (of_both if several else per_principal).append(outcome.passed)
+        (of_both if several else per_principal).append(outcome.is_passed)
     failed = per_principal.count(False)
     return (
         failed >= MIN_FAILURES
@@ -251,8 +253,8 @@ def _other(compat: Mode) -> Mode:
 
 def as_json(plan: VectorPlan, outcomes: Sequence[VectorOutcome]) -> dict[str, Any]:
     return {
-        "passed": sum(outcome.passed for outcome in outcomes),
-        "failed": sum(not outcome.passed for outcome in outcomes),
+        "passed": sum(outcome.is_passed for outcome in outcomes),
+        "failed": sum(not outcome.is_passed for outcome in outcomes),
         "not_run": dict(plan.left_out),
         "failures": [
             {
@@ -261,12 +263,12 @@ def as_json(plan: VectorPlan, outcomes: Sequence[VectorOutcome]) -> dict[str, An
                 "findings": msgspec.to_builtins(outcome.findings),
             }
             for outcome in outcomes
-            if not outcome.passed
+            if not outcome.is_passed
         ],
         "ledger": {
             outcome.run.vector.id: outcome.run.vector.ledger.reason
             for outcome in outcomes
-            if outcome.passed and outcome.run.vector.ledger is not None
+            if outcome.is_passed and outcome.run.vector.ledger is not None
         },
     }
 

@@ -52,7 +52,7 @@ class VectorOutcome:
     mark: str = ""  # value of %RUN%
 
     @property
-    def passed(self) -> bool:
+    def is_passed(self) -> bool:
         return not self.findings
 
 
@@ -125,20 +125,23 @@ def fill(struct: T, values: Mapping[str, str]) -> T:
     """`struct` with the placeholders in its texts replaced."""
     return msgspec.structs.replace(
         struct,
-        **{name: _filled(getattr(struct, name), values) for name in struct.__struct_fields__},
+        **{
+            name: _fill_placeholders(getattr(struct, name), values)
+            for name in struct.__struct_fields__
+        },
     )
 
 
-def _filled(value: Any, values: Mapping[str, str]) -> Any:
+def _fill_placeholders(value: Any, values: Mapping[str, str]) -> Any:
     match value:
         case str():
             for placeholder, text in values.items():
                 value = value.replace(placeholder, text)
             return value
         case dict():
-            return {name: _filled(member, values) for name, member in value.items()}
+            return {name: _fill_placeholders(member, values) for name, member in value.items()}
         case list() | tuple():
-            return type(value)(_filled(item, values) for item in value)
+            return type(value)(_fill_placeholders(item, values) for item in value)
     return value
 
 
@@ -156,7 +159,7 @@ async def reach(sender: Sender, runs: Iterable[VectorRun]) -> None:
             raise ToolgateError(f"The target has nothing at {url} (404). {hint}")
 
 
-async def equipped(
+async def check_services(
     sender: Sender, suite: Suite, runs: Sequence[VectorRun], tokens: Mapping[str, str]
 ) -> None:
     """Check the services of the target. Raises ToolgateError where the server lacks services that

@@ -107,7 +107,9 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 @asynccontextmanager
-async def opened(base: str, paths: Mapping[str, str], timeout_s: float) -> AsyncIterator[Sender]:
+async def open_sender(
+    base: str, paths: Mapping[str, str], timeout_s: float
+) -> AsyncIterator[Sender]:
     timeout = aiohttp.ClientTimeout(total=timeout_s)
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http:
         yield Sender(base, paths, http, timeout)

@@ -243,10 +243,10 @@ def mint(suite: Suite, key_file: Path | None) -> dict[str, str]:
                 if name is not None and name not in file.tokens:
                     raise ToolgateError(f"{vector.id}: {TOKENS} has no token {name!r}")
     key = _key(key_file or suite.folder / KEY, given=key_file is not None)
-    return {name: _minted(token, file, key) for name, token in file.tokens.items()}
+    return {name: _mint(token, file, key) for name, token in file.tokens.items()}
 
 
-def _minted(token: TokenSpec, file: TokenFile, key: Any) -> str:
+def _mint(token: TokenSpec, file: TokenFile, key: Any) -> str:
     now = int(time.time())
     expires = now + token.lifetime_s
     claims = {"iat": min(now, expires) - 1, "exp": expires, **token.claims}

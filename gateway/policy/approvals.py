@@ -30,7 +30,7 @@ class AwaitedApproval(NamedTuple):
     expires: str
 
 
-async def awaited(
+async def awaited_approval(
     result: ToolResult, approvals: Approvals, principal_id: str, tool: str
 ) -> AwaitedApproval | None:
     """The approval that a call waits for, by its result. Results of other servers may name any: it
@@ -80,7 +80,7 @@ class ApprovalGate:
                 id_, until = await approvals.request(wanted, self._display(call), waits_s, limit)
             except TooManyWaiting as error:
                 raise TooManyRequests(str(error), RETRY_S) from error
-        raise _required(call, id_, until)
+        raise _approval_fault(call, id_, until)
 
     async def give_back(self, approvals: Approvals, used: str) -> None:
         """Restore the approval of a call that did not complete. Raises Unavailable."""
@@ -88,7 +88,7 @@ class ApprovalGate:
             await approvals.give_back(used)
 
 
-def _required(call: ToolCall, id_: str, until: datetime) -> ApprovalRequired:
+def _approval_fault(call: ToolCall, id_: str, until: datetime) -> ApprovalRequired:
     expires = until.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     text = (
         f"{call.tool.name} needs an approval for these arguments. Someone has to approve "

@@ -85,10 +85,10 @@ class Subject:
 
     @classmethod
     def of_item(cls, item: SnapshotItem) -> "Subject":
-        return cls.named(item.kind, item.name, item.source)
+        return cls.item_subject(item.kind, item.name, item.source)
 
     @classmethod
-    def named(cls, kind: ItemKind, name: str, source: str) -> "Subject":
+    def item_subject(cls, kind: ItemKind, name: str, source: str) -> "Subject":
         """Subject of a prompt, resource or template: read-only, without a tier."""
         return cls("", (name,), source, None, destructive=False, read_only=True, kind=kind)
 
@@ -126,7 +126,7 @@ class CompiledRule:
         self.broken: str | None = None  # why `when` cannot be evaluated
         self._expression: Expression | None = None
         try:
-            self._expression = self._compiled(rule.when, steps)
+            self._expression = self._compile(rule.when, steps)
         except InvalidExpression as error:
             if not stored:
                 raise
@@ -146,7 +146,7 @@ class CompiledRule:
         self._tiers = frozenset(rule.tiers)
         self._roles, self._scopes = frozenset(rule.roles), frozenset(rule.scopes)
 
-    def _compiled(self, when: str, steps: int) -> Expression | None:
+    def _compile(self, when: str, steps: int) -> Expression | None:
         return compile_expression(when, RULE_VARIABLES, steps) if when else None
 
     def caller_mismatch(self, principal: Principal, toolset: str | None) -> str | None:
@@ -202,11 +202,11 @@ class CompiledRule:
             if certain is not None:
                 return certain
         try:
-            return self.checked(values)
+            return self.evaluate(values)
         except ExpressionFailed:
             return self.effect != "allow"
 
-    def checked(self, values: Values | None) -> bool:
+    def evaluate(self, values: Values | None) -> bool:
         """Evaluate `when`. Raises ExpressionFailed."""
         if self.broken is not None:
             raise ExpressionFailed(f"`when` cannot be evaluated: {self.broken}")
@@ -244,11 +244,11 @@ class ToolVerdict:
     by_arguments_alone: bool = False  # `later` looks at no other variable
 
     @property
-    def hidden(self) -> bool:
+    def is_hidden(self) -> bool:
         """Whether the call is denied for all arguments."""
         return self.decision.effect == "deny" and all(rule.effect == "deny" for rule in self.later)
 
-    def decided(self, values: Values | None) -> Decision:
+    def decide(self, values: Values | None) -> Decision:
         """The decision for the variables of expressions, arguments included; None: too large."""
         decision = self.decision
         for rule in self.later:

@@ -47,7 +47,7 @@ class Explanation:
     visible: bool  # in lists: some arguments may be allowed
     outcomes: list[RuleOutcome]  # by precedence
 
-    def redacted(self) -> "Explanation":
+    def redact(self) -> "Explanation":
         """Redacted for a tenant: without names and reasons of rules in the settings."""
         outcomes = [
             outcome for outcome in self.outcomes if outcome.stored or outcome.rule in BUILT_INS
@@ -77,7 +77,7 @@ def explain(
         called = {"arguments": arguments, "context": {"tainted": False}}
         values = None if too_large(arguments, *limits) else {**values, **called}
     known = arguments is not None
-    decision = verdict.decided(values) if known else verdict.decision
+    decision = verdict.decide(values) if known else verdict.decision
     outcomes = [
         _outcome(
             engine,
@@ -93,7 +93,11 @@ def explain(
     outcomes = [*_of_settings(engine, standing, subject), *outcomes]
     reason = decision.reason or _OWN_REASONS.get(decision.rule, "")
     return Explanation(
-        decision.effect, decision.rule, reason=reason, visible=not verdict.hidden, outcomes=outcomes
+        decision.effect,
+        decision.rule,
+        reason=reason,
+        visible=not verdict.is_hidden,
+        outcomes=outcomes,
     )
 
 
@@ -128,7 +132,7 @@ def _outcome(
         outcome, why = "waits", "it looks at the call"
     else:
         try:
-            if not rule.checked(values):
+            if not rule.evaluate(values):
                 outcome, why = "silent", "when: it is false"
         except ExpressionFailed as error:
             outcome, why = "failed", f"when: {error}"

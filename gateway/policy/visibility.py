@@ -64,7 +64,7 @@ class RuleIndex:
         self._of_rules: dict[str, int] = {}
         self._groups: dict[str, Sequence[tuple[Subject, list[int]]]] = {}  # by rule; see _grouped
 
-    def hidden(self, standing: CallerStanding) -> int:
+    def hidden_entries(self, standing: CallerStanding) -> int:
         denied, opened = self._above.get(standing.clearance, 0), 0
         for rule in standing.rules:
             fitting = self._fitting(rule)
@@ -132,10 +132,10 @@ class RuleIndex:
 
         groups = self._groups.get(rule.name)
         if groups is None:
-            groups = self._groups[rule.name] = self._grouped(rule, candidates)
+            groups = self._groups[rule.name] = self._group(rule, candidates)
         return _at([place for first, places in groups if holds(first) for place in places])
 
-    def _grouped(self, rule: CompiledRule, candidates: int) -> Sequence[tuple[Subject, list[int]]]:
+    def _group(self, rule: CompiledRule, candidates: int) -> Sequence[tuple[Subject, list[int]]]:
         """Candidates grouped by the values that a rule reads: (first entry, all positions)."""
         groups: dict[str, tuple[Subject, list[int]]] = {}
         fitting = flags(candidates, len(self._subjects))
@@ -285,16 +285,14 @@ class PolicyView:
     def _view(
         self, rules: _Rules, standing: CallerStanding, catalog: Catalog, full_catalog: Catalog
     ) -> Catalog:
-        hidden = self._hidden(rules, catalog, standing)
+        hidden = self._hide(rules, catalog, standing)
         if not hidden:
             return catalog
-        elsewhere = (
-            hidden if full_catalog is catalog else self._hidden(rules, full_catalog, standing)
-        )
+        elsewhere = hidden if full_catalog is catalog else self._hide(rules, full_catalog, standing)
         views = rules.caches[catalog].views
         key = (hidden, elsewhere)
         view = views.use(key)
-        return view or views.put(key, _view(catalog, hidden, _denied(full_catalog, elsewhere)))
+        return view or views.put(key, _view(catalog, hidden, _denied_ids(full_catalog, elsewhere)))
 
     def admits(self, context: Context, located: Located) -> bool:
         """Whether the caller may read a resource. One that is not listed is judged as if listed
@@ -304,13 +302,13 @@ class PolicyView:
             return True
         standing = _caller(rules, context.principal, context.toolset).standing
         item, verdict = located.item, rules.engine.verdict
-        if item is not None and verdict(standing, Subject.of_item(item)).hidden:
+        if item is not None and verdict(standing, Subject.of_item(item)).is_hidden:
             return False
         if item is not None and item.kind == "resource":
             return True
-        subject = Subject.named("resource", located.uri, located.source.name)
+        subject = Subject.item_subject("resource", located.uri, located.source.name)
         verdict_ = verdict(standing, subject)
-        return not verdict_.hidden or (item is not None and verdict_.decision.rule == DEFAULT)
+        return not verdict_.is_hidden or (item is not None and verdict_.decision.rule == DEFAULT)
 
     def decide(
         self, context: Context, tool: Tool, arguments: Any, *, forwarded: bool = False
@@ -330,17 +328,17 @@ class PolicyView:
         else:
             verdict = _verdict(rules, standing, tool)
         if not verdict.later:
-            return verdict.decided(None)
+            return verdict.decide(None)
         if (too_much := too_large(arguments, *self._limits)) is not None:
             raise InvalidParams(
                 f"The arguments are too large for the rules of this gateway: {too_much}"
             )
         if verdict.by_arguments_alone:
-            return verdict.decided({"arguments": arguments})
+            return verdict.decide({"arguments": arguments})
         # per caller: callers of one standing are alike only until arguments are known
         values = rules.engine.values(standing, Subject.of(tool))
         tainted = context.run is not None and context.run.tainted
-        return verdict.decided({**values, "arguments": arguments, "context": {"tainted": tainted}})
+        return verdict.decide({**values, "arguments": arguments, "context": {"tainted": tainted}})
 
     def denial(self, context: Context, subject: Subject) -> Decision | None:
         """The decision that hides `subject` from the caller; None: visible."""
@@ -349,7 +347,7 @@ class PolicyView:
             return None
         standing = _caller(rules, context.principal, context.toolset).standing
         verdict = rules.engine.verdict(standing, subject, forwarded=subject.forwards)
-        return verdict.decision if verdict.hidden else None
+        return verdict.decision if verdict.is_hidden else None
 
     def _rules(self, tenant: str) -> _Rules:
         rules = self._of.get(tenant)
@@ -357,7 +355,7 @@ class PolicyView:
             rules = self._of[tenant] = _Rules(self._usual)
         return rules
 
-    def _hidden(self, rules: _Rules, catalog: Catalog, standing: CallerStanding) -> int:
+    def _hide(self, rules: _Rules, catalog: Catalog, standing: CallerStanding) -> int:
         cache = rules.caches.get(catalog)
         if cache is None:
             cache = _CatalogCache(
@@ -366,7 +364,7 @@ class PolicyView:
             rules.caches[catalog] = cache
         hidden = cache.hidden.get(standing.key)
         if hidden is None:
-            hidden = cache.hidden.put(standing.key, cache.reach.hidden(standing))
+            hidden = cache.hidden.put(standing.key, cache.reach.hidden_entries(standing))
         return hidden
 
 
@@ -422,7 +420,7 @@ def _view(catalog: Catalog, hidden: int, denied: frozenset[str]) -> Catalog:
     return catalog.without(tools, items, denied)
 
 
-def _denied(full_catalog: Catalog, hidden: int) -> frozenset[str]:
+def _denied_ids(full_catalog: Catalog, hidden: int) -> frozenset[str]:
     bits = flags(hidden, len(full_catalog.tools) + len(full_catalog.items))
     return frozenset(
         tool.id for tool, is_hidden in zip(full_catalog.tools, bits, strict=False) if is_hidden
@@ -445,7 +443,7 @@ class Denials:
         return _tool(self._of(context), name)
 
     def _of(self, context: Context) -> Catalog:
-        return self._catalogs.named(context.principal.tenant, context.toolset)
+        return self._catalogs.addressable(context.principal.tenant, context.toolset)
 
 
 def _subject(catalog: Catalog, method: str, name: str) -> Subject | None:
@@ -456,7 +454,7 @@ def _subject(catalog: Catalog, method: str, name: str) -> Subject | None:
         located = catalog.locate(name)
         if located is None:
             return None
-        return Subject.named("resource", located.uri, located.source.name)
+        return Subject.item_subject("resource", located.uri, located.source.name)
     tool = _tool(catalog, name)
     return None if tool is None else Subject.of(tool)
 

@@ -87,13 +87,13 @@ def admit(
     if version is not UNSET or headers.version in STATELESS:
         return _admit_stateless(headers, message, version)
     if headers.version is not None and headers.version not in HANDSHAKE:
-        raise _unsupported(headers.version)
+        raise _unsupported_version(headers.version)
     if message.id is not UNSET:
         check_id(message.id)
     if message.method == "initialize":
         return _admit_initialize(message)
     if sessionless and headers.session is None:
-        return Admitted(_unnegotiated(headers))
+        return Admitted(_unnegotiated_revision(headers))
     return _session(headers, find)
 
 
@@ -105,17 +105,17 @@ def meta_version(meta: Any) -> Any:
 def check_version(headers: Headers) -> None:
     """Raises UnsupportedProtocolVersion unless the header, if sent, names a handshake revision."""
     if headers.version is not None and headers.version not in HANDSHAKE:
-        raise _unsupported(headers.version)
+        raise _unsupported_version(headers.version)
 
 
 def _admit_initialize(request: Request) -> Admitted:
     if request.id is UNSET:
         raise InvalidRequest("initialize is a request: it needs an id")
-    params = introduced(request)
+    params = read_introduction(request)
     return Admitted(negotiate(params.protocol_version), opens=params)
 
 
-def introduced(request: Request) -> InitializeParams:
+def read_introduction(request: Request) -> InitializeParams:
     """The parameters of `initialize`. Raises InvalidParams, also when they are too large to
     keep."""
     params = read(request.params, InitializeParams)
@@ -140,7 +140,7 @@ def _session(headers: Headers, find: FindSession) -> Admitted:
     return Admitted(session.revision, session)
 
 
-def _unnegotiated(headers: Headers) -> Revision:
+def _unnegotiated_revision(headers: Headers) -> Revision:
     """The revision of a client without a handshake; without a header 2025-03-26, as 2025-06-18
     requires."""
     return V2025_03_26 if headers.version is None else HANDSHAKE[headers.version]
@@ -177,7 +177,7 @@ def _speaker(headers: Headers, find: FindSession) -> Admitted:
     if headers.session is not None:
         return _session(headers, find)
     check_version(headers)
-    return Admitted(_unnegotiated(headers))
+    return Admitted(_unnegotiated_revision(headers))
 
 
 def _admit_stateless(headers: Headers, request: Request, version: Any) -> Admitted:
@@ -188,7 +188,9 @@ def _admit_stateless(headers: Headers, request: Request, version: Any) -> Admitt
         raise HeaderMismatch(f"{headers.duplicated} is sent more than once")
     _check_envelope(request, version)
     if version in HANDSHAKE and headers.version in {None, version}:
-        raise _unsupported(version)  # named in its body; the newer headers are not required of it
+        raise _unsupported_version(
+            version
+        )  # named in its body; the newer headers are not required of it
     if headers.version != version:
         raise _mismatch("MCP-Protocol-Version", headers.version)
     if headers.method != request.method:
@@ -200,7 +202,7 @@ def _admit_stateless(headers: Headers, request: Request, version: Any) -> Admitt
             raise _mismatch("Mcp-Name", name)
     admitted = _STATELESS.get(version)
     if admitted is None:
-        raise _unsupported(version)
+        raise _unsupported_version(version)
     return admitted
 
 
@@ -219,7 +221,7 @@ def _mismatch(header: str, sent: str | None) -> HeaderMismatch:
     return HeaderMismatch(f"{header} says {sent[:100]!r}, but the body does not")
 
 
-def _unsupported(requested: str) -> UnsupportedProtocolVersion:
+def _unsupported_version(requested: str) -> UnsupportedProtocolVersion:
     return UnsupportedProtocolVersion(
         "Unsupported protocol version", {"supported": list(SUPPORTED), "requested": requested}
     )

@@ -55,6 +55,7 @@ from schemas.jsonrpc import (
     Reply,
     Request,
     RequestId,
+    check_batch_size,
     classify,
     decode_plain,
     decode_strict,
@@ -63,7 +64,6 @@ from schemas.jsonrpc import (
     is_all_of,
     is_id,
     json_type,
-    limited,
     pieces,
     require_shallow,
 )
@@ -121,7 +121,7 @@ def read(
     if plain is None:
         value = decode_strict(body)
         if isinstance(value, list):
-            return [_member(member, rules) for member in limited(value, batch_limit)]
+            return [_member(member, rules) for member in check_batch_size(value, batch_limit)]
         return _single(value, rules)
     if rules.spec:
         return plain

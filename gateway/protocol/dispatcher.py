@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gateway.abc import Handler, Middleware, Route
 from gateway.context import REQUEST_ID_BYTES, Cancellation, Context, Session
-from gateway.telemetry.traces import TRACEPARENT, parsed
+from gateway.telemetry.traces import TRACEPARENT, parse
 from schemas.errors import (
     Fault,
     InternalError,
@@ -118,7 +118,7 @@ class Dispatcher:
         """The result of `request`, encoded if it goes into an envelope, or the Fault that it failed
         with, for the front to format."""
         revision, method = context.revision, request.method
-        routes = self._routes.get(revision.name) or self._composed(revision)
+        routes = self._routes.get(revision.name) or self._compose(revision)
         handle = routes.get(method)
         if handle is None:
             handle = routes[NOTIFICATIONS if method.startswith(NOTIFICATIONS) else OTHER]
@@ -128,32 +128,32 @@ class Dispatcher:
                 return result
             return Raw(encode(result))
         except Fault as fault:
-            return self._failed(context, request, fault)
+            return self._fail(context, request, fault)
         except RecursionError:
-            return self._failed(context, request, InvalidParams("The request is nested too deeply"))
+            return self._fail(context, request, InvalidParams("The request is nested too deeply"))
         except Exception:
             log.exception(
                 "unexpected_error",
                 extra={"request_id": context.request_id, "method": request.method[:100]},
             )
-            return self._failed(context, request, InternalError("Internal error"))
+            return self._fail(context, request, InternalError("Internal error"))
 
-    def _composed(self, revision: Revision) -> dict[str, Handler]:
+    def _compose(self, revision: Revision) -> dict[str, Handler]:
         """The handlers of all routes of a revision, with their middleware."""
         routes = {
-            method: self._wrapped(Route(revision, method))
+            method: self._wrap(Route(revision, method))
             for method in (*METHODS, *self._methods, NOTIFICATIONS, OTHER)
         }
         self._routes[revision.name] = routes
         return routes
 
-    def _wrapped(self, route: Route) -> Handler:
-        handle = self._routed(route)
+    def _wrap(self, route: Route) -> Handler:
+        handle = self._route_handler(route)
         for wrap in self._middleware:
             handle = wrap(handle, route)
         return handle
 
-    def _routed(self, route: Route) -> Handler:
+    def _route_handler(self, route: Route) -> Handler:
         """The handler of a route: of its method, if the revision has that."""
         revision = route.revision
         method = self._methods.get(route.method)
@@ -164,32 +164,32 @@ class Dispatcher:
         else:
             needs_identity, handler = False, _unknown
         if revision.mcp:
-            return _checked(handler, route, needs_identity)
-        return _identified(handler) if needs_identity else handler
+            return _check_envelopes(handler, route, needs_identity)
+        return _require_identity(handler) if needs_identity else handler
 
-    def _failed(self, context: Context, request: Request, fault: Fault) -> Any:
+    def _fail(self, context: Context, request: Request, fault: Fault) -> Any:
         result = None if self._answer_to is None else self._answer_to(context, request, fault)
         if result is not None:
-            return encoded(result)
+            return encode_result(result)
         log.info(
             "request_failed",
             extra={
                 "request_id": context.request_id,
                 "method": request.method[:100],
                 "code": fault.code,
-                "reason": fault.logged[:300],
+                "reason": fault.log_message[:300],
             },
         )
         return fault
 
 
-def _checked(handler: Handler, route: Route, needs_identity: bool) -> Handler:
+def _check_envelopes(handler: Handler, route: Route, needs_identity: bool) -> Handler:
     """A handler of MCP, behind the checks of its envelope."""
     notifies = route.method.startswith(NOTIFICATIONS)
 
-    def checked(context: Context, request: Request) -> Awaitable[Any]:
+    def check_and_handle(context: Context, request: Request) -> Awaitable[Any]:
         if request.id is UNSET and not notifies:
-            return _unanswered()  # no request of MCP lacks an id; admission lets these in unchecked
+            return _no_answer()  # no request of MCP lacks an id; admission lets these in unchecked
         params = request.params
         if type(params) is dict and None in params.values():  # as some clients write what is absent
             params = {name: value for name, value in params.items() if value is not None}
@@ -198,35 +198,35 @@ def _checked(handler: Handler, route: Route, needs_identity: bool) -> Handler:
             meta = params["_meta"]
             check_meta(meta)
             if type(meta) is dict and TRACEPARENT in meta:
-                context = _traced(context, meta[TRACEPARENT])
+                context = _with_trace(context, meta[TRACEPARENT])
         if needs_identity and context.identity.refusal is not None:
             raise context.identity.refusal
         return handler(context, request)
 
-    return checked
+    return check_and_handle
 
 
-def _traced(context: Context, traceparent: Any) -> Context:
+def _with_trace(context: Context, traceparent: Any) -> Context:
     """The context with the trace that a message names, which counts more than that of its HTTP
     request (SEP-414); without it if it is malformed."""
-    if parsed(traceparent) is None:
+    if parse(traceparent) is None:
         return context
     return replace(context, headers=replace(context.headers, traceparent=traceparent))
 
 
-async def _unanswered() -> None:
+async def _no_answer() -> None:
     return None
 
 
-def _identified(handler: Handler) -> Handler:
+def _require_identity(handler: Handler) -> Handler:
     """A handler that needs an authenticated caller."""
 
-    def identified(context: Context, request: Request) -> Awaitable[Any]:
+    def handle_identified(context: Context, request: Request) -> Awaitable[Any]:
         if context.identity.refusal is not None:
             raise context.identity.refusal
         return handler(context, request)
 
-    return identified
+    return handle_identified
 
 
 async def _unknown(_context: Context, request: Request) -> None:
@@ -234,7 +234,7 @@ async def _unknown(_context: Context, request: Request) -> None:
         raise MethodNotFound(f"Method not found: {request.method[:100]}")
 
 
-def encoded(result: Any) -> Raw:
+def encode_result(result: Any) -> Raw:
     return result if isinstance(result, Raw) else Raw(encode(result))
 
 

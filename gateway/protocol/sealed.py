@@ -52,12 +52,12 @@ class Sealer:
     def unseal(self, purpose: str, text: str, as_type: type[S], bound_to: bytes) -> S:
         """Decrypt. Raises InvalidParams, with the same message for every reason."""
         try:
-            return self._opened(purpose, text, as_type, bound_to)
+            return self._open(purpose, text, as_type, bound_to)
         except (ValueError, InvalidTag, msgspec.MsgspecError) as error:
             raise InvalidParams(TEXT) from error
 
-    def _opened(self, purpose: str, text: str, as_type: type[S], bound_to: bytes) -> S:
-        raw = _unwrapped(text)
+    def _open(self, purpose: str, text: str, as_type: type[S], bound_to: bytes) -> S:
+        raw = _unwrap(text)
         nonce, sealed = raw[:NONCE_BYTES], raw[NONCE_BYTES:]
         inside = msgspec.msgpack.decode(
             self._cipher(purpose).decrypt(nonce, sealed, bound_to), type=_Sealed
@@ -74,7 +74,7 @@ class Sealer:
         return cipher
 
 
-def _unwrapped(text: str) -> bytes:
+def _unwrap(text: str) -> bytes:
     """Decode base64. Raises ValueError unless it is the canonical encoding."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

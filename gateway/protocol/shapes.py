@@ -90,20 +90,20 @@ class View(Struct, frozen=True):
     stamp: Raw  # our server info, encoded: for results without any
     refer: Refer = str  # for texts in metadata, which name resources or not
 
-    def called(self, members: Members) -> Members:
+    def call_result(self, members: Members) -> Members:
         """The result of tools/call, and of tasks/result."""
-        return self._called(self.stamped(members))
+        return self._call_members(self.stamp_result(members))
 
     def task(self, members: Members) -> Members:
         """The state of a task; in 2026-07-28 with the result of its tool."""
-        members = self.stamped(members)
+        members = self.stamp_result(members)
         if "result" not in members:
             return members
         before = _object(members["result"])
-        after = self._called(refer_members(ended(before), self.refer))
+        after = self._call_members(refer_members(task_result(before), self.refer))
         return members if after is before else {**members, "result": Raw(encode(after))}
 
-    def _called(self, members: Members) -> Members:
+    def _call_members(self, members: Members) -> Members:
         if not _is_complete(members) or ("task" in members and "content" not in members):
             return members
         before, structure = members.get("content", _NULL), members.get("structuredContent")
@@ -117,15 +117,15 @@ class View(Struct, frozen=True):
                 sound = _mend_content(before)
         content = self._content(sound)
         if structure is not None and not self.revision.any_structure:
-            return self._structured(members, content, structure)
+            return self._structure(members, content, structure)
         return members if content is before else {**members, "content": content}
 
-    def prompted(self, members: Members) -> Members:
+    def prompt_result(self, members: Members) -> Members:
         """The result of prompts/get."""
-        members = self.stamped(members)
+        members = self.stamp_result(members)
         if not _is_complete(members):
             return members
-        before = _required(members, "messages")
+        before = _require(members, "messages")
         if not _is(before, b"["):
             raise Unreachable("The server answered with a prompt whose messages are no array")
         messages = _each(before, self._message)
@@ -134,18 +134,21 @@ class View(Struct, frozen=True):
     def read(self, members: Members) -> Members:
         """The result of resources/read. The server sets the TTL; the cache scope is always private:
         access depends on the caller."""
-        members = self.stamped(members)
+        members = self.stamp_result(members)
         if not _is_complete(members):
             return members
-        members = {**members, "contents": _each(_required(members, "contents"), self._exposed)}
+        members = {
+            **members,
+            "contents": _each(_require(members, "contents"), self._expose_resource),
+        }
         if self.revision.result_type:
             members |= {"ttlMs": _ttl(members.get("ttlMs")), "cacheScope": _PRIVATE}
         return members
 
-    def completed(self, members: Members) -> Members:
+    def completion_result(self, members: Members) -> Members:
         """The result of completion/complete, cut to the limit of values."""
-        members = self.stamped(members)
-        completion = _object(_required(members, "completion"))
+        members = self.stamp_result(members)
+        completion = _object(_require(members, "completion"))
         values = _items(completion.get("values", _NOTHING))
         if len(values) <= COMPLETIONS_LIMIT and "values" in completion:
             return members
@@ -153,7 +156,7 @@ class View(Struct, frozen=True):
         more = {"hasMore": Raw(b"true")} if len(values) > COMPLETIONS_LIMIT else {}
         return {**members, "completion": Raw(encode({**completion, "values": shown, **more}))}
 
-    def stamped(self, members: Members) -> Members:
+    def stamp_result(self, members: Members) -> Members:
         """Any other result: only members common to all results of a revision are adapted."""
         if not self.revision.result_type:
             if "_meta" in members:
@@ -170,10 +173,10 @@ class View(Struct, frozen=True):
         stamped = Raw(encode({META_SERVER: self.stamp, **meta}))
         return {"resultType": _COMPLETE, **members, "_meta": stamped}
 
-    def _structured(self, members: Members, content: Raw, structure: Raw) -> Members:
+    def _structure(self, members: Members, content: Raw, structure: Raw) -> Members:
         """Adapts structured content for revisions that have objects only, or text only."""
         if self.revision.titles:
-            return {**members, "content": content, "structuredContent": wrapped(structure)}
+            return {**members, "content": content, "structuredContent": wrap_structure(structure)}
         members = {**members, "content": _with_text(content, structure)}
         del members["structuredContent"]
         return members
@@ -207,22 +210,22 @@ class View(Struct, frozen=True):
                 kind = _string(members, "mimeType") or "of some kind"
                 return _note(f"[audio, {kind}: {self.revision.name} cannot carry it]")
             case "resource_link" if not self.revision.links:
-                return self._named(members)
+                return self._link_note(members)
             case "resource_link":
-                return self._exposed(item)
+                return self._expose_resource(item)
             case "resource" if "resource" in members:
                 resource = members["resource"]
-                after = self._exposed(resource)
+                after = self._expose_resource(resource)
                 return item if after is resource else Raw(encode({**members, "resource": after}))
         return item
 
-    def _named(self, link: Members) -> Raw:
+    def _link_note(self, link: Members) -> Raw:
         """A link as text."""
         uri = self.expose(_string(link, "uri") or "")
         title = _string(link, "title") or _string(link, "name")
         return _note(f"[resource, {title}: {uri}]" if title else f"[resource: {uri}]")
 
-    def _exposed(self, resource: Raw) -> Raw:
+    def _expose_resource(self, resource: Raw) -> Raw:
         before = _object(resource)
         members: dict[str, Any] = refer_members(before, self.refer)
         uri = _string(before, "uri")
@@ -231,7 +234,7 @@ class View(Struct, frozen=True):
         return resource if members is before else Raw(encode(members))
 
 
-def wrapped(structure: Raw) -> Raw:
+def wrap_structure(structure: Raw) -> Raw:
     """`structure` as an object, for revisions that allow no other value: others are wrapped in
     `result`, as their listed output schemas are."""
     return structure if _is(structure, b"{") else Raw(b'{"result":' + bytes(structure) + b"}")
@@ -246,7 +249,7 @@ def without_structure(members: Members) -> Members:
     return {**rest, "content": content, "_meta": Raw(encode(meta))}
 
 
-def ended(members: Members) -> Members:
+def task_result(members: Members) -> Members:
     """The result of a task. Its tool, and so its output schema, is not known: an error has no
     structured content."""
     if is_failure(members) and "structuredContent" in members:
@@ -299,7 +302,7 @@ def _with_text(content: Raw, structure: Raw) -> Raw:
 def tool_result(members: Members) -> ToolResult:
     """The result of tools/call for callers without MCP; unknown content becomes text."""
     return ToolResult(
-        tuple(_known(item) for item in _items(members.get("content", _NOTHING))),
+        tuple(_decode_item(item) for item in _items(members.get("content", _NOTHING))),
         members.get("structuredContent", UNSET),
         is_failure(members),
         _decode_any(members["_meta"]) if "_meta" in members else UNSET,
@@ -311,7 +314,7 @@ def is_failure(members: Members) -> bool:
     return members.get("isError") == FAILED
 
 
-def _known(item: Raw) -> Content:
+def _decode_item(item: Raw) -> Content:
     try:
         content: Content = _decode_content(item)
     except msgspec.ValidationError:
@@ -324,7 +327,7 @@ def _is_complete(members: Members) -> bool:
     return members.get("resultType", _COMPLETE) == _COMPLETE
 
 
-def _required(members: Members, name: str) -> Raw:
+def _require(members: Members, name: str) -> Raw:
     value = members.get(name)
     if value is None:
         raise Unreachable(f"The server answered with a result that has no {name}")

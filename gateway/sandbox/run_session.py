@@ -159,13 +159,13 @@ class Cells:
         except Done:
             pass
         except BaseException as error:
-            output.write(_told(error))
+            output.write(_error_text(error))
             failed = True
         finally:
             sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-        return {"output": output.text, "failed": failed, **self._answered()}
+        return {"output": output.text, "failed": failed, **self._answer_members()}
 
-    def _answered(self) -> dict[str, Any]:
+    def _answer_members(self) -> dict[str, Any]:
         said = self._space.get("answer")
         content = said.get("content") if isinstance(said, dict) else None
         partial = content if isinstance(content, str) else ""
@@ -206,7 +206,7 @@ class Cells:
         return text
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "cell"]  # fmt: skip  # noqa: E501
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     return f"\nline {line}: {type(error).__name__}: {error}"[:4000]

@@ -267,7 +267,7 @@ class Sandbox:
         except TimeoutError:
             raise ScriptFailed("had to wait too long for others (scripts.concurrency)") from None
         try:
-            ended = await _ended(plan, input_, settings)
+            ended = await _run_to_end(plan, input_, settings)
         finally:
             self._slots.release()
         return _answer(ended, settings)
@@ -328,7 +328,7 @@ def process_limits(found: Runtime, memory_bytes: int, cpu_s: int) -> dict[str, i
     }
 
 
-async def _ended(plan: str, input_: bytes, settings: Scripts) -> Ended:
+async def _run_to_end(plan: str, input_: bytes, settings: Scripts) -> Ended:
     process = await Process.start(plan, input_, settings.output_bytes)
     try:
         with Deadline(settings.time_s):

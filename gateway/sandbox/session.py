@@ -112,11 +112,11 @@ class CodeSession:
         draining: asyncio.Task[None] | None = None
         try:
             session = cls(process, await _command(errors), limits)
-            draining = asyncio.create_task(_drained(errors))
+            draining = asyncio.create_task(_drain(errors))
             await session.begin(seed, clock)
             yield session
         finally:
-            await _closed(process)
+            await _close(process)
             if draining is not None:
                 await draining
 
@@ -141,8 +141,8 @@ class CodeSession:
         while True:
             frame = await self._frame(began)
             if "ask" not in frame:
-                return self._cut(_converted(frame, CellResult))
-            asked = _converted(frame, _Asked)
+                return self._cut(_convert(frame, CellResult))
+            asked = _convert(frame, _Asked)
             try:
                 await self._send({"value": await answer(asked.ask, asked.arguments)})
             except AskRefused as error:
@@ -191,7 +191,7 @@ class CodeSession:
             raise SessionEnded("protocol", "the session sent something that is no frame") from error
 
 
-def _converted(frame: dict[str, Any], type_: type[T]) -> T:
+def _convert(frame: dict[str, Any], type_: type[T]) -> T:
     try:
         return msgspec.convert(frame, type_)
     except msgspec.ValidationError as error:
@@ -226,12 +226,12 @@ async def _command(errors: StreamReader) -> int:
     return int(first)
 
 
-async def _drained(errors: StreamReader) -> None:
+async def _drain(errors: StreamReader) -> None:
     while await errors.read(ERROR_BYTES):
         pass
 
 
-async def _closed(process: Subprocess) -> None:
+async def _close(process: Subprocess) -> None:
     """End the process; returns when it has ended."""
     with suppress(ProcessLookupError):
         process.terminate()

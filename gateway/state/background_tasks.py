@@ -29,7 +29,7 @@ class ShieldedTasks:
             raise StatusFault(UNAVAILABLE, f"{self._limit} actions run already; try again later")
         task = asyncio.ensure_future(work)
         self._running.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_end)
         return await asyncio.shield(task)
 
     async def settle(self, until: float) -> None:
@@ -39,7 +39,7 @@ class ShieldedTasks:
         if self._running and left_s > 0:
             await asyncio.wait(self._running, timeout=left_s)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _on_end(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # retrieved: the caller may have been cancelled
@@ -51,15 +51,15 @@ class BackgroundTasks:
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Start `work` in the background; failures are only logged."""
-        task = asyncio.create_task(_logged(work))
+        task = asyncio.create_task(_log_failure(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
+    async def shield(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, which continues when the caller is cancelled."""
         task = asyncio.create_task(work)
         self._running.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._on_end)
         return await asyncio.shield(task)
 
     async def drain(self) -> None:
@@ -67,13 +67,13 @@ class BackgroundTasks:
         while self._running:
             await asyncio.wait(self._running)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _on_end(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # retrieved: the caller may have been cancelled
 
 
-async def _logged(work: Coroutine[Any, Any, None]) -> None:
+async def _log_failure(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except Fault as fault:

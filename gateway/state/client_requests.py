@@ -54,7 +54,7 @@ class RemoteAnswers:
             await self._log.append(stream, b"." + encode(answer))
 
     @asynccontextmanager
-    async def awaited(
+    async def await_answer(
         self, session_id: str, request_id: str, on_answer: OnAnswer
     ) -> AsyncIterator[None]:
         """Context in which `on_answer` is called with an answer that arrived at another node. While
@@ -147,17 +147,17 @@ class ClientRequests:
         self._open[id_] = _Open(session.id, answered)
         session.pending_requests += 1
         try:
-            async with self._remote.awaited(session.id, id_, partial(_settle, answered)):
+            async with self._remote.await_answer(session.id, id_, partial(_settle, answered)):
                 request = {"jsonrpc": "2.0", "id": id_, "method": method, "params": params}
                 await send(encode(request))
                 async with asyncio.timeout(self._timeout_s):
                     return _result(await answered)
         except TimeoutError as error:
-            await send(_cancelled(id_, "No answer in time"))
+            await send(_cancellation(id_, "No answer in time"))
             text = f"The client did not answer {method} within {self._timeout_s:g} s"
             raise ClientRequestFailed(text) from error
         except asyncio.CancelledError as error:
-            await send(_cancelled(id_, reason_of(error) or "No longer needed"))
+            await send(_cancellation(id_, reason_of(error) or "No longer needed"))
             raise
         finally:
             session.pending_requests -= 1
@@ -201,5 +201,5 @@ def _result(answer: ClientAnswer) -> Any:
     raise failed
 
 
-def _cancelled(id_: str, reason: str) -> bytes:
+def _cancellation(id_: str, reason: str) -> bytes:
     return encode(Notification(CANCELLED, {"requestId": id_, "reason": reason}))

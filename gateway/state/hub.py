@@ -146,7 +146,7 @@ class ResourceWatches:
             watch.users -= 1
             self._forget(place, uri, watch)
 
-    def updated(self, place: Endpoint, uri: str) -> None:
+    def update(self, place: Endpoint, uri: str) -> None:
         watch = self._watches.get((place, uri))
         if watch is not None:
             for listener, message in watch.listeners.items():
@@ -240,8 +240,8 @@ class Hub:
         self._closed = False
         self._changes = 0
         self._pending: dict[str, dict[ListKind, int]] = {}  # number of the last change of each kind
-        events.lists_changed.subscribe(self.changed)
-        events.rules_changed.subscribe(lambda tenant: self.changed(tenant, LIST_KINDS))
+        events.lists_changed.subscribe(self.change)
+        events.rules_changed.subscribe(lambda tenant: self.change(tenant, LIST_KINDS))
         events.draining.subscribe(self.close)
 
     def set_owner_limit(self, owner_limit: int) -> None:
@@ -253,7 +253,7 @@ class Hub:
     def streams(self) -> int:
         return len(self._open)
 
-    def changed(self, tenant: str, kinds: Collection[ListKind]) -> None:
+    def change(self, tenant: str, kinds: Collection[ListKind]) -> None:
         """Notify the followers of `tenant`, after the debounce delay."""
         self._changes += 1
         pending = self._pending.get(tenant)
@@ -267,7 +267,7 @@ class Hub:
 
     def resource_updated(self, tenant: str, toolset: str | None, uri: str) -> None:
         """Notify the sessions that watch a resource, by its URI in that endpoint, of a change."""
-        self.watches.updated((tenant, toolset), uri)
+        self.watches.update((tenant, toolset), uri)
 
     async def subscribe(self, session: Session, uri: str) -> None:
         """Subscribe `session` to updates of a resource. Raises Fault when its server refuses, and

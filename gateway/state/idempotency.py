@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.abc import RepeatableCommand
-from registry.database.postgres import AWAY, Pool, borrowed
+from registry.database.postgres import AWAY, Pool, borrow
 from schemas.errors import ToolgateError
 from schemas.hybrid import IDEMPOTENCY_CONFLICT, UNAVAILABLE, StatusFault
 from schemas.jsonrpc import encode
@@ -65,7 +65,7 @@ class IdempotencyKeys:
         """Claim the key: None when the caller now has to do the work, else the earlier result.
         Raises OtherRequest and StillRunning."""
         digest = hashlib.sha256(request).digest()
-        async with borrowed(self._open()) as connection:
+        async with borrow(self._open()) as connection:
             claimed = await connection.execute(
                 """
                 INSERT INTO command_idempotency_t AS old (host_id, principal_id, service_id,
@@ -98,7 +98,7 @@ class IdempotencyKeys:
 
     async def record(self, owner: KeyScope, result: bytes) -> None:
         """Store the `result` of the key, JSON text."""
-        async with borrowed(self._open()) as connection:
+        async with borrow(self._open()) as connection:
             await connection.execute(
                 f"UPDATE command_idempotency_t SET state = 'done', response = %s WHERE {_KEY}",  # noqa: S608 - constants; values are bound
                 [result, *owner],
@@ -106,7 +106,7 @@ class IdempotencyKeys:
 
     async def release(self, owner: KeyScope) -> None:
         """Delete the key, so that it can be reused: the work was not done."""
-        async with borrowed(self._open()) as connection:
+        async with borrow(self._open()) as connection:
             await connection.execute(f"DELETE FROM command_idempotency_t WHERE {_KEY}", owner)  # noqa: S608 - constants; values are bound
 
     async def purge(self) -> None:
@@ -114,7 +114,7 @@ class IdempotencyKeys:
         pool = self._pool()
         if pool is None:
             return
-        async with borrowed(pool) as connection:
+        async with borrow(pool) as connection:
             await connection.execute(
                 "DELETE FROM command_idempotency_t WHERE expires_ts < current_timestamp"
             )

@@ -66,9 +66,9 @@ class PeerNodes:
         self._loads: defaultdict[str, list[Loading]] = defaultdict(list)
         self._waits: dict[tuple[str, int], _Waiting] = {}  # by session and version
         self._silent: set[str] = set()  # nodes
-        bus.on("ended", self._ended)
-        bus.on("changed", self._changed)
-        bus.on("applied", self._applied)
+        bus.on("ended", self._on_end)
+        bus.on("changed", self._on_change)
+        bus.on("applied", self._on_applied)
         bus.on(STREAM_OPENED, self._stream_opened, own=True)
         bus.on(WATCHES_TAKEN, self._watches_taken)
         bus.on("notify", self._notify)
@@ -81,7 +81,7 @@ class PeerNodes:
         self._drop(session_id)
         await self._bus.broadcast("ended", session=session_id)
 
-    async def changed(self, record: SessionRecord) -> None:
+    async def change(self, record: SessionRecord) -> None:
         """Announce a change; returns when all other nodes that have the session open, except silent
         ones, have applied it."""
         other_nodes = set(record.nodes) - {self._bus.node}
@@ -89,7 +89,7 @@ class PeerNodes:
             if other_nodes and await self._bus.broadcast(
                 "changed", session=record.id, version=record.version
             ):
-                await self._confirmed(waiting)
+                await self._confirm(waiting)
 
     @contextmanager
     def loading(self, session_id: str) -> Iterator[Loading]:
@@ -118,13 +118,13 @@ class PeerNodes:
         """Cancel a request of the session, if another node runs it."""
         if not self._bus.shared:
             return
-        if (await self._cancels.hit(session.id, CANCELS, CANCELS_WINDOW_S)).allowed:
+        if (await self._cancels.hit(session.id, CANCELS, CANCELS_WINDOW_S)).is_allowed:
             await self._bus.broadcast("cancel", session=session.id, id=request_id, reason=reason)
 
     async def purge(self) -> None:
         await self._cancels.purge()
 
-    async def _ended(self, message: dict[str, Any]) -> None:
+    async def _on_end(self, message: dict[str, Any]) -> None:
         self._drop(message["session"])
 
     def _drop(self, session_id: str) -> None:
@@ -134,7 +134,7 @@ class PeerNodes:
         if session is not None:
             self._open.drop(session)
 
-    async def _changed(self, message: dict[str, Any]) -> None:
+    async def _on_change(self, message: dict[str, Any]) -> None:
         session_id, version = message["session"], message["version"]
         for loading in self._loads.get(session_id, ()):
             loading.version = max(loading.version, version)
@@ -146,7 +146,7 @@ class PeerNodes:
             "applied", session=session_id, version=version, to=message["node"]
         )
         if session is not None:
-            await self._standalone.resubscribed(session, gone)
+            await self._standalone.resubscribe(session, gone)
 
     async def _refresh(self, session: Session) -> None:
         try:
@@ -167,7 +167,7 @@ class PeerNodes:
         finally:
             del self._waits[key]
 
-    async def _confirmed(self, waiting: _Waiting) -> None:
+    async def _confirm(self, waiting: _Waiting) -> None:
         if not waiting.nodes:
             return
         try:
@@ -177,7 +177,7 @@ class PeerNodes:
             log.warning("session_change_unconfirmed", extra={"nodes": sorted(waiting.nodes)})
             self._silent |= waiting.nodes
 
-    async def _applied(self, message: dict[str, Any]) -> None:
+    async def _on_applied(self, message: dict[str, Any]) -> None:
         """Handle a confirmation: another node has applied a change that was made here."""
         self._silent.discard(message["node"])
         waiting = self._waits.get((message["session"], message["version"]))

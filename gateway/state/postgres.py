@@ -24,7 +24,7 @@ from gateway.abc import Event, SessionChange, SessionRecord, Verdict
 from gateway.state.open_sessions import with_change
 from gateway.state.rates import SLOTS, admit, live, slot_us
 from gateway.state.streams import StreamPlace, Watchers, check, event_id, place_of
-from registry.database.postgres import AWAY, RESYNC, Database, Notice, borrowed
+from registry.database.postgres import AWAY, RESYNC, Database, Notice, borrow
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.state")
@@ -46,7 +46,7 @@ async def connection_of(opened: Opened) -> AsyncIterator[AsyncConnection]:
     if database is None:
         raise Unavailable(UNAVAILABLE)
     try:
-        async with borrowed(database.pool) as connection:
+        async with borrow(database.pool) as connection:
             yield connection
     except AWAY as error:
         raise Unavailable(UNAVAILABLE) from error
@@ -215,7 +215,7 @@ class PostgresCounter:
             stored, now_us = await only_row(locked)
             uses = live({int(slot): count for slot, count in stored.items()}, now_us, slot)
             verdict = admit(uses, limit, now_us, slot, wanted=wanted)
-            if verdict.allowed:
+            if verdict.is_allowed:
                 await connection.execute(
                     "UPDATE state_counter_t SET uses = %s WHERE key = %s", [Jsonb(uses), key]
                 )

@@ -83,7 +83,7 @@ class UsageQuotas:
     ) -> QuotaExcess | None:
         """Add to what is counted for the owner, or tell the first quota that would be passed.
         `count` is of all owners of the tenant."""
-        counted = await self._counted(tenant, quotas, count)
+        counted = await self._count_once(tenant, quotas, count)
         for quota in quotas:
             used = quota.of(counted.total if quota.shared else counted.owners.get(owner, Usage()))
             if quota.of(added) > 0 and used + quota.of(added) > quota.most:
@@ -91,7 +91,7 @@ class UsageQuotas:
         counted.add(owner, added)
         return None
 
-    async def _counted(
+    async def _count_once(
         self,
         tenant: str,
         quotas: Sequence[Quota],
@@ -101,12 +101,12 @@ class UsageQuotas:
             self._counts.clear()
         held = self._counts.setdefault(tenant, _Count())
         if held.ends > -math.inf:
-            return await self._recounted(tenant, held, quotas, count)
+            return await self._recount(tenant, held, quotas, count)
         async with held.first:  # nobody is judged by what was not counted
             held = self._counts.get(tenant, held)
-            return await self._recounted(tenant, held, quotas, count)
+            return await self._recount(tenant, held, quotas, count)
 
-    async def _recounted(
+    async def _recount(
         self,
         tenant: str,
         held: _Count,

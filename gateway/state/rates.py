@@ -258,7 +258,7 @@ class LeasedRates:
 
     def _take(self, lease: _Lease | None, bucket: _Bucket, limit: int, now: float) -> float | None:
         if lease is not None:
-            if self._spent(lease, bucket, limit, now):
+            if self._spend(lease, bucket, limit, now):
                 return 0.0
             if now < lease.denied_until:
                 return lease.denied_until - now
@@ -266,7 +266,7 @@ class LeasedRates:
             return self._take_from_fallback(*bucket, limit)
         return None
 
-    def _spent(self, lease: _Lease, bucket: _Bucket, limit: int, now: float) -> bool:
+    def _spend(self, lease: _Lease, bucket: _Bucket, limit: int, now: float) -> bool:
         """Spend a use of the lease, or of the one that was taken ahead; false if neither is
         left."""
         if lease.ahead is not None and not (lease.left and now < lease.until):
@@ -299,9 +299,9 @@ class LeasedRates:
                 if lease.until != before:
                     return  # a caller was faster
                 began = time.monotonic()
-                verdict = await self._asked(bucket, limit, wanted)
+                verdict = await self._ask_counter(bucket, limit, wanted)
                 lease.keep_to_the_end()
-                if verdict.allowed:
+                if verdict.is_allowed:
                     self._leases.use(bucket)
                     lease.ahead = verdict.granted, began + _good_s(bucket)
                 else:
@@ -319,7 +319,7 @@ class LeasedRates:
             async with lease.renewing:
                 wait_s = self.take(key, limit, window_s)  # an earlier caller may have renewed it
                 if wait_s is None:
-                    wait_s = await self._granted(lease, bucket, limit)
+                    wait_s = await self._take_lease(lease, bucket, limit)
                 return wait_s
         finally:
             lease.waiting -= 1
@@ -335,25 +335,27 @@ class LeasedRates:
         """Wait for the renewals that are under way."""
         await self._renewals.drain()
 
-    async def _granted(self, lease: _Lease, bucket: _Bucket, limit: int) -> float:
+    async def _take_lease(self, lease: _Lease, bucket: _Bucket, limit: int) -> float:
         began = time.monotonic()
         try:
-            verdict = await self._asked(bucket, limit, lease.next_size(limit, began))
+            verdict = await self._ask_counter(bucket, limit, lease.next_size(limit, began))
         except Unavailable:
             return self._take_from_fallback(*bucket, limit)
-        if not verdict.allowed:
+        if not verdict.is_allowed:
             lease.left, lease.denied_until = 0, began + verdict.retry_after_s
             return verdict.retry_after_s
         lease.spend(verdict.granted, began, began + _good_s(bucket))
         lease.left -= 1
         return 0.0
 
-    async def _asked(self, bucket: _Bucket, limit: int, wanted: int) -> Verdict:
+    async def _ask_counter(self, bucket: _Bucket, limit: int, wanted: int) -> Verdict:
         """Up to `wanted` uses from the shared counter. Raises Unavailable; then the counter is not
         asked for a while."""
         began, (key, window_s) = time.monotonic(), bucket
         try:
-            return await self._counter.hit(_shared(key), limit, window_s + _good_s(bucket), wanted)
+            return await self._counter.hit(
+                _shared_key(key), limit, window_s + _good_s(bucket), wanted
+            )
         except Unavailable:
             if began >= self._retry_at:
                 fallback = self._fallback is not None
@@ -372,7 +374,7 @@ def _good_s(bucket: _Bucket) -> float:
     return min(bucket[1] / SHARE, LONGEST_S)
 
 
-def _shared(key: RateKey) -> str:
+def _shared_key(key: RateKey) -> str:
     """Key in the shared counter, a digest: ids may be long, and contain any character."""
     return f"rates/{blake2b(msgspec.json.encode(key), digest_size=24).hexdigest()}"
 

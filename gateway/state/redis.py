@@ -163,7 +163,7 @@ class RedisSessions:
     async def change(
         self, session_id: str, change: SessionChange, ttl_s: float
     ) -> SessionRecord | None:
-        wanted, removed = _written(change)
+        wanted, removed = _changed_fields(change)
         return await self._run(session_id, ttl_s, grows=1, wanted=wanted, removed=removed)
 
     async def delete(self, session_id: str) -> bool:
@@ -262,10 +262,10 @@ def _fields_of(record: SessionRecord) -> dict[bytes, bytes]:
         b"record": msgspec.json.encode(replace(bare, nodes=())),
         b"version": b"%d" % record.version,
     }
-    return {**fields, **_members(NODE, record.nodes), **_written(first)[0]}
+    return {**fields, **_members(NODE, record.nodes), **_changed_fields(first)[0]}
 
 
-def _written(change: SessionChange) -> tuple[dict[bytes, bytes], list[bytes]]:
+def _changed_fields(change: SessionChange) -> tuple[dict[bytes, bytes], list[bytes]]:
     """The fields that a change sets, and those that it removes."""
     wanted = _members(SUBSCRIPTION, change.subscribe) | _members(SKILL, change.use)
     if change.log_level is not UNSET:

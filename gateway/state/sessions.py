@@ -24,7 +24,7 @@ from gateway.state.open_sessions import (
     SessionLimits,
     is_unused,
     record_of,
-    restored,
+    restore,
     update,
     with_change,
 )
@@ -68,7 +68,7 @@ class Sessions:
         self._limits = limits
         self._announces = announces
         self._renew_after_s = min(RENEW_AT_MOST_S, limits.idle_s / 10)
-        self._open = OpenSessions(limits, self._dropped)
+        self._open = OpenSessions(limits, self._on_drop)
         self.background = BackgroundTasks()  # finished before `close_all` returns
         self._standalone = StandaloneStreams(hub, bus, self.background)
         self._peers = PeerNodes(
@@ -134,7 +134,7 @@ class Sessions:
             while record is not None and max(record.version, wanted) < loading.version:
                 wanted = loading.version
                 record = await self._store.get(session_id)
-            self._loaded(session_id, None if loading.ended else record)
+            self._on_load(session_id, None if loading.ended else record)
 
     def find(
         self, session_id: str, principal: Principal, toolset: str | None = None
@@ -159,7 +159,7 @@ class Sessions:
         returns. Cancellation does not stop it halfway. Raises SessionNotFound when the session has
         ended, and Unavailable: then the session here is unchanged."""
         if self._store.shared:
-            await self.background.shielded(self._change(session, change))
+            await self.background.shield(self._change(session, change))
         else:
             update(session, with_change(record_of(session), change))
 
@@ -254,9 +254,9 @@ class Sessions:
             session.renewed = -math.inf  # not dropped: that would cancel the current request
             raise SessionNotFound("Session not found: it ended. Send `initialize` again")
         update(session, record)
-        await self._peers.changed(record)
+        await self._peers.change(record)
 
-    def _loaded(self, session_id: str, record: SessionRecord | None) -> None:
+    def _on_load(self, session_id: str, record: SessionRecord | None) -> None:
         session = self._open.get(session_id)
         if record is None:
             if session is not None:
@@ -266,27 +266,27 @@ class Sessions:
             return  # the session was written by a newer gateway
         if session is None:
             self._open.make_room()
-            session = self._open.add(self._restored(record))
+            session = self._open.add(self._restore(record))
         elif session.version < record.version:
             gone = self._peers.take_over(session, record)
-            self.background.start(self._standalone.resubscribed(session, gone))
+            self.background.start(self._standalone.resubscribe(session, gone))
         session.renewed = time.monotonic()
 
-    def _restored(self, record: SessionRecord) -> Session:
+    def _restore(self, record: SessionRecord) -> Session:
         lists = self._announces(record.tenant, record.toolset)
-        return restored(record, self._limits.calls, frozenset(lists))
+        return restore(record, self._limits.calls, frozenset(lists))
 
     async def _count(self, principal: Principal) -> None:
         key = f"sessions/{principal.tenant}/{principal.id[:256]}"
         verdict = await self._counter.hit(key, self._limits.rate, RATE_WINDOW_S)
-        if not verdict.allowed:
+        if not verdict.is_allowed:
             raise TooManyRequests(
                 f"Too many new sessions (limit {self._limits.rate} in a minute); use those that "
                 "are open, or try again later",
                 verdict.retry_after_s,
             )
 
-    def _dropped(self, session: Session) -> None:
+    def _on_drop(self, session: Session) -> None:
         self._standalone.end(session)
         self._session_ended.publish(session)
 

@@ -68,7 +68,7 @@ class StandaloneStreams:
         """See `Hub.drop_unsubscribed`."""
         return self._hub.drop_unsubscribed(session)
 
-    async def resubscribed(self, session: Session, unsubscribed: Collection[str]) -> None:
+    async def resubscribe(self, session: Session, unsubscribed: Collection[str]) -> None:
         """Handle changed subscriptions: the client changed them at another node; those in
         `unsubscribed` were cancelled here."""
         if session.has_stream:

@@ -181,7 +181,7 @@ class StoredAnswers:
             if not limit:
                 continue
             verdict = await self._counter.hit(key, max(1, limit // PIECE_BYTES), limits.keep_s)
-            if not verdict.allowed:
+            if not verdict.is_allowed:
                 raise StorageFull(setting, verdict.retry_after_s)
 
     async def _events(

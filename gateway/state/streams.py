@@ -259,12 +259,12 @@ class Streams:
         id."""
         alive = await self._alive(position.node)
         events = await self._read(session, position.stream, position.after)
-        replayed = _replayed(position.stream, events)
+        replayed = _replay_events(position.stream, events)
         answered = bool(replayed) and replayed[-1].position.ended
         if alive or answered or len(events) == READ_AT_ONCE:
             return replayed
         await self._answer_for_gone_node(session, position.stream)
-        return _replayed(
+        return _replay_events(
             position.stream, await self._read(session, position.stream, position.after)
         )
 
@@ -295,7 +295,7 @@ class Streams:
         name = name_of(session, stream)
         kept = await self._log.read(name, "")
         verdict = await self._counter.hit(f"gone/{name}", 1, self._replay_s)
-        if kept and verdict.allowed:
+        if kept and verdict.is_allowed:
             head = _parts(kept[-1].data)[1]
             try:
                 ids = msgspec.json.decode(head)
@@ -319,7 +319,7 @@ def _parts(record: bytes) -> tuple[str, bytes, bytes]:
     return head[:1].decode("latin-1"), head[1:], message
 
 
-def _replayed(stream: str, events: Sequence[Event]) -> list[ReplayedEvent]:
+def _replay_events(stream: str, events: Sequence[Event]) -> list[ReplayedEvent]:
     replayed = []
     for event in events:
         kind, _, message = _parts(event.data)

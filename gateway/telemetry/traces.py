@@ -76,7 +76,7 @@ def new_span_id() -> int:
     return getrandbits(64) or 1
 
 
-def parsed(traceparent: Any) -> SpanContext | None:
+def parse(traceparent: Any) -> SpanContext | None:
     """The context in a `traceparent`; None for a malformed one, which is ignored."""
     if not isinstance(traceparent, str):
         return None
@@ -93,6 +93,6 @@ model. Its span ends with the context; the attributes may be completed until the
 
 
 @contextmanager
-def untraced(_name: str, _kind: str, _attributes: dict[str, Any]) -> Iterator[None]:
+def no_trace(_name: str, _kind: str, _attributes: dict[str, Any]) -> Iterator[None]:
     """An operation of a gateway without traces."""
     yield

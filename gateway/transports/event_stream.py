@@ -57,7 +57,7 @@ class EventStreams:
             messages = await outbox.take(self._keep_alive_s)
             if outbox.closed and not messages:
                 return
-            messages += [message for _, message in await self._heard(session, outbox)]
+            messages += [message for _, message in await self._new_events(session, outbox)]
             yield messages
 
     async def replay(
@@ -76,13 +76,13 @@ class EventStreams:
             self._sessions.replaying(session, outbox),
             self._streams.watch(session, position.stream, outbox.stir),
         ):
-            said = [] if position.ended else await self._missed(session, position)
+            said = [] if position.ended else await self._missed_events(session, position)
             with DisconnectWatch(receive) as watch:
                 await responder.stream([(b"mcp-session-id", session.id.encode())])
                 chunks = self._replayed_chunks(session, position, said, outbox)
                 await send_all(responder, chunks, watch)
 
-    async def _missed(self, session: Session, position: Position) -> list[ReplayedEvent]:
+    async def _missed_events(self, session: Session, position: Position) -> list[ReplayedEvent]:
         said = await self._streams.replay(session, position)
         if not said and not await self._streams.exists(session, position.stream):
             raise InvalidRequest(UNKNOWN_EVENT)
@@ -107,11 +107,11 @@ class EventStreams:
                 parts.append(sse.event(news[-1], id_=_news_position(session, told).id))
             parts += [
                 sse.event(message, id_=Position(STANDALONE, after, told).id)
-                for after, message in await self._heard(session, outbox)
+                for after, message in await self._new_events(session, outbox)
             ]
             yield b"".join(parts) or sse.KEEP_ALIVE
 
-    async def _heard(self, session: Session, outbox: Outbox) -> list[tuple[str, bytes]]:
+    async def _new_events(self, session: Session, outbox: Outbox) -> list[tuple[str, bytes]]:
         """New events of the standalone stream's log, if it may have any."""
         if not outbox.stale:
             return []

@@ -273,11 +273,11 @@ def challenge(fault: Fault) -> str | None:
             text = UNQUOTABLE.sub("'", fault.as_status.description)
             return f'{REALM}, error="invalid_token", error_description="{text}"'
         case 403, _:  # the description names the caller's scopes: body only
-            return f'{REALM}, error="insufficient_scope"{_wanted(fault)}'
+            return f'{REALM}, error="insufficient_scope"{_wanted_scopes(fault)}'
     return None
 
 
-def _wanted(fault: Fault) -> str:
+def _wanted_scopes(fault: Fault) -> str:
     """The parameter with the missing scopes; without invalid ones (RFC 6749, 3.3), and those not
     needed for access."""
     scopes = fault.scopes if isinstance(fault, ScopeMismatch) else ()

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.abc import SessionChange
 from gateway.context import Context, Outbox, Principal, QueryOptions, Session
 from gateway.protocol import sse
-from gateway.protocol.admission import introduced
+from gateway.protocol.admission import read_introduction
 from gateway.protocol.dispatcher import check_id, run_cancellable
 from gateway.protocol.sse import STANDALONE
 from gateway.transports.endpoint import McpEndpoint
@@ -157,7 +157,7 @@ class HttpSseEndpoint:
 
     async def _introduce(self, session: Session, request: Request) -> None:
         """Record the client's identity: its stream was opened before `initialize`."""
-        params = introduced(request)
+        params = read_introduction(request)
         said = SessionChange(client=params.client_info, capabilities=params.capabilities)
         await self._front.sessions.change(session, said)
 

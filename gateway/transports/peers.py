@@ -215,15 +215,15 @@ class SessionPeer(PostPeer):
         return await self._front.asks.ask(self._session, self.notify, method, params)
 
     async def _begin(self) -> None:
-        recording = await self._recorded()
+        recording = await self._recorder()
         await recording.refresh()
 
     async def _say(self, message: bytes) -> None:
-        recording = await self._recorded()
+        recording = await self._recorder()
         id_ = await recording.add(b"+", message)
         await self.responder.chunk(sse.event(message, id_=id_))
 
-    async def _recorded(self) -> StreamRecorder:
+    async def _recorder(self) -> StreamRecorder:
         if self._recording is None:
             recording = self._recording = self._front.streams.record(self._session, self._ids)
             id_ = await recording.add(b"!")

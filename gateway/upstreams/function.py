@@ -9,7 +9,7 @@ from typing import Any, cast
 from gateway.context import Context
 from gateway.hybrid import Call
 from gateway.hybrid.functions import Function
-from gateway.upstreams.http.results import failed
+from gateway.upstreams.http.results import failure_result
 from gateway.upstreams.python import PythonUpstream
 from schemas.binding import FunctionBinding
 from schemas.errors import InternalError
@@ -42,9 +42,11 @@ class FunctionUpstream:
         binding = cast("FunctionBinding", tool.binding)
         function = self._functions.get(binding.name)
         if function is None:
-            return failed(f"{tool.name}: the settings have no function {binding.name} any more")
+            return failure_result(
+                f"{tool.name}: the settings have no function {binding.name} any more"
+            )
         if (reason := _misfit(function, tool, arguments)) is not None:
-            return failed(f"{tool.name} cannot be called: its function {reason}")
+            return failure_result(f"{tool.name} cannot be called: its function {reason}")
         values = function.values(arguments)
         call = Call(context.principal, context.request_id, tool.name)
         try:
@@ -52,7 +54,7 @@ class FunctionUpstream:
                 function.handler, values, call, self._timeout_of(tool.source)
             )
         except InternalError:
-            return failed(f"{tool.name} failed; the reason is in the log of the gateway")
+            return failure_result(f"{tool.name} failed; the reason is in the log of the gateway")
 
 
 def _misfit(function: Function, tool: Tool, arguments: Mapping[str, Any]) -> str | None:

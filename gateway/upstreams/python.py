@@ -69,19 +69,19 @@ class PythonUpstream:
             return await _run(function, data, call, timeout_s)
 
         def work() -> Coroutine[Any, Any, ToolResult]:
-            return self._bounded(function, data, call, timeout_s)
+            return self._run_bounded(function, data, call, timeout_s)
 
         if call.idempotency_key is None or binding.side == "query":
             return await self._finish(work(), timeout_s)
         body = _canonical.encode(data)
         command = RepeatableCommand(_owner(context), call.service, call.idempotency_key, body)
-        return await self._finish(self._once(command, lambda: _recorded(work())), timeout_s)
+        return await self._finish(self._once(command, lambda: _record_crash(work())), timeout_s)
 
     async def complete(
         self, function: Handler, data: Any, call: Call, timeout_s: float
     ) -> ToolResult:
         """Call a function that is no action; it runs to completion. Raises InternalError."""
-        return await self._finish(self._bounded(function, data, call, timeout_s), timeout_s)
+        return await self._finish(self._run_bounded(function, data, call, timeout_s), timeout_s)
 
     async def _finish(self, work: Coroutine[Any, Any, ToolResult], timeout_s: float) -> ToolResult:
         """Wait for `work` for at most `timeout_s`; it runs on after that."""
@@ -91,7 +91,7 @@ class PythonUpstream:
         except TimeoutError:
             return _timed_out(timeout_s)
 
-    async def _bounded(
+    async def _run_bounded(
         self, function: Handler, data: Any, call: Call, timeout_s: float
     ) -> ToolResult:
         if function.is_async:
@@ -119,7 +119,7 @@ async def _run(function: Handler, data: Any, call: Call, timeout_s: float) -> To
         return _timed_out(timeout_s)
 
 
-async def _recorded(work: Awaitable[ToolResult]) -> ToolResult:
+async def _record_crash(work: Awaitable[ToolResult]) -> ToolResult:
     """Turns a crash into a result to record: a repeated command must not run again."""
     try:
         return await work

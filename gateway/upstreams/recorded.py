@@ -25,7 +25,7 @@ from gateway.upstreams.http.client import (
     HttpResponse,
     Reader,
     address_of,
-    replaced,
+    replace_headers,
 )
 from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed, read
 from schemas.errors import Fault, SourceDown
@@ -93,7 +93,7 @@ class Recording:
         hidden = "|".join(re.escape(quote(name, safe="")) for name in named)
         self._parameters = re.compile(rf"(?<=[?&])({hidden})=[^&#]*") if hidden else None
 
-    def masked(self, text: str, *, is_cut: bool = False) -> str:
+    def mask(self, text: str, *, is_cut: bool = False) -> str:
         """The text without the secrets that were sent. `is_cut`: it may end inside of one."""
         longest = 0
         for secret in sorted(self._secrets, key=len, reverse=True):
@@ -116,7 +116,7 @@ class Recording:
         body = "" if request.body is None else self._body(request.body)
         if request.stream is not None:
             body = "…"
-        return self._added(ServiceExchange(request.method, self.masked(address), shown, body))
+        return self._add(ServiceExchange(request.method, self.mask(address), shown, body))
 
     def begin_relayed(
         self, pool: SourcePool, request: RelayRequest, context: Context
@@ -128,24 +128,24 @@ class Recording:
         message = {"jsonrpc": "2.0", "method": request.method, "params": request.params}
         address = without_credentials(source.base_url or source.location)
         body = self._body(encode(message))
-        return self._added(ServiceExchange("MCP", address, self._headers(request.headers), body))
+        return self._add(ServiceExchange("MCP", address, self._headers(request.headers), body))
 
     def end(self, exchange: ServiceExchange | None, response: HttpResponse) -> None:
         if exchange is None:
             return
-        exchange.status, exchange.reason = response.status, self.masked(response.reason)
+        exchange.status, exchange.reason = response.status, self.mask(response.reason)
         exchange.answer_headers = self._headers(response.headers)
-        exchange.answer_body = self._answered(response.body)
+        exchange.answer_body = self._answer_body(response.body)
 
     def end_relayed(self, exchange: ServiceExchange | None, members: Mapping[str, Any]) -> None:
         if exchange is not None:
-            exchange.answer_body = self._answered(encode({"result": members}))
+            exchange.answer_body = self._answer_body(encode({"result": members}))
 
     def fail(self, exchange: ServiceExchange | None, why: str) -> None:
         if exchange is not None:
-            exchange.failure = self.masked(why)
+            exchange.failure = self.mask(why)
 
-    def _added(self, exchange: ServiceExchange) -> ServiceExchange | None:
+    def _add(self, exchange: ServiceExchange) -> ServiceExchange | None:
         if len(self.exchanges) >= EXCHANGES:
             return None
         self.exchanges.append(exchange)
@@ -199,14 +199,14 @@ class Recording:
             is_open = low in OPEN_HEADERS or (value in self._own and low not in self._proving)
             if learns and not is_open:
                 self._learn_header(name, value)
-            shown_headers[name] = self.masked(value) if is_open else MASK
+            shown_headers[name] = self.mask(value) if is_open else MASK
         return shown_headers
 
     def _body(self, body: bytes) -> str:
         text = body[:SHOWN_BYTES].decode(errors="replace")
-        return self.masked(text, is_cut=len(body) > SHOWN_BYTES)
+        return self.mask(text, is_cut=len(body) > SHOWN_BYTES)
 
-    def _answered(self, body: bytes) -> str:
+    def _answer_body(self, body: bytes) -> str:
         return "" if self._inspected else self._body(body)
 
 
@@ -228,7 +228,7 @@ class RecordingClient(Client):
         inline_bytes: int = 0,
     ) -> HttpResponse:
         sent = pool.with_configured(request.headers) if headers is None else headers
-        exchange = self._recording.begin(pool, request, replaced(DEFAULT_HEADERS, sent))
+        exchange = self._recording.begin(pool, request, replace_headers(DEFAULT_HEADERS, sent))
         if not self._recording.sends:
             raise NotSent("This is a preview.")
         try:

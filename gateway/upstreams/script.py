@@ -6,7 +6,7 @@ from typing import Any, cast
 from config.settings import Scripts
 from gateway.context import Context
 from gateway.sandbox.runner import Sandbox, ScriptFailed
-from gateway.upstreams.http.results import failed
+from gateway.upstreams.http.results import failure_result
 from gateway.upstreams.python import tool_result
 from schemas.binding import ScriptBinding
 from schemas.jsonrpc import decode_json
@@ -32,10 +32,10 @@ class ScriptUpstream:
         # app/upstreams.py: each upstream has its own kind
         binding = cast("ScriptBinding", tool.binding)
         if not self._settings().enabled:
-            return failed(f"{tool.name} cannot be called: {OFF}")
+            return failure_result(f"{tool.name} cannot be called: {OFF}")
         try:
             answer = await self._sandbox.run(binding.language, binding.source, arguments)
         except ScriptFailed as error:
-            return failed(f"{tool.name} {error}")
+            return failure_result(f"{tool.name} {error}")
         value = decode_json(bytes(answer))
         return tool_result(value if isinstance(value, str) or value is None else answer)

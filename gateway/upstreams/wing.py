@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from gateway.abc import Upstream
 from gateway.context import Context
-from gateway.upstreams.http.results import failed
+from gateway.upstreams.http.results import failure_result
 from schemas.binding import WingBinding
 from schemas.source import Source
 from schemas.tool import RelayedResult, Tool, ToolResult
@@ -24,5 +24,7 @@ class WingUpstream:
         binding = cast("WingBinding", tool.binding)
         upstream = self._open.get(binding.wing)
         if upstream is None:
-            return failed(f"{tool.name}: the wing {binding.wing} is not open in this gateway")
+            return failure_result(
+                f"{tool.name}: the wing {binding.wing} is not open in this gateway"
+            )
         return await upstream.call(tool, source, arguments, context)

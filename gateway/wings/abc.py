@@ -26,7 +26,7 @@ from gateway.abc import Events, Handler, Log, ToolCall
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
 from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation, Pages
-from gateway.telemetry.traces import Operate, untraced
+from gateway.telemetry.traces import Operate, no_trace
 from gateway.wings.library import Library
 from registry.access.secrets import Keys
 from registry.catalog.catalog import Catalog
@@ -93,7 +93,7 @@ class WingParts:
     keys: Keys = field(default_factory=Keys)  # that encrypt secrets (`secrets.key`)
     log: Log | None = None  # streams of events, at all nodes; None in `toolgate worker`
     library: Callable[[], Library | None] = lambda: None  # of the open wing that keeps documents
-    operate: Operate = untraced  # the span of what is no message
+    operate: Operate = no_trace  # the span of what is no message
     screen: Screen = lambda _principal, _tool, value: value
 
     @property

@@ -19,7 +19,7 @@ from schemas.source import Outcome, Source
 from schemas.tool import ToolDraft
 
 
-def imported(name: str, drafts: Sequence[ToolDraft], offer: Offer) -> Imported:
+def offered_import(name: str, drafts: Sequence[ToolDraft], offer: Offer) -> Imported:
     """Import of the source of the wing `name`, with everything it offers to clients."""
     items = tuple(_items(offer))
     outcomes = [Outcome(item.key, item.key, item.name, "imported") for item in drafts]
@@ -46,7 +46,7 @@ class WingRelay:
         if offer is None:
             raise Unavailable(f"The wing {source.name} is not open in this gateway")
         if request.method == "prompts/get":
-            return await _prompted(offer.prompts, request.params, context)
+            return await _prompt_result(offer.prompts, request.params, context)
         return await _read(offer.resources, request.params["uri"], context)
 
     async def watch(self, source: Source, uri: str) -> None:
@@ -101,7 +101,7 @@ def _names(template: str, uri: str) -> bool:
     return Template.read(template).matches(UriBits(uri))
 
 
-async def _prompted(
+async def _prompt_result(
     prompts: Sequence[WingPrompt], params: Mapping[str, Any], context: Context
 ) -> dict[str, Raw]:
     prompt = next((candidate for candidate in prompts if candidate.name == params["name"]), None)

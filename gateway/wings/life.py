@@ -53,7 +53,7 @@ class WingLife(ABC):
             await self._begun.wait()
             pause_s = FIRST_RETRY_S
             while not self._stopping.is_set():
-                if await self._opened() > LONGEST_RETRY_S:
+                if await self._open_until_stopped() > LONGEST_RETRY_S:
                     pause_s = FIRST_RETRY_S
                 self.attempted.set()
                 with anyio.move_on_after(pause_s):
@@ -68,7 +68,7 @@ class WingLife(ABC):
         if self._begun.is_set():
             await self._closed.wait()
 
-    async def _opened(self) -> float:
+    async def _open_until_stopped(self) -> float:
         """Open the wing and wait until it is stopped or fails; returns for how many seconds it was
         open."""
         since = math.inf

@@ -102,7 +102,7 @@ class ObservedCalls:
         return source is not None and source.name != self._name
 
     def guard(self, execute: Execute) -> Execute:
-        async def observed(call: ToolCall) -> ToolResult | RelayedResult:
+        async def observe_call(call: ToolCall) -> ToolResult | RelayedResult:
             try:
                 result = await execute(call)
             except Fault:
@@ -114,7 +114,7 @@ class ObservedCalls:
             self._tell(call, succeeded=not failed)
             return result
 
-        return observed
+        return observe_call
 
     def _tell(self, call: ToolCall, *, succeeded: bool) -> None:
         offer = self._offers.get(self._name)
@@ -156,7 +156,7 @@ class WingServer(OperationServer):
         masks = self._masks.get(operation.id)
         if masks is None or not response.body:
             return response
-        return replace(response, body=encode(masks.applied(decode_json(response.body))))
+        return replace(response, body=encode(masks.mask(decode_json(response.body))))
 
 
 def _masks_of(operation: Operation) -> Masks | None:
@@ -167,13 +167,13 @@ def _masks_of(operation: Operation) -> Masks | None:
 def _as_caller(defer: Defer) -> Defer:
     """Jobs have the scopes of the caller, which X-Scope-Token may replace."""
 
-    async def deferred(operation: Operation, asked: OperationInput, headers: Headers) -> JobView:
+    async def defer_job(operation: Operation, asked: OperationInput, headers: Headers) -> JobView:
         if asked.context is not None:
             principal = replace(asked.principal, scopes=asked.context.identity.scopes)
             asked = replace(asked, principal=principal)
         return await defer(operation, asked, headers)
 
-    return deferred
+    return defer_job
 
 
 class WingOperations(OperationUpstream):
@@ -241,12 +241,12 @@ class WingApi(OperationApi):
         title, root, version = self._wing.title or self._wing.name, self._wing.root, self._version
 
         @cache  # slow and constant
-        def described() -> dict[str, Any]:
+        def describe_api() -> dict[str, Any]:
             routed = [operation for operation in all_ if not operation.tool]
             return describe(routed, root, version, title=title, about=ABOUT)
 
         async def description(_asked: OperationInput) -> Any:
-            return described()
+            return describe_api()
 
         why = "it describes the HTTP API; lists describe tools"
         id_, text, kind = f"{self._wing.name}_openapi", "Describe this API.", dict[str, Any]
@@ -282,7 +282,7 @@ class WingApi(OperationApi):
             check_scope(replace(received.principal, scopes=scopes), received.operation.scope)
 
     async def answer(self, received: Received) -> OperationResponse:
-        operation, asked = received.operation, received.parsed()
+        operation, asked = received.operation, received.parse()
         headers, body = received.headers, received.body
         call_headers = CallHeaders(
             idempotency_key=headers.get("idempotency-key"),

@@ -58,19 +58,19 @@ def section(settings: "Settings", name: str) -> Any:
     return getattr(settings, name)
 
 
-def enabled(settings: "Settings") -> list[str]:
+def enabled_wings(settings: "Settings") -> list[str]:
     """The names of the wings that are switched on."""
     return [name for name in WINGS if section(settings, name).enabled]
 
 
 def with_jobs(settings: "Settings") -> list[str]:
     """The names of the enabled wings whose operations run as jobs."""
-    return [name for name in enabled(settings) if WINGS[name].jobs]
+    return [name for name in enabled_wings(settings) if WINGS[name].jobs]
 
 
 def with_tasks(settings: "Settings") -> str | None:
     """The name of the enabled wing that runs calls of any tool as tasks of MCP."""
-    return next((name for name in enabled(settings) if WINGS[name].tasks), None)
+    return next((name for name in enabled_wings(settings) if WINGS[name].tasks), None)
 
 
 def load_wing(name: str) -> "Wing":
@@ -87,7 +87,7 @@ def load_wings(settings: "Settings") -> "list[Wing]":
     """Raises ToolgateError that names every wing that cannot be imported."""
     wings: list[Wing] = []
     broken: list[str] = []
-    for name in enabled(settings):
+    for name in enabled_wings(settings):
         try:
             wings.append(load_wing(name))
         except ToolgateError as error:
@@ -106,7 +106,7 @@ def wing_mistakes(settings: "Settings", wing: "Wing") -> list[str]:
 def mistakes(settings: "Settings") -> list[str]:
     """Mistakes that keep wings that are not optional from ever being opened."""
     texts: list[str] = []
-    for name in enabled(settings):
+    for name in enabled_wings(settings):
         if name in settings.wings.optional:
             continue
         try:

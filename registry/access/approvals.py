@@ -7,7 +7,7 @@ from typing import Literal
 
 from psycopg.rows import class_row
 
-from registry.database.postgres import Pool, borrowed, is_uuid
+from registry.database.postgres import Pool, borrow, is_uuid
 from registry.database.rows import lock
 from schemas.errors import ToolgateError
 
@@ -72,7 +72,7 @@ class Approvals:
 
     async def waiting(self) -> list[Approval]:
         """Waiting approvals, oldest first."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Approval))
             await cursor.execute(
                 f"SELECT {_COLUMNS} FROM approval_t WHERE host_id = %s AND state = 'waiting'"  # noqa: S608 - constants; values are bound
@@ -85,7 +85,7 @@ class Approvals:
         """Whether an approval waits for its decision, and has not expired."""
         if not is_uuid(approval_id):
             return False
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT FROM approval_t WHERE host_id = %s AND approval_id = %s"
                 " AND state = 'waiting' AND expire_ts > clock_timestamp()",
@@ -97,7 +97,7 @@ class Approvals:
         """An approval, also when decided or expired."""
         if not is_uuid(approval_id):
             return None
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Approval))
             await cursor.execute(
                 f"SELECT {_COLUMNS} FROM approval_t"  # noqa: S608 - constants; values are bound
@@ -114,7 +114,7 @@ class Approvals:
         no longer. Raises ApprovalRefused where the same people are behind call and approval."""
         if not is_uuid(approval_id):
             return None
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             cursor = connection.cursor(row_factory=class_row(Approval))
             await cursor.execute(
                 f"""
@@ -140,7 +140,7 @@ class Approvals:
     async def use(self, wanted: ApprovalRequest) -> str | None:
         """Consume an approval of this call; returns its id, if there was one. Two calls never share
         one."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             used = await connection.execute(
                 """
                 UPDATE approval_t SET state = 'used'
@@ -158,7 +158,7 @@ class Approvals:
 
     async def give_back(self, approval_id: str) -> None:
         """Make a consumed approval usable again, if it has not expired."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(
                 "UPDATE approval_t SET state = 'approved'"
                 " WHERE host_id = %s AND approval_id = %s AND state = 'used'",
@@ -185,7 +185,7 @@ class Approvals:
             "kept": KEPT_DAYS,
             "limit": limit,
         }
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             rows = await connection.execute(
                 f"SELECT approval_id::text, expire_ts FROM approval_t WHERE {_WAITING}"  # noqa: S608 - constants; values are bound
@@ -222,7 +222,7 @@ class Approvals:
 
     async def erase(self, principal: str) -> None:
         """Erase the arguments of a principal's calls, and those calls that nobody has decided."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(
                 "DELETE FROM approval_t"
                 " WHERE host_id = %s AND principal = %s AND state = 'waiting'",

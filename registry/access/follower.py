@@ -45,14 +45,14 @@ class AccessFeed:
     async def run(self, database: Database) -> None:
         """Run until cancelled; data that cannot be read stays as it was."""
 
-        async def changed(notice: Notice) -> None:
+        async def reload(notice: Notice) -> None:
             names = self._loads if notice is RESYNC else [notice]
             for name in names:
                 await self._load(name, database.pool)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._look_again, database.pool)
-            await database.listen(CHANNEL, changed)
+            await database.listen(CHANNEL, reload)
 
     async def _look_again(self, pool: Pool) -> None:
         while True:

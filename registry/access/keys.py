@@ -17,7 +17,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import AsyncConnection
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
 from schemas.errors import ToolgateError
 
@@ -127,7 +127,7 @@ class ApiKeys:
 
     async def revoke(self, key_id: str) -> bool:
         """Revoke a key; returns whether it existed and was not revoked before."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             done = await connection.execute(
                 "UPDATE api_key_t SET revoked_ts = current_timestamp,"
                 " aggregate_version = aggregate_version + 1,"
@@ -148,10 +148,10 @@ class ApiKeys:
         """A new key in place of a usable one, with its name, principal, scopes and roles; returns
         it with its text. The earlier one gets a name of its own, and expires after `overlap`.
         `expires` None: the new one lives as long as the earlier one. Raises KeyRefused."""
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             earlier = await self._usable(connection, key_id)
-            key, secret = _rotated(earlier, expires, makers)
+            key, secret = _rotate(earlier, expires, makers)
             await connection.execute(
                 "UPDATE api_key_t SET name = %s, expires_ts = least(expires_ts, %s),"
                 " aggregate_version = aggregate_version + 1,"
@@ -172,11 +172,11 @@ class ApiKeys:
         row = await rows.fetchone()
         if row is None:
             raise KeyRefused(f"there is no valid key {key_id!r} to rotate")
-        return _known(*row).key
+        return _known_key(*row).key
 
     async def _insert(self, key: ApiKey, digest: bytes) -> ApiKey:
         """The key as stored: with a principal."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await lock(connection, self._host_id)
             if not key.principal:
                 key = replace(key, principal=await self._unused_principal(connection, key))
@@ -213,7 +213,7 @@ async def known_keys(pool: Pool) -> list[KnownKey]:
 
 async def note_uses(pool: Pool, used: Mapping[tuple[str, str], float]) -> None:
     """Record the last uses of keys, by tenant and id (s since the epoch)."""
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         await connection.execute(
             """
             UPDATE api_key_t SET last_used_ts = greatest(last_used_ts, to_timestamp(used.moment))
@@ -235,9 +235,7 @@ def earlier_mark(name: str) -> str:
     return f"{name[: NAME_LIMIT - ID_LENGTH - len(_EARLIER) - 1]}{_EARLIER}"
 
 
-def _rotated(
-    earlier: ApiKey, expires: datetime | None, makers: Iterable[str]
-) -> tuple[ApiKey, str]:
+def _rotate(earlier: ApiKey, expires: datetime | None, makers: Iterable[str]) -> tuple[ApiKey, str]:
     """The key in place of an earlier one, and its secret. Raises KeyRefused."""
     now = datetime.now(UTC)
     if expires is None and earlier.expires is not None:
@@ -260,12 +258,12 @@ def digest_of(secret: str) -> bytes:
 
 
 async def _read(pool: Pool, where: LiteralString, values: Sequence[str]) -> list[KnownKey]:
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         rows = await connection.execute(_READ + where, values)
-        return [_known(*row) async for row in rows]
+        return [_known_key(*row) async for row in rows]
 
 
-def _known(tenant: str, digest: bytes, *row: Any) -> KnownKey:
+def _known_key(tenant: str, digest: bytes, *row: Any) -> KnownKey:
     id_, name, principal, scopes, roles, makers, *times = row
     created, expires, revoked, last_used = times
     key = ApiKey(

@@ -10,7 +10,7 @@ import msgspec
 from psycopg.types.json import Jsonb
 
 from config.access import Rule
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
 from schemas.errors import ToolgateError
 
@@ -44,23 +44,23 @@ class Policies:
 
     async def all(self) -> list[StoredRule]:
         """All rules, ordered by name."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT name, rule, aggregate_version, update_ts FROM policy_rule_t"
                 ' WHERE host_id = %s ORDER BY name COLLATE "C"',
                 [self._host_id],
             )
-            return [_stored(*row) async for row in rows]
+            return [_stored_rule(*row) async for row in rows]
 
     async def get(self, name: str) -> StoredRule | None:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT name, rule, aggregate_version, update_ts FROM policy_rule_t"
                 " WHERE (host_id, name) = (%s, %s)",
                 [self._host_id, name],
             )
             row = await rows.fetchone()
-        return None if row is None else _stored(*row)
+        return None if row is None else _stored_rule(*row)
 
     async def put(
         self,
@@ -73,7 +73,7 @@ class Policies:
         """Write a rule, already validated. `expected_version` is its current version; 0: it must
         not exist; None: no check. Raises PolicyChanged, and TooManyRules for a new one beyond
         `limit`."""
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             version = await self._version(connection, name)
             _check(name, version or 0, expected_version)
@@ -87,15 +87,15 @@ class Policies:
                     update_ts = current_timestamp, update_user = session_user
                 RETURNING name, rule, aggregate_version, update_ts
                 """,
-                [self._host_id, name, Jsonb(written(rule), dumps=msgspec.json.encode)],
+                [self._host_id, name, Jsonb(rule_members(rule), dumps=msgspec.json.encode)],
             )
             (row,) = await rows.fetchall()
-        return _stored(*row)
+        return _stored_rule(*row)
 
     async def delete(self, name: str, expected_version: int | None = None) -> bool:
         """Delete a rule; returns whether it existed. Raises PolicyChanged where it has another
         version."""
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             version = await self._version(connection, name)
             if version is None:
@@ -130,7 +130,7 @@ class Policies:
 async def stored_rules(pool: Pool) -> Mapping[str, Mapping[str, Rule]]:
     """Rules of all tenants, by host_id and name."""
     by_tenant: dict[str, dict[str, Rule]] = {}
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         rows = await connection.execute(
             'SELECT host_id::text, name, rule FROM policy_rule_t ORDER BY name COLLATE "C"'
         )
@@ -139,7 +139,7 @@ async def stored_rules(pool: Pool) -> Mapping[str, Mapping[str, Rule]]:
     return by_tenant
 
 
-def written(rule: Rule) -> dict[str, Any]:
+def rule_members(rule: Rule) -> dict[str, Any]:
     """The rule without its defaults: other releases know other members."""
     defaults = msgspec.to_builtins(Rule(rule.effect))
     fields = msgspec.to_builtins(rule)
@@ -154,7 +154,7 @@ def _check(name: str, version: int, expected: int | None) -> None:
         raise PolicyChanged(f"the rule {name} {state}, not version {expected}")
 
 
-def _stored(name: str, rule: dict[str, Any], version: int, updated: datetime) -> StoredRule:
+def _stored_rule(name: str, rule: dict[str, Any], version: int, updated: datetime) -> StoredRule:
     return StoredRule(name, _read(name, rule), version, updated)
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
 from schemas.errors import ToolgateError
 
@@ -47,7 +47,7 @@ class Revoked:
         if not self.subjects or subject is None:
             return False
         before = self.subjects.get((tenant, subject))
-        return before is not None and _issued(claims) <= before
+        return before is not None and _issue_time(claims) <= before
 
 
 class Revocations:
@@ -64,7 +64,7 @@ class Revocations:
             *(self._host_id, revocation.id, revocation.jti, revocation.subject),
             *(revocation.issued_before, revocation.reason, revocation.created, revocation.expires),
         ]
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await lock(connection, self._host_id)
             await connection.execute(
                 "INSERT INTO revocation_t (host_id, revocation_id, jti, subject, issued_before_ts,"
@@ -74,7 +74,7 @@ class Revocations:
 
     async def all(self) -> list[Revocation]:
         """All revocations, newest first."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT revocation_id, jti, subject, issued_before_ts, reason, created_ts,"
                 " expires_ts FROM revocation_t"
@@ -95,7 +95,7 @@ class Revocations:
             named = UUID(revocation_id)
         except ValueError:
             return False
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             done = await connection.execute(
                 "DELETE FROM revocation_t WHERE (host_id, revocation_id) = (%s, %s)",
                 [self._host_id, named],
@@ -103,9 +103,9 @@ class Revocations:
             return done.rowcount > 0
 
 
-async def revoked(pool: Pool) -> Revoked:
+async def load_revocations(pool: Pool) -> Revoked:
     """The current revocations of all tenants."""
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         rows = await connection.execute(
             "SELECT host_id::text, jti, subject, extract(epoch FROM issued_before_ts)::float8"
             " FROM revocation_t WHERE expires_ts > current_timestamp"
@@ -120,11 +120,11 @@ async def revoked(pool: Pool) -> Revoked:
 
 async def purge(pool: Pool) -> None:
     """Delete revocations whose tokens have expired."""
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         await connection.execute("DELETE FROM revocation_t WHERE expires_ts <= current_timestamp")
 
 
-def _issued(claims: Mapping[str, Any]) -> float:
+def _issue_time(claims: Mapping[str, Any]) -> float:
     """`iat`, s since the epoch; tokens without it count as issued before any revocation."""
     issued = claims.get("iat")
     return issued if isinstance(issued, int | float) else -float("inf")

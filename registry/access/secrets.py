@@ -23,7 +23,7 @@ from config.access import SecretsSettings
 from config.conflicts import credential_kind, credential_problem
 from config.sources import SchemeSettings
 from config.types import SchemeName, SourceName
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
 from registry.documents.addresses import check_host
 from schemas.errors import ToolgateError
@@ -54,7 +54,7 @@ class Keys:
         return cls(*(base64.b64decode(key.translate(_PLAIN)) for key in written if key))
 
     @property
-    def known(self) -> list[str]:
+    def key_ids(self) -> list[str]:
         return list(self._keys)
 
     def sealing(self) -> tuple[str, AESGCM]:
@@ -112,10 +112,10 @@ class Secrets:
 
     async def put(self, source: str, scheme: str, entry: SchemeSettings) -> bool:
         """Insert or replace a secret; returns whether it is new. Raises SecretRefused."""
-        kind = _checked(source, scheme, entry)
+        kind = _check_entry(source, scheme, entry)
         id_, cipher = self._keys.sealing()
-        nonce, sealed = self._sealed(cipher, source, scheme, msgspec.json.encode(entry))
-        async with borrowed(self._pool) as connection, connection.transaction():
+        nonce, sealed = self._seal(cipher, source, scheme, msgspec.json.encode(entry))
+        async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             rows = await connection.execute(
                 """
@@ -129,7 +129,7 @@ class Secrets:
                 WHERE old.key_id = ANY(%s)
                 RETURNING xmax = 0
                 """,
-                [self._host_id, source, scheme, kind, id_, nonce, sealed, self._keys.known],
+                [self._host_id, source, scheme, kind, id_, nonce, sealed, self._keys.key_ids],
             )
             row = await rows.fetchone()
         if row is None:
@@ -141,13 +141,13 @@ class Secrets:
 
     async def all(self) -> list[StoredSecret]:
         """Metadata by source and scheme; never the secrets."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT source, scheme, kind, key_id, update_ts FROM secret_t"
                 " WHERE host_id = %s ORDER BY source, scheme",
                 [self._host_id],
             )
-            known = self._keys.known
+            known = self._keys.key_ids
             return [
                 StoredSecret(source, scheme, kind, id_, updated=updated, readable=id_ in known)
                 async for source, scheme, kind, id_, updated in rows
@@ -155,7 +155,7 @@ class Secrets:
 
     async def get(self, source: str, scheme: str) -> SchemeSettings | None:
         """One decrypted secret. Raises SecretRefused."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT source, scheme, key_id, nonce, sealed FROM secret_t"
                 " WHERE host_id = %s AND source = %s AND scheme = %s",
@@ -165,11 +165,11 @@ class Secrets:
         if found_row is None:
             return None
         row = _Row(*found_row)
-        return _decoded(row, self._opened(row))
+        return _decode_secret(row, self._unseal(row))
 
     async def delete(self, source: str, scheme: str) -> bool:
         """Delete a secret; returns whether it existed."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             done = await connection.execute(
                 "DELETE FROM secret_t WHERE host_id = %s AND source = %s AND scheme = %s",
                 [self._host_id, source, scheme],
@@ -180,12 +180,12 @@ class Secrets:
         """Re-encrypt all with the first key; returns how many had another. Raises SecretRefused,
         with no row changed."""
         id_, cipher = self._keys.sealing()
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             old = [row for row in await self._rows(connection) if row.key_id != id_]
             for row in old:
-                opened = self._opened(row)
-                nonce, sealed = self._sealed(cipher, row.source, row.scheme, opened)
+                opened = self._unseal(row)
+                nonce, sealed = self._seal(cipher, row.source, row.scheme, opened)
                 await connection.execute(
                     "UPDATE secret_t SET key_id = %s, nonce = %s, sealed = %s,"
                     " update_ts = current_timestamp, update_user = session_user"
@@ -196,13 +196,15 @@ class Secrets:
 
     async def read(self) -> tuple[Entries, list[SecretRefused]]:
         """The decrypted secrets, and the reasons why some are unreadable."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await self._rows(connection)
         entries: Entries = {}
         refused: list[SecretRefused] = []
         for row in rows:
             try:
-                entries.setdefault(row.source, {})[row.scheme] = _decoded(row, self._opened(row))
+                entries.setdefault(row.source, {})[row.scheme] = _decode_secret(
+                    row, self._unseal(row)
+                )
             except SecretRefused as error:
                 refused.append(error)
         return entries, refused
@@ -215,13 +217,11 @@ class Secrets:
         )
         return [_Row(*row) async for row in rows]
 
-    def _sealed(
-        self, cipher: AESGCM, source: str, scheme: str, plain: bytes
-    ) -> tuple[bytes, bytes]:
+    def _seal(self, cipher: AESGCM, source: str, scheme: str, plain: bytes) -> tuple[bytes, bytes]:
         nonce = os.urandom(NONCE_BYTES)
         return nonce, cipher.encrypt(nonce, plain, self._belonging(source, scheme))
 
-    def _opened(self, row: _Row) -> bytes:
+    def _unseal(self, row: _Row) -> bytes:
         try:
             cipher = self._keys.opening(row.key_id)
             return cipher.decrypt(row.nonce, row.sealed, self._belonging(row.source, row.scheme))
@@ -238,14 +238,14 @@ def _unreadable(row: _Row, reason: str) -> SecretRefused:
     return SecretRefused(f"the secret {row.scheme} of {row.source} cannot be read: {reason}")
 
 
-def _decoded(row: _Row, plain: bytes) -> SchemeSettings:
+def _decode_secret(row: _Row, plain: bytes) -> SchemeSettings:
     try:
         return msgspec.json.decode(plain, type=SchemeSettings)
     except (msgspec.DecodeError, ValidationError) as error:
         raise _unreadable(row, "it was stored by another release") from error
 
 
-def _checked(source: str, scheme: str, entry: SchemeSettings) -> str:
+def _check_entry(source: str, scheme: str, entry: SchemeSettings) -> str:
     """The kind of a secret. Raises SecretRefused unless it is valid in settings, too."""
     names: Mapping[str, tuple[str, Any]] = {
         "the name of a source": (source, SourceName),

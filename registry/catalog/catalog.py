@@ -135,9 +135,9 @@ class Catalog:
         renamed to it."""
         return self._own_by_name.get(own.name) is own and self._lookup.is_free(own.name)
 
-    def called(self, tool: Tool, chosen: SelectedProfile) -> str:
+    def display_name(self, tool: Tool, chosen: SelectedProfile) -> str:
         """The tool's name in a profile."""
-        return self._lookup.called(tool, chosen)
+        return self._lookup.display_name(tool, chosen)
 
     def service(self, id_: str) -> Tool | None:
         """The tool that calls the hybrid action `id_`; of several, one that runs inside the
@@ -185,7 +185,7 @@ class Catalog:
             if name in by_name and digests.get(name) == by_name[name].digest
         }
 
-    def narrowed(
+    def narrow(
         self,
         tools: Iterable[Tool],
         *,
@@ -217,8 +217,8 @@ class Catalog:
             tools, sources, items = members(
                 name, toolset, tools=self.tools, sources=self.sources, items=self.items
             )
-            shaper = self.shaper.limited(toolset.tool_tokens)
-            self._toolsets[name] = self.narrowed(
+            shaper = self.shaper.with_tokens(toolset.tool_tokens)
+            self._toolsets[name] = self.narrow(
                 tools, sources=sources, items=items, shaper=shaper, is_view=False
             )
         return self._toolsets[name]
@@ -230,7 +230,7 @@ class Catalog:
             return self
         part = self._visible.get(deciding)
         if part is None:
-            part = self.narrowed(tool for tool in self.tools if _is_open_to(tool, deciding))
+            part = self.narrow(tool for tool in self.tools if _is_open_to(tool, deciding))
             self._visible.put(deciding, part)
         return part
 
@@ -248,7 +248,7 @@ class Catalog:
         lost = {tool.source for tool in self.tools} | {item.source for item in self.items}
         lost -= {tool.source for tool in remaining} | {item.source for item in remaining_items}
         sources = [source for source in self.sources.values() if source.name not in lost]
-        return self.narrowed(remaining, sources=sources, items=remaining_items, denied=denied)
+        return self.narrow(remaining, sources=sources, items=remaining_items, denied=denied)
 
     @cached_property
     def without_scripts(self) -> "Catalog":
@@ -256,7 +256,7 @@ class Catalog:
         scripts = {tool.id for tool in self.tools if tool.binding.language is not None}
         return self.without(scripts, (), self.denied | scripts) if scripts else self
 
-    def changed(self, before: "Catalog") -> frozenset[ListKind]:
+    def changed_lists(self, before: "Catalog") -> frozenset[ListKind]:
         """Kinds of lists that differ from those of `before`."""
         then = before.lists.digests
         return frozenset(

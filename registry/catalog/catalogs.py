@@ -72,7 +72,7 @@ class Catalogs:
         wanted = self._toolsets.get(toolset)
         return catalog.toolset(toolset, wanted) if wanted else self._fixed.get(toolset, _EMPTY)
 
-    def named(self, tenant: str, toolset: str | None) -> Catalog:
+    def addressable(self, tenant: str, toolset: str | None) -> Catalog:
         """The catalog in which a caller at this endpoint may name tools: the tenant's whole one, or
         that of a toolset shared by all tenants."""
         return self._fixed.get(toolset or "") or self.of(tenant)
@@ -82,7 +82,7 @@ class Catalogs:
         self._fixed[toolset] = catalog
         self.version += 1
 
-    def shown(self, catalog: Catalog) -> Catalog:
+    def visible(self, catalog: Catalog) -> Catalog:
         """The part of a snapshot visible to callers; the rest can still be called."""
         return catalog if self._shows_scripts else catalog.without_scripts
 
@@ -129,11 +129,11 @@ class Catalogs:
                 sources,
                 items=items,
                 shaper=self.shaper,
-                skills=skills if self._lists_skills else skills.unlisted(),
+                skills=skills if self._lists_skills else skills.without_listing(),
                 checkers=before.checkers_for(tools) if before else None,
                 own_tasks=self._own_tasks,
             )
-            made = before.lists.made if before else ()
+            made = before.lists.tool_lists if before else ()
             profiles = [self.shaper.profiles.default, *(tool_list.chosen for tool_list in made)]
             await to_thread.run_sync(after.lists.prepare, profiles)
             self._current[tenant] = after
@@ -141,7 +141,7 @@ class Catalogs:
         self._events.catalog_loaded.publish(tenant)
         log.info("catalog_loaded", extra={"tenant": tenant, "tools": len(after.tools)})
         self._warn(tenant, after)
-        kinds = after.changed(before) if before is not None else frozenset()
+        kinds = after.changed_lists(before) if before is not None else frozenset()
         if kinds:
             self._events.lists_changed.publish(tenant, kinds)
 

@@ -31,7 +31,7 @@ from registry.sources.source_reader import (
     Services,
     concurrent_lister,
 )
-from registry.sources.specs import configured, removed_from_settings, spec_of
+from registry.sources.specs import configured_import, removed_from_settings, spec_of
 from registry.sources.store import ToolStore
 from schemas.errors import ToolgateError
 from schemas.urls import without_queries
@@ -92,7 +92,7 @@ class FeedState:
         return "loading" if not self.loaded else "stale" if self.behind else "ok"
 
     @property
-    def degraded(self) -> bool:
+    def is_degraded(self) -> bool:
         failing = any(state != "ok" for state in self.sources.values())
         return self.database != "ok" or self.behind > 0 or failing
 
@@ -175,7 +175,7 @@ class Feed:
             del self.state.sources[name]
         if self._store is not None:
             await self._check_removed(self._store)
-            await self._import(self._store, self._described())
+            await self._import(self._store, self._import_specs())
 
     async def refresh(self, name: str) -> None:
         """Import the source again if its description changed, as after a notification of its
@@ -191,7 +191,7 @@ class Feed:
     def _spec(self, name: str) -> ImportSpec | None:
         """The import options of a source: from the settings, else from its import by command."""
         wanted = self._wanted.get(name)
-        if wanted is not None and (spec := configured(name, wanted)):
+        if wanted is not None and (spec := configured_import(name, wanted)):
             return spec
         source = self._catalogs.of(self._host_id).sources.get(name)
         return None if source is None else spec_of(source)
@@ -201,8 +201,8 @@ class Feed:
         self.state.database = "unusable"
         self.settled.set()
 
-    def _described(self) -> list[ImportSpec]:
-        specs = (configured(name, wanted) for name, wanted in self._wanted.items())
+    def _import_specs(self) -> list[ImportSpec]:
+        specs = (configured_import(name, wanted) for name, wanted in self._wanted.items())
         return [spec for spec in specs if spec is not None]
 
     async def _follow(self, database: Database) -> None:
@@ -210,19 +210,19 @@ class Feed:
         store = self._store = ToolStore(database.pool)
         async with anyio.create_task_group() as tasks:
 
-            async def changed(notice: Notice) -> None:
+            async def follow_notice(notice: Notice) -> None:
                 if notice is not RESYNC:
                     tasks.start_soon(self._reload_in_background, store, notice)
                     return
                 await self._events.database_connected.publish(database.pool)
                 await self._resync(store, tasks)
                 self._listening = True
-                self._answered()
+                self._mark_reachable()
                 if not self._importing:
                     self._importing = True
                     tasks.start_soon(self._import_all, store)
 
-            await database.listen(CHANNEL, changed, self._disconnected, self._checked)
+            await database.listen(CHANNEL, follow_notice, self._on_disconnect, self._on_check)
 
     async def _resync(self, store: ToolStore, tasks: TaskGroup) -> None:
         """Reload all tenants. Before the gateway is ready that is awaited; later each tenant is
@@ -254,10 +254,10 @@ class Feed:
             try:
                 await self._reload(store, tenant)
             except (psycopg.OperationalError, TimeoutError):
-                self._lost()
+                self._mark_unreachable()
                 await asyncio.sleep(RELOAD_RETRY_S)
             else:
-                self._answered()
+                self._mark_reachable()
                 return
 
     async def _reload(self, store: ToolStore, tenant: str) -> None:
@@ -266,21 +266,21 @@ class Feed:
         for name in self.state.sources.keys() - known:
             del self.state.sources[name]
 
-    def _lost(self) -> None:
+    def _mark_unreachable(self) -> None:
         self.state.database = "unreachable"
 
-    def _disconnected(self) -> None:
+    def _on_disconnect(self) -> None:
         self._listening = False
-        self._lost()
+        self._mark_unreachable()
 
-    def _answered(self) -> None:
+    def _mark_reachable(self) -> None:
         if self._listening:  # else changes are missed, although a query succeeded
             self.state.database = DATABASE_UP[self._has_vector]
 
-    def _checked(self, has_vector: bool) -> None:
+    def _on_check(self, has_vector: bool) -> None:
         self._has_vector = has_vector
         if self.state.database in DATABASE_UP:
-            self._answered()
+            self._mark_reachable()
 
     async def _import_all(self, store: ToolStore) -> None:
         await self._check_removed(store)
@@ -291,10 +291,10 @@ class Feed:
             # Not sources in Python: no code runs with the schemas of an older edition.
             return spec.name in known and not spec.facts.loaded
 
-        await self._import(store, [spec for spec in self._described() if not can_wait(spec)])
+        await self._import(store, [spec for spec in self._import_specs() if not can_wait(spec)])
         self.state.loaded = True
         self.settled.set()
-        await self._import(store, [spec for spec in self._described() if can_wait(spec)])
+        await self._import(store, [spec for spec in self._import_specs() if can_wait(spec)])
         await self._retry(store)
 
     async def _check_removed(self, store: ToolStore) -> None:
@@ -336,7 +336,7 @@ class Feed:
         while True:
             await asyncio.sleep(pause_s)
             states = self.state.sources
-            failed = [spec for spec in self._described() if states.get(spec.name) == "failed"]
+            failed = [spec for spec in self._import_specs() if states.get(spec.name) == "failed"]
             await self._import(store, failed)
             pause_s = min(pause_s * 2, RETRY_LONGEST_S) if failed else RETRY_FIRST_S
 

@@ -151,7 +151,9 @@ def encode_tool(tool: Tool, revision: Revision, tasks: TaskSupport = "none") -> 
     )
     if tool.definition is None:
         return msgspec.json.encode(listed)
-    return msgspec.json.encode(_merged(listed, tool.definition, revision, tasks == "relayed"))
+    return msgspec.json.encode(
+        _merge_members(listed, tool.definition, revision, tasks == "relayed")
+    )
 
 
 def encode_item(item: SnapshotItem, revision: Revision) -> bytes:
@@ -186,7 +188,7 @@ def _meta(tool: Tool) -> dict[str, str] | UnsetType:
     return {SERVICE: action.service} if action is not None else UNSET
 
 
-def _merged(
+def _merge_members(
     listed: _Listed, definition: Raw, revision: Revision, relays_tasks: bool
 ) -> dict[str, Any]:
     """`listed` with the other members that the tool has at its own server."""
@@ -233,7 +235,7 @@ class ToolList:
         self.shortened = frozenset(entry.tool.name for entry in listed if entry.shortened)
         self._listed = self._with_own([entry.tool for entry in listed])
         # positions follow the names in the catalog, which cursors contain
-        self._listing = Listing([tool.name for tool in self._listed], self._encoded)
+        self._listing = Listing([tool.name for tool in self._listed], self._encode_all)
         self._report()
 
     def page(self, revision: Revision, after: str | None, limit: int) -> Page:
@@ -272,7 +274,7 @@ class ToolList:
         most = budgets.catalog_tokens if budgets else 0
         for level in range(LEVELS if most else 1):
             shown = [
-                self._shaper.shown(tool, self.chosen, level, DESCRIBER.name) for tool in self._tools
+                self._shaper.shape(tool, self.chosen, level, DESCRIBER.name) for tool in self._tools
             ]
             costs = {
                 entry.tool.name: tokens(self._entry(entry.tool, V2026_07_28))
@@ -290,10 +292,10 @@ class ToolList:
             return listed
         if budgets.describe == "auto" and not self.shortened:
             return listed
-        own = self._shaper.shown(DESCRIBER, self.chosen, 0, DESCRIBER.name).tool
+        own = self._shaper.shape(DESCRIBER, self.chosen, 0, DESCRIBER.name).tool
         return sorted([*listed, own], key=lambda tool: tool.name)
 
-    def _encoded(self, revision: Revision) -> list[bytes]:
+    def _encode_all(self, revision: Revision) -> list[bytes]:
         return [self._entry(tool, revision) for tool in self._listed]
 
     def _entry(self, tool: Tool, revision: Revision) -> bytes:
@@ -336,17 +338,17 @@ class ShortList:
     ) -> None:
         """`called` are the profile's names of tools that are not the gateway's own."""
         describer = next((tool.name for tool in tools if tool.name == DESCRIBES), DESCRIBER.name)
-        each = (shaper.shown(tool, chosen, 0, describer) for tool in tools)
+        each = (shaper.shape(tool, chosen, 0, describer) for tool in tools)
         listed = [entry.tool for entry in each if entry.left_out is None]
         self._listed = sorted(listed, key=lambda tool: tool.name)
         self._called = called
         self._task_support = task_support
-        self._listing = Listing([tool.name for tool in self._listed], self._encoded)
+        self._listing = Listing([tool.name for tool in self._listed], self._encode_all)
 
     def page(self, revision: Revision, after: str | None, limit: int) -> Page:
         return self._listing.page(revision, after, limit)
 
-    def _encoded(self, revision: Revision) -> list[bytes]:
+    def _encode_all(self, revision: Revision) -> list[bytes]:
         return [
             encode_tool(
                 replace(tool, name=self._called.get(tool.name, tool.name)),
@@ -430,7 +432,7 @@ class CatalogLists:
             own = [self.own[task] for task in does if task in self.own]
             made = ShortList(
                 [*own, *more],
-                {tool.name: self._lookup.called(tool, chosen) for tool in more},
+                {tool.name: self._lookup.display_name(tool, chosen) for tool in more},
                 self._shaper,
                 chosen=chosen,
                 task_support=self._task_support,
@@ -439,7 +441,7 @@ class CatalogLists:
         return made
 
     @property
-    def made(self) -> list[ToolList]:
+    def tool_lists(self) -> list[ToolList]:
         """The lists of tools that are cached."""
         return self._tool_lists.values()
 

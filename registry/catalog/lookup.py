@@ -97,23 +97,23 @@ class Lookup:
         else the one that formerly had the name."""
         if name in self.by_name:
             return self.by_name[name]
-        if name in self._shown:
+        if name in self._displayed_names:
             for profile in (chosen or self._profiles.default, *self._profiles):
                 if name in (names := self._originals_of(profile)):
                     return self.by_name[names[name]]
         return self.get(name)
 
     @cached_property
-    def _shown(self) -> frozenset[str]:
+    def _displayed_names(self) -> frozenset[str]:
         """The names of tools in any profile."""
         every = (self._profiles.default, *self._profiles)
         return frozenset(name for profile in every for name in self._originals_of(profile))
 
     def is_free(self, name: str) -> bool:
         """Whether no tool has the name, or formerly had it, in any profile."""
-        return name not in self._shown and self.get(name) is None
+        return name not in self._displayed_names and self.get(name) is None
 
-    def called(self, tool: Tool, chosen: SelectedProfile) -> str:
+    def display_name(self, tool: Tool, chosen: SelectedProfile) -> str:
         """The tool's name in a profile."""
         return self._renamed_by(chosen).get(tool.name, tool.name)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import sha256
 
-from registry.names.uris import URI_LIMIT, Template, UriBits, looks_wrapped, unwrapped, wrapped
+from registry.names.uris import URI_LIMIT, Template, UriBits, looks_wrapped, unwrap_uri, wrap_uri
 from schemas.mcp.references import UI, refer_definition
 from schemas.mcp.snapshot import Eras, SnapshotItem
 from schemas.source import Source
@@ -58,7 +58,7 @@ class CatalogResources:
         """
         if item := self._by_name.get(uri):
             return self._at(item, item.key)
-        if named := unwrapped(uri):
+        if named := unwrap_uri(uri):
             return self._inside(*named)
         if item := self._template(uri):
             return self._at(item, uri)
@@ -71,11 +71,11 @@ class CatalogResources:
         if item := self._by_key.get((source, uri)):
             return item.name
         if lookups is not None and next(lookups) >= LOOKUPS:
-            return wrapped(source, uri)
+            return wrap_uri(source, uri)
         located = self.locate(uri)
         if located is not None and located.source.name == source:
             return uri
-        return wrapped(source, uri)
+        return wrap_uri(source, uri)
 
     def refer(self, source: str, text: str) -> str:
         """A text in the metadata of `source`, exposed if it names a resource or template of that
@@ -85,7 +85,7 @@ class CatalogResources:
         if name is not None or not text.startswith(UI):
             return text if name is None else name
         is_only = self._only is not None and self._only.name == source
-        return text if is_only and not looks_wrapped(text) else wrapped(source, text)
+        return text if is_only and not looks_wrapped(text) else wrap_uri(source, text)
 
     @cached_property
     def _templates(self) -> "_Templates":

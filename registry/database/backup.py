@@ -33,7 +33,7 @@ async def back_up(settings: Settings, file: Path) -> int:
     """Write a backup to `file`, which appears once it is whole; returns its bytes. Raises
     DatabaseError."""
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    async with _used(settings) as embedded:
+    async with _used_server(settings) as embedded:
         try:
             _create(part)
             await _run(embedded, "pg_dump", ["--format=custom", f"--file={part}", embedded.url])
@@ -44,7 +44,7 @@ async def back_up(settings: Settings, file: Path) -> int:
 
 async def restore(settings: Settings, file: Path) -> None:
     """Restore the backup in `file` into the database, which must be empty. Raises DatabaseError."""
-    async with _used(settings) as embedded:
+    async with _used_server(settings) as embedded:
         if table := await to_thread.run_sync(_a_table, embedded.url):
             raise DatabaseError(
                 f"the database is not empty (it has the table {table}), so nothing was restored. "
@@ -64,7 +64,7 @@ def _finish(part: Path, file: Path) -> int:
 
 
 @asynccontextmanager
-async def _used(settings: Settings) -> AsyncIterator[Embedded]:
+async def _used_server(settings: Settings) -> AsyncIterator[Embedded]:
     async with embedded_server(settings) as embedded:
         if embedded is None:
             raise DatabaseError(_OUTSIDE)

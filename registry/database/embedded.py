@@ -129,7 +129,7 @@ def find_account(name: str) -> Account | None:
     """The account `name`, created when missing; None unless we are root."""
     if os.geteuid() != 0:
         return None
-    entry = _lookup(name) or _created(name)
+    entry = _lookup(name) or _create_user(name)
     if entry.pw_uid == 0:
         raise DatabaseError(
             f"PostgreSQL does not run as root: set database.system_user to another user than {name}"
@@ -187,7 +187,7 @@ def _lookup(name: str) -> pwd.struct_passwd | None:
         return None
 
 
-def _created(name: str) -> pwd.struct_passwd:
+def _create_user(name: str) -> pwd.struct_passwd:
     reason = "neither useradd nor adduser is installed"
     search = f"{os.defpath}:/usr/sbin:/sbin"
     for program, *options in _USER_ADD:
@@ -240,7 +240,7 @@ class DataDirectory:
         try:
             self._create()
         except OSError as error:
-            raise self._refused(f"cannot be created ({error.strerror})") from error
+            raise self._directory_error(f"cannot be created ({error.strerror})") from error
 
     def socket_directory(self) -> Path:
         """A directory that only the server's account and root may enter; made when missing."""
@@ -289,7 +289,7 @@ class DataDirectory:
         return descriptor
 
     @contextmanager
-    def serialised(self) -> Iterator[None]:
+    def serialise(self) -> Iterator[None]:
         """Keep all other processes from starting and stopping the server."""
         lock = self.lock(START_LOCK, fcntl.LOCK_EX)
         try:
@@ -302,10 +302,10 @@ class DataDirectory:
 
     def _refuse_unusable(self) -> None:
         if bad := _UNUSABLE.intersection(str(self.path)):
-            raise self._refused(f"must not contain {' '.join(sorted(map(repr, bad)))}")
+            raise self._directory_error(f"must not contain {' '.join(sorted(map(repr, bad)))}")
         barrier = self._account.barrier(self.path) if self._account else None
         if barrier is not None and self._account is not None:
-            raise self._refused(
+            raise self._directory_error(
                 f"lies below {barrier}, which the user {self._account.name} that runs PostgreSQL "
                 "cannot enter"
             )
@@ -326,12 +326,12 @@ class DataDirectory:
 
     def _refuse_foreign(self) -> None:
         if self.path.stat().st_uid != os.geteuid():
-            raise self._refused("belongs to another user")
+            raise self._directory_error("belongs to another user")
         names = {entry.name for entry in self.path.iterdir()}
         if names - _FOREIGN and START_LOCK not in names:
-            raise self._refused("has something else in it")
+            raise self._directory_error("has something else in it")
 
-    def _refused(self, reason: str) -> DatabaseError:
+    def _directory_error(self, reason: str) -> DatabaseError:
         return DatabaseError(
             f"the data directory {self.path} {reason}; set database.data_dir to a directory "
             "for the embedded database alone"
@@ -412,7 +412,7 @@ class Embedded:
         self._settings = settings
         self._users: int | None = None  # descriptor that holds the shared lock
         self._directory = DataDirectory(directory_of(settings), account)
-        with self._directory.serialised():
+        with self._directory.serialise():
             self._sockets = self._directory.socket_directory()
             self._installation = find_installation(self._directory.path, account)
 
@@ -420,7 +420,7 @@ class Embedded:
     def start(cls, settings: Settings) -> "Embedded":
         """Start the server or join the running one. Blocks, for long only after a crash."""
         embedded = cls(settings)
-        with embedded._directory.serialised():
+        with embedded._directory.serialise():
             embedded._note_left_server()
             embedded._users = embedded._directory.lock(USERS_LOCK, fcntl.LOCK_SH)
             try:
@@ -437,14 +437,14 @@ class Embedded:
 
     def ensure(self) -> None:
         """Start the server again if it died. Blocks like `start`."""
-        with self._directory.serialised():
+        with self._directory.serialise():
             self._ensure()
 
     def stop(self) -> None:
         """Stop using the server; the last user stops it. Idempotent."""
         if self._users is None:
             return
-        with self._directory.serialised():
+        with self._directory.serialise():
             self._release()
             try:
                 last = self._directory.lock(USERS_LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -490,7 +490,7 @@ class Embedded:
         deadline = time.monotonic() + START_TIMEOUT_S
         while (answer := self._ping()) != pq.Ping.OK:
             if time.monotonic() > deadline:
-                raise self._failed("does not accept connections", self._log_tail(0))
+                raise self._server_error("does not accept connections", self._log_tail(0))
             if answer == pq.Ping.NO_RESPONSE:
                 self._launch()
             time.sleep(_POLL_S)
@@ -515,7 +515,7 @@ class Embedded:
             timeout_s=START_TIMEOUT_S,
         )
         if done.returncode != 0:
-            raise self._failed("could not be created", done.stdout)
+            raise self._server_error("could not be created", done.stdout)
         stage.rename(self._directory.cluster)
 
     def _launch(self) -> None:
@@ -529,7 +529,7 @@ class Embedded:
         if status != 0:
             log_tail = self._log_tail(offset)
             if not any(reason in log_tail for reason in _LINGERING):
-                raise self._failed("did not start", log_tail or output)
+                raise self._server_error("did not start", log_tail or output)
 
     def _parameters(self) -> list[str]:
         """Arguments `name=value`; those that keep the server private come last and win."""
@@ -571,7 +571,7 @@ class Embedded:
     def _stop_server(self) -> None:
         status, output = self._pg_ctl("stop", STOP_TIMEOUT_S, "-m", "fast")
         if status != 0 and self._ping() != pq.Ping.NO_RESPONSE:
-            raise self._failed("did not stop", output)
+            raise self._server_error("did not stop", output)
 
     def _pg_ctl(self, action: str, timeout_s: int, *options: str) -> tuple[int, str]:
         """Exit status and output, after the action is complete."""
@@ -590,7 +590,7 @@ class Embedded:
                 if not known.rowcount:
                     connection.execute("CREATE DATABASE toolgate")
         except psycopg.OperationalError as error:
-            raise self._failed("does not accept connections", str(error)) from error
+            raise self._server_error("does not accept connections", str(error)) from error
 
     def _log_tail(self, offset: int) -> str:
         """The last lines of what the server logged from `offset` on."""
@@ -599,7 +599,7 @@ class Embedded:
             return "\n".join(log.read().decode(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
         return ""
 
-    def _failed(self, what: str, log_tail: str) -> DatabaseError:
+    def _server_error(self, what: str, log_tail: str) -> DatabaseError:
         return DatabaseError(
             f"the embedded database in {self._directory.path} {what}:\n{log_tail.strip()}\n"
             f"See {self._directory.log}, or set database.url to a PostgreSQL of your own."

@@ -43,9 +43,9 @@ class GroupCommit(Generic[Item, Outcome]):
             batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
             if not self._waiting:
                 self._wake = anyio.Event()
-            await self._written(batch)
+            await self._write_batch(batch)
 
-    async def _written(self, batch: "list[tuple[Item, _Written[Outcome]]]") -> None:
+    async def _write_batch(self, batch: "list[tuple[Item, _Written[Outcome]]]") -> None:
         try:
             outcomes = await self._write([item for item, _ in batch])
         except (psycopg.DataError, psycopg.IntegrityError) as error:
@@ -53,7 +53,7 @@ class GroupCommit(Generic[Item, Outcome]):
                 batch[0][1].fail(error)
                 return
             for pending in batch:  # the fault is that of one of them
-                await self._written([pending])
+                await self._write_batch([pending])
         except (psycopg.Error, PoolTimeout, OSError) as error:
             away = Unavailable("The database does not answer; nothing was stored")
             away.__cause__ = error

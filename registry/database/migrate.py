@@ -93,8 +93,8 @@ async def migrate(
     """Apply pending migrations; returns their labels. `connection` must autocommit."""
     done: list[str] = []
     try:
-        async with _locked(connection):
-            for migration in pending(migrations(components), await _applied(connection)):
+        async with _migration_lock(connection):
+            for migration in pending(migrations(components), await _applied_migrations(connection)):
                 await _apply(connection, migration)
                 done.append(migration.label)
     except psycopg.errors.InsufficientPrivilege as error:
@@ -112,7 +112,7 @@ async def status(
     connection: AsyncConnection, components: Sequence[Component] = (REGISTRY,)
 ) -> list[MigrationState]:
     """The migrations of these components in order, then unknown ones applied to the database."""
-    applied = await _applied(connection)
+    applied = await _applied_migrations(connection)
     known = {migration.key: migration.name for migration in migrations(components)}
     others = {key: applied[key][0] for key in sorted(applied.keys() - known.keys())}
     return [
@@ -164,7 +164,7 @@ async def _apply(connection: AsyncConnection, migration: Migration) -> None:
         )
 
 
-async def _applied(connection: AsyncConnection) -> Applied:
+async def _applied_migrations(connection: AsyncConnection) -> Applied:
     result = await connection.execute(
         "SELECT bool_or(attname = 'component') FROM pg_attribute"
         " WHERE attrelid = to_regclass('schema_version_t')"
@@ -184,7 +184,7 @@ async def _applied(connection: AsyncConnection) -> Applied:
 
 
 @asynccontextmanager
-async def _locked(connection: AsyncConnection) -> AsyncIterator[None]:
+async def _migration_lock(connection: AsyncConnection) -> AsyncIterator[None]:
     await connection.execute("SELECT pg_advisory_lock(%s)", [LOCK])
     try:
         yield

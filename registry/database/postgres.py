@@ -115,7 +115,7 @@ _KEEPALIVE = {
 
 
 @asynccontextmanager
-async def borrowed(
+async def borrow(
     pool: Pool, isolation: IsolationLevel | None = None
 ) -> AsyncIterator[AsyncConnection]:
     """A connection of the pool, in a transaction. It is returned to the pool even on cancellation.
@@ -144,7 +144,7 @@ def _is_idle(connection: AsyncConnection) -> bool:
 
 
 @asynccontextmanager
-async def autocommitted(pool: Pool) -> AsyncIterator[AsyncConnection]:
+async def autocommit(pool: Pool) -> AsyncIterator[AsyncConnection]:
     """A connection of the pool, in autocommit mode: for one statement, without the round trips of
     BEGIN and COMMIT."""
     with CancelScope(shield=True):
@@ -232,7 +232,7 @@ class Database:
     async def alive(self) -> bool:
         """Whether it responds right now."""
         try:
-            async with borrowed(self.pool) as connection:
+            async with borrow(self.pool) as connection:
                 await connection.execute("SELECT")
         except psycopg.OperationalError:
             return False

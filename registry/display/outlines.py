@@ -21,7 +21,7 @@ from registry.display.rewrites import (
     canonical,
     definitions,
     is_old,
-    replaced,
+    merge_siblings,
 )
 from registry.display.summaries import BARE, SHORT, USUAL, Size, Summaries, shorten
 from schemas.jsonrpc import encode
@@ -46,7 +46,7 @@ def outline(schema: Json, limit: int, more: str) -> Json:
         del shown["required"]
     left = limit - length(shown) - RESERVED_CHARACTERS
     for name in sorted(properties, key=lambda name: name not in must):
-        short = _outlined(properties[name], summaries, left)
+        short = _outline(properties[name], summaries, left)
         left -= len(name) + length(short) + 4
         if left < 0:
             return shown
@@ -56,7 +56,7 @@ def outline(schema: Json, limit: int, more: str) -> Json:
     return shown
 
 
-def _outlined(raw: Any, summaries: Summaries, left: int) -> Json:
+def _outline(raw: Any, summaries: Summaries, left: int) -> Json:
     if not isinstance(raw, dict):
         return {}
     short = summaries.of(raw)
@@ -75,7 +75,7 @@ DROPPED_BELOW = 160  # remaining characters of a description, below which other 
 _VALUES = VALUE_KEYWORDS | {"dependentRequired"}  # whose keys are no keywords either
 
 
-def trimmed(schema: Json, text: int) -> Json:
+def trim(schema: Json, text: int) -> Json:
     """`schema` with descriptions of at most `text` characters."""
     notes = NOTES if text <= DROPPED_BELOW else ()
     return {key: _of(key, member, text) for key, member in schema.items() if key not in notes}
@@ -96,7 +96,7 @@ def _of(keyword: str, value: Any, text: int) -> Any:
 
 
 def _schema(value: Any, text: int) -> Any:
-    return trimmed(value, text) if isinstance(value, dict) else value
+    return trim(value, text) if isinstance(value, dict) else value
 
 
 SMALL = 160  # characters: parts up to this size stay whole
@@ -147,7 +147,7 @@ class Folded:
     texts: bool = False  # whether descriptions are cut
 
     @property
-    def shortened(self) -> bool:
+    def is_shortened(self) -> bool:
         return self.parts > 0 or self.texts
 
 
@@ -255,7 +255,7 @@ class _Folding:
     def _content(self, part: _Part) -> _Content:
         raw, content = part.raw, _Content({})
         if not self._fold.references and isinstance(raw.get("$ref"), str):
-            part, raw = self._replaced(part)
+            part, raw = self._inline_reference(part)
         if not UNSUPPORTED_KEYWORDS.isdisjoint(raw):
             raise UnsupportedReference
         for keyword, value in raw.items():
@@ -265,7 +265,7 @@ class _Folding:
         _repair(content.shown, raw)
         return content
 
-    def _replaced(self, part: _Part) -> tuple[_Part, Json]:
+    def _inline_reference(self, part: _Part) -> tuple[_Part, Json]:
         """The part with its reference inlined, chains of references included."""
         raw, inside = part.raw, part.inside
         while isinstance(raw.get("$ref"), str):
@@ -273,7 +273,7 @@ class _Folding:
             if reference in inside or reference not in self._definitions:
                 raise UnsupportedReference
             inside |= {reference}
-            raw = replaced(self._definitions[reference], raw, self._only_notes)
+            raw = merge_siblings(self._definitions[reference], raw, self._only_notes)
         return _Part(raw, part.shown, part.depth, part.optional, inside=inside), raw
 
     def _keyword(self, keyword: str, value: Any, part: _Part, content: _Content) -> Any:

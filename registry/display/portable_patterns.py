@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from schemas.jsonschema import MAP_KEYWORDS, VALUE_KEYWORDS
-from schemas.validators import compiled, patterns_in
+from schemas.validators import compile_validator, patterns_in
 
 _ESCAPE = r"\\(?:[dDwWsSbBtnrfv]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[^0-9A-Za-z\s])"
 _SET = rf"\[\^?(?!\])(?:[^\\\[\]]|{_ESCAPE})*\]"  # engines read `[]` and nested sets differently
@@ -34,7 +34,7 @@ def is_portable(pattern: str) -> bool:
     if _PORTABLE.fullmatch(pattern) is None:
         return False
     try:
-        compiled({"pattern": pattern})
+        compile_validator({"pattern": pattern})
     except ValueError:
         return False
     return True

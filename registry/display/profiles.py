@@ -164,7 +164,7 @@ class Profiles:
     def __iter__(self) -> Iterator[SelectedProfile]:
         return iter(self._chosen.values())
 
-    def named(self, name: str) -> SelectedProfile | None:
+    def chosen_profile(self, name: str) -> SelectedProfile | None:
         return self._chosen.get(name)
 
     def of(self, client: object) -> SelectedProfile:

@@ -14,10 +14,10 @@ from urllib.parse import unquote
 from config.settings import Profile
 from registry.display.portable_patterns import with_portable_patterns
 from registry.display.summaries import Summaries
-from registry.names.tool_names import HASH_DIGITS, LIMIT, legal, suffixed
+from registry.names.tool_names import HASH_DIGITS, LIMIT, add_suffix, legal
 from schemas.jsonrpc import encode
 from schemas.jsonschema import MAP_KEYWORDS
-from schemas.validators import Validator, compiled
+from schemas.validators import Validator, compile_validator
 
 DEFINITION_KEYWORDS = ("$defs", "definitions")
 NOTES = frozenset(("examples", "example", "title", "default"))
@@ -55,7 +55,7 @@ def is_old(schema: Json) -> bool:
     return any(draft in str(schema.get("$schema", "")) for draft in ("draft-04", "-06", "-07"))
 
 
-def replaced(inner: Json, raw: Json, only_notes: bool) -> Json:
+def merge_siblings(inner: Json, raw: Json, only_notes: bool) -> Json:
     """The target `inner` merged with the siblings of the reference in `raw`: notes override, other
     keywords apply as well unless `only_notes`."""
     notes = {key: value for key, value in raw.items() if key in {*NOTES, "description"}}
@@ -74,7 +74,7 @@ _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 _TEXTS = ("title", "description")
 
 
-def conjoined(one: Json, other: Json) -> Json:
+def conjoin(one: Json, other: Json) -> Json:
     """A schema that accepts at least what both accept: their conjunction, perhaps widened."""
     merged = {key: value for key, value in one.items() if key not in _UNEVALUATED}
     skipped = {key for group in _GROUPS if not merged.keys().isdisjoint(group) for key in group}
@@ -103,10 +103,10 @@ def _both(key: str, one: Any, other: Any) -> Any:
 
 
 def _property(one: Any, other: Any) -> Any:
-    return conjoined(one, other) if isinstance(one, dict) and isinstance(other, dict) else one
+    return conjoin(one, other) if isinstance(one, dict) and isinstance(other, dict) else one
 
 
-def disjoined(branches: Sequence[Any], union: Callable[[list[Any]], Any]) -> Json:
+def disjoin(branches: Sequence[Any], union: Callable[[list[Any]], Any]) -> Json:
     """A schema that accepts whatever any branch accepts, and perhaps more. `union` combines several
     schemas of the same property."""
     schemas = [branch for branch in branches if isinstance(branch, dict)]
@@ -125,7 +125,7 @@ def disjoined(branches: Sequence[Any], union: Callable[[list[Any]], Any]) -> Jso
     if objects:
         merged |= _objects(objects, union)
     if arrays and all("items" in schema and "prefixItems" not in schema for schema in arrays):
-        merged["items"] = _united([schema["items"] for schema in arrays], union)
+        merged["items"] = _unite([schema["items"] for schema in arrays], union)
     if schemas and (values := _values(schemas)) is not None:
         merged["enum"] = values
     for key in (*_TEXTS, "format"):
@@ -144,7 +144,7 @@ def _objects(schemas: list[Json], union: Callable[[list[Any]], Any]) -> Json:
     lists = [schema.get("required") or [] for schema in schemas]
     if shared := [name for name in lists[0] if all(name in each for each in lists)]:
         merged["required"] = shared
-    if all(_closed(schema) for schema in schemas):
+    if all(_is_closed(schema) for schema in schemas):
         merged["additionalProperties"] = False
     return merged
 
@@ -154,7 +154,7 @@ def _united_property(name: str, schemas: list[Json], union: Callable[[list[Any]]
         schema["properties"][name] for schema in schemas if name in (schema.get("properties") or {})
     ]
     if any(
-        name not in (stated_schema.get("properties") or {}) and not _closed(stated_schema)
+        name not in (stated_schema.get("properties") or {}) and not _is_closed(stated_schema)
         for stated_schema in schemas
     ):
         texts = (
@@ -164,15 +164,15 @@ def _united_property(name: str, schemas: list[Json], union: Callable[[list[Any]]
         )
         text = next((text for text in texts if text), None)
         return {"description": text} if text else {}
-    return _united(stated, union)
+    return _unite(stated, union)
 
 
-def _united(schemas: list[Any], union: Callable[[list[Any]], Any]) -> Any:
+def _unite(schemas: list[Any], union: Callable[[list[Any]], Any]) -> Any:
     first = schemas[0]
     return first if all(schema == first for schema in schemas) else union(schemas)
 
 
-def _closed(schema: Json) -> bool:
+def _is_closed(schema: Json) -> bool:
     return schema.get("additionalProperties") is False and "patternProperties" not in schema
 
 
@@ -258,7 +258,7 @@ def _aliases(name: str) -> Iterator[str]:
     alias = f"_{alias}"[:LIMIT] if alias[:1].isdigit() else alias
     yield alias
     for digits in range(HASH_DIGITS, LIMIT - 1):
-        yield suffixed(alias, name, digits=digits)
+        yield add_suffix(alias, name, digits=digits)
 
 
 def rewrites_schemas(profile: Profile) -> bool:
@@ -314,13 +314,13 @@ class _Rewriting:
             return {}
         flat = {key: value for key, value in schema.items() if key not in (*_UNIONS, "$ref")}
         if isinstance(schema.get("$ref"), str):
-            flat = conjoined(flat, self._flat(self._resolve(schema["$ref"]), hops + 1))
+            flat = conjoin(flat, self._flat(self._resolve(schema["$ref"]), hops + 1))
         for branch in _schemas(schema, "allOf"):
-            flat = conjoined(flat, self._flat(branch, hops + 1))
+            flat = conjoin(flat, self._flat(branch, hops + 1))
         for keyword in ("anyOf", "oneOf"):
             if branches := _schemas(schema, keyword):
                 each = [self._flat(branch, hops + 1) for branch in branches if branch is not False]
-                flat = conjoined(flat, disjoined(each, self._union))
+                flat = conjoin(flat, disjoin(each, self._union))
         return flat
 
     def _union(self, schemas: list[Any]) -> Any:
@@ -365,14 +365,14 @@ class _Rewriting:
 
     def _schema(self, raw: Json, level: int, top: bool = False) -> Json:
         """Rewrite a subschema. `level`: nesting of objects and arrays, itself included."""
-        schema = raw if top and not self._profile.root_unions else self._composed(raw)
+        schema = raw if top and not self._profile.root_unions else self._restrict_unions(raw)
         if self._profile.nullable:
             schema = self._nullable(schema)
-        schema = self._valued(schema)
+        schema = self._restrict_values(schema)
         if self._too_deep(schema, level):
             schema = self._summary(schema)
         shown = {key: self._keyword(key, value, level) for key, value in schema.items()}
-        return self._finished(shown)
+        return self._finish(shown)
 
     def _keyword(self, key: str, value: Any, level: int) -> Any:
         if key in MAP_KEYWORDS and isinstance(value, dict):
@@ -386,7 +386,7 @@ class _Rewriting:
             return [self._inner(member, deeper) for member in value]
         return value
 
-    def _composed(self, schema: Json) -> Json:
+    def _restrict_unions(self, schema: Json) -> Json:
         """The schema with only the kinds of unions that the profile supports."""
         allowed = self._profile.unions
         if "allOf" in schema and "allOf" not in allowed:
@@ -394,19 +394,19 @@ class _Rewriting:
             schema = {key: value for key, value in schema.items() if key != "allOf"}
             for branch in branches:
                 if isinstance(branch, dict):
-                    schema = conjoined(schema, self._composed(branch))
+                    schema = conjoin(schema, self._restrict_unions(branch))
         if "oneOf" in schema and "oneOf" not in allowed:
             schema = dict(schema)
             branches = schema.pop("oneOf")
             schema.setdefault("anyOf", branches)
         if "anyOf" in schema and "anyOf" not in allowed:
             branches = [
-                self._composed(branch) if isinstance(branch, dict) else branch
+                self._restrict_unions(branch) if isinstance(branch, dict) else branch
                 for branch in _schemas(schema, "anyOf")
                 if branch is not False
             ]
             schema = {key: value for key, value in schema.items() if key != "anyOf"}
-            schema = conjoined(schema, disjoined(branches, self._union))
+            schema = conjoin(schema, disjoin(branches, self._union))
         return schema
 
     def _nullable(self, schema: Json) -> Json:
@@ -421,7 +421,7 @@ class _Rewriting:
             if len(left) < 2:
                 del schema["anyOf"]
             if len(left) == 1 and isinstance(left[0], dict):
-                schema = conjoined(schema, self._nullable(left[0]))
+                schema = conjoin(schema, self._nullable(left[0]))
                 stated = schema.get("type")
         if isinstance(stated, list) or stated == "null":
             self._one_type(schema, [stated] if stated == "null" else list(stated))
@@ -442,7 +442,7 @@ class _Rewriting:
             for key in _STRUCTURE:
                 schema.pop(key, None)
 
-    def _valued(self, schema: Json) -> Json:
+    def _restrict_values(self, schema: Json) -> Json:
         """The schema with only the enumerations and formats that the profile supports."""
         known = self._profile.keywords
         if "const" in schema and known is not None and "const" not in known:
@@ -465,7 +465,7 @@ class _Rewriting:
         short |= {"nullable": True} if schema.get("nullable") else {}
         return self._nullable(short) if self._profile.nullable else short
 
-    def _finished(self, shown: Json) -> Json:
+    def _finish(self, shown: Json) -> Json:
         known = self._profile.keywords
         if known is not None:
             gone = {key for key in shown if key not in known and key not in _OWN}
@@ -540,4 +540,4 @@ def _with_original(member: Any, name: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _pattern(pattern: str) -> Validator:
-    return compiled({"type": "string", "pattern": pattern})
+    return compile_validator({"type": "string", "pattern": pattern})

@@ -22,7 +22,7 @@ from msgspec import Raw
 
 from config.settings import Budgets
 from registry.display.budgets import CHARACTERS, TextLimits, limits_at, limits_of
-from registry.display.outlines import Fold, trimmed
+from registry.display.outlines import Fold, trim
 from registry.display.profiles import UNCHANGED, Profiles, SelectedProfile
 from registry.display.rewrites import (
     Inexpressible,
@@ -31,7 +31,7 @@ from registry.display.rewrites import (
     rewritten,
 )
 from registry.display.summaries import first_sentence, shorten
-from registry.names.tool_names import HASH_DIGITS, suffixed
+from registry.names.tool_names import HASH_DIGITS, add_suffix
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode
 from schemas.jsonschema import MAP_KEYWORDS, VALUE_KEYWORDS
@@ -70,18 +70,22 @@ def _for_objects(schema: Json) -> Json:
     inner = {key: value for key, value in schema.items() if key not in whole}
     if isinstance(kind, str):
         place = f"#/properties/{RESULT}"
-        return {"type": "object", **_result(_moved(inner, place) if moved else inner),
-                **_shifted(whole, place)}  # fmt: skip
+        return {"type": "object", **_result(_move_references(inner, place) if moved else inner),
+                **_shift_references(whole, place)}  # fmt: skip
     place = "#/anyOf/0"
-    plain = _moved(inner, place) if moved else inner
-    return {"type": "object", "anyOf": [plain, _result({"$ref": place})], **_shifted(whole, place)}
+    plain = _move_references(inner, place) if moved else inner
+    return {
+        "type": "object",
+        "anyOf": [plain, _result({"$ref": place})],
+        **_shift_references(whole, place),
+    }
 
 
 def _result(schema: Json) -> Json:
     return {"properties": {RESULT: schema}, "required": [RESULT]}
 
 
-def _shifted(whole: Json, place: str) -> Json:
+def _shift_references(whole: Json, place: str) -> Json:
     return {keyword: _keyword(keyword, member, place) for keyword, member in whole.items()}
 
 
@@ -107,10 +111,10 @@ def _definition(reference: Any, root: Json) -> Any:
     return None
 
 
-def _moved(value: Any, place: str) -> Any:
+def _move_references(value: Any, place: str) -> Any:
     """`value` with its references into the schema rewritten for its new position, `place`."""
     if isinstance(value, list):
-        return [_moved(item, place) for item in value]
+        return [_move_references(item, place) for item in value]
     if not isinstance(value, dict):
         return value
     return {keyword: _keyword(keyword, member, place) for keyword, member in value.items()}
@@ -122,8 +126,8 @@ def _keyword(keyword: str, member: Any, place: str) -> Any:
     if keyword in VALUE_KEYWORDS:
         return member
     if keyword in MAP_KEYWORDS and isinstance(member, dict):
-        return {name: _moved(schema, place) for name, schema in member.items()}
-    return _moved(member, place)
+        return {name: _move_references(schema, place) for name, schema in member.items()}
+    return _move_references(member, place)
 
 
 def _reference(reference: str, place: str) -> str:
@@ -180,7 +184,7 @@ class ToolShaper:
         self._kept: Memo[tuple[str, str, int, str], Shown] = Memo(KEPT)
         self._warned: set[tuple[str, str]] = set()
 
-    def shown(self, tool: Tool, chosen: SelectedProfile, level: int, describer: str) -> Shown:
+    def shape(self, tool: Tool, chosen: SelectedProfile, level: int, describer: str) -> Shown:
         """The tool in a list of this level (see `budgets.room`), under its own name. `describer` is
         the name of describe_tool there."""
         if self.budgets is None and chosen == UNCHANGED:
@@ -188,9 +192,11 @@ class ToolShaper:
         limits = (
             limits_at(self.budgets, level, self._tokens_limit(chosen)) if self.budgets else None
         )
-        return self._made((tool.digest, chosen.name, level, describer), tool, chosen, limits)
+        return self._cached_shape(
+            (tool.digest, chosen.name, level, describer), tool, chosen, limits
+        )
 
-    def limited(self, tool_tokens: int | None) -> "ToolShaper":
+    def with_tokens(self, tool_tokens: int | None) -> "ToolShaper":
         """A copy for a toolset with its own tokens per tool; None: unchanged."""
         if tool_tokens is None or self.budgets is None:
             return self
@@ -218,7 +224,9 @@ class ToolShaper:
         tool = replace(tool, output_schema=None)
         if tool.binding.mirrored:
             tool = replace(tool, binding=msgspec.structs.replace(tool.binding, mirrored=()))
-        return self._made((tool.digest, chosen.name, -limit, describer), tool, chosen, limits)
+        return self._cached_shape(
+            (tool.digest, chosen.name, -limit, describer), tool, chosen, limits
+        )
 
     def warn(self, event: str, facts: Mapping[str, Any]) -> None:
         """Log a warning once for the same facts."""
@@ -227,7 +235,7 @@ class ToolShaper:
             self._warned.add(warning)
             log.warning(event, extra=dict(facts))
 
-    def _made(
+    def _cached_shape(
         self,
         key: tuple[str, str, int, str],
         tool: Tool,
@@ -238,12 +246,12 @@ class ToolShaper:
         describe_tool."""
         shown = self._kept.get(key)
         if shown is None:
-            shown = self._kept.put(key, self._shaped(tool, chosen, limits, key[-1]))
+            shown = self._kept.put(key, self._make_shape(tool, chosen, limits, key[-1]))
         if shown.tool is tool or shown.tool.name == tool.name:
             return shown
         return replace(shown, tool=replace(shown.tool, name=tool.name))
 
-    def _shaped(
+    def _make_shape(
         self, tool: Tool, chosen: SelectedProfile, limits: TextLimits | None, describer: str
     ) -> Shown:
         whole = tool
@@ -293,7 +301,7 @@ def _candidates(plain: str, name: str, limit: int) -> Iterator[str]:
     if len(plain) <= limit:
         yield plain
     for digits in range(HASH_DIGITS, limit - 1):
-        yield suffixed(plain, name, limit, digits)
+        yield add_suffix(plain, name, limit, digits)
 
 
 def _with_fields(raw: Raw) -> Raw:
@@ -321,10 +329,10 @@ def _schema_of(
     if not isinstance(whole, dict):
         return raw, False
     try:
-        schema = trimmed(whole, within.text) if trims and within else whole
+        schema = trim(whole, within.text) if trims and within else whole
         if not folds and schema == whole and not rewrites_schemas(profile):
             return raw, False
-        shown, shortened = _written(schema, chosen, left if folds else None, limits, more=more)
+        shown, shortened = _write_schema(schema, chosen, left if folds else None, limits, more=more)
         return shown, shortened or schema != whole
     except (RecursionError, ValueError) as error:
         if profile == UNCHANGED.profile:
@@ -332,7 +340,7 @@ def _schema_of(
         raise Inexpressible("its input schema cannot be rewritten") from error
 
 
-def _written(
+def _write_schema(
     whole: Json, chosen: SelectedProfile, left: int | None, limits: TextLimits | None, *, more: str
 ) -> tuple[Raw, bool]:
     profile, schema, shortened = chosen.profile, whole, False
@@ -340,7 +348,7 @@ def _written(
         left -= SLACK if rewrites_schemas(profile) else 0
         texts = limits.text if limits else None
         folded = Fold(left, more, profile.references, text=texts)(whole)
-        schema, shortened = folded.schema, folded.shortened
+        schema, shortened = folded.schema, folded.is_shortened
     if rewrites_schemas(profile):
         aliases = argument_aliases(whole) if profile.arguments else None
         schema = rewritten(schema, profile, more, aliases)
@@ -382,7 +390,7 @@ class Ceiling:
     chosen: SelectedProfile
     describer: str  # name of the tool that describes what is left out
 
-    def fitted(self, tools: Sequence[ListedTool], left: int, schemas: bool) -> Fitted:
+    def fit(self, tools: Sequence[ListedTool], left: int, schemas: bool) -> Fitted:
         """The tools in at most `left` characters. Without `schemas`: names and lines alone."""
         entries: list[Json] = []
         for tool in tools:
@@ -391,13 +399,13 @@ class Ceiling:
                 break
             left -= length(line)
             entries.append(line)
-        unfolded = self._unfolded(tools[: len(entries)], entries, left) if schemas else {}
+        unfolded = self._unfolded_entries(tools[: len(entries)], entries, left) if schemas else {}
         for place, entry in unfolded.items():
             entries[place] = entry
         left_out = len(tools) - len(entries)
         return Fitted(entries, len(entries) - len(unfolded), left_out)
 
-    def _unfolded(
+    def _unfolded_entries(
         self, tools: Sequence[ListedTool], lines: Sequence[Json], left: int
     ) -> dict[int, Json]:
         """Entries with an input schema, by their positions in `lines`. Small ones are whole, and

@@ -142,7 +142,7 @@ class Summaries:
         if types and types != ANY_TYPE:
             short["type"] = next(iter(types)) if len(types) == 1 else sorted(types)
         if self._size != BARE:
-            described = self._described(schema)
+            described = self._description_of(schema)
             begins = first_sentence(described, self._size.sentence) if described else ""
             short["description"] = " ".join(filter(None, (begins, self._parts(schema), self._more)))
         return short
@@ -164,7 +164,7 @@ class Summaries:
     def _kinds(self, schema: Any, depth: int) -> frozenset[str]:
         if self._enough(schema, depth):
             return ANY_TYPE
-        kinds = _stated(schema)
+        kinds = _stated_types(schema)
         if isinstance(schema.get("$ref"), str):
             kinds = _both(kinds, self._kinds(self._resolve(schema["$ref"]), depth + 1))
         for keyword in ("anyOf", "oneOf"):
@@ -179,7 +179,7 @@ class Summaries:
         if self._enough(schema, depth):
             return {}
         fields: dict[str, bool] = {}
-        for inner in self._composed(schema):
+        for inner in self._composed_schemas(schema):
             for name, required in self._fields(inner, depth + 1).items():
                 fields[name] = fields.get(name, False) or required
         required, own = schema.get("required"), schema.get("properties")
@@ -188,14 +188,14 @@ class Summaries:
             fields[name] = fields.get(name, False) or must
         return fields
 
-    def _described(self, schema: Json) -> str:
-        for part in (schema, *self._composed(schema)):
+    def _description_of(self, schema: Json) -> str:
+        for part in (schema, *self._composed_schemas(schema)):
             text = part.get("description") or part.get("title") if isinstance(part, dict) else None
             if isinstance(text, str) and text:
                 return text
         return ""
 
-    def _composed(self, schema: Json) -> Iterator[Any]:
+    def _composed_schemas(self, schema: Json) -> Iterator[Any]:
         """The schemas that apply to the same value."""
         if isinstance(schema.get("$ref"), str):
             yield self._resolve(schema["$ref"])
@@ -206,16 +206,17 @@ class Summaries:
         names = self.fields(schema)
         if names:
             order = sorted(names, key=lambda name: not names[name])  # required first
-            return f"Fields: {self._listed(order)}."
+            return f"Fields: {self._join_names(order)}."
         values = schema.get("enum")
         if isinstance(values, list) and values:
-            return f"One of {len(values)}: {self._listed([_written(value) for value in values])}."
+            choices = self._join_names([_value_text(value) for value in values])
+            return f"One of {len(values)}: {choices}."
         inner = schema.get("items")
         if items and isinstance(inner, dict) and (text := self._parts(inner, items=False)):
             return f"Items: {text[0].lower()}{text[1:]}"
         return ""
 
-    def _listed(self, names: list[str]) -> str:
+    def _join_names(self, names: list[str]) -> str:
         shown: list[str] = []
         left = self._size.fields
         for name in names:
@@ -226,7 +227,7 @@ class Summaries:
         return ", ".join(shown)
 
 
-def _written(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return encode(value).decode()
 
 
@@ -246,7 +247,7 @@ def _schemas(schema: Json, keyword: str) -> list[Any]:
     return branches if isinstance(branches, list) else []
 
 
-def _stated(schema: Json) -> frozenset[str]:
+def _stated_types(schema: Json) -> frozenset[str]:
     types, stated = ANY_TYPE, schema.get("type")
     if isinstance(stated, str | list):
         types = frozenset([stated] if isinstance(stated, str) else map(str, stated))

@@ -63,7 +63,7 @@ class FolderContainer:
     def _walk(self) -> Iterator[str]:
         seen = 0
         for directory, below, files in os.walk(self._root):
-            below[:] = sorted(name for name in below if not _hidden(name))
+            below[:] = sorted(name for name in below if not _is_hidden(name))
             seen += 1 + len(files)
             if seen > self._seen_limit:
                 raise ImportRejected(
@@ -72,7 +72,7 @@ class FolderContainer:
                 )
             above = Path(directory).relative_to(self._root).as_posix()
             for name in files:
-                if not _hidden(name):
+                if not _is_hidden(name):
                     yield posixpath.normpath(posixpath.join(above, name))
 
     def read(self, name: str, limit: int) -> bytes:
@@ -110,7 +110,7 @@ class Archive:
             self._members[name] = member
 
     def names(self) -> list[str]:
-        visible = (n for n in self._members if not any(_hidden(p) for p in n.split("/")))
+        visible = (n for n in self._members if not any(_is_hidden(p) for p in n.split("/")))
         return sorted(visible)
 
     def read(self, name: str, limit: int) -> bytes:
@@ -156,7 +156,7 @@ def _check_inside(name: str, what: str) -> None:
         raise Unreadable("expected a path or an http(s) URL")
 
 
-def _hidden(name: str) -> bool:
+def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name in _SKIPPED
 
 

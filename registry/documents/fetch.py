@@ -149,7 +149,7 @@ async def _fetch_url(
             )
     except TimeoutError as error:
         raise ImportRejected(
-            f"Cannot fetch {_shown(url)}: no answer within {timeout_s:g} s"
+            f"Cannot fetch {_public_url(url)}: no answer within {timeout_s:g} s"
             " (setting imports.fetch_timeout_s)."
         ) from error
 
@@ -162,22 +162,22 @@ async def _follow(
     resolver: AbstractResolver = _Recorder()
     if not named and not trusted:
         resolver = addresses.PublicResolver()
-        _check_literal(url, f"Cannot fetch {_shown(url)}")
+        _check_literal(url, f"Cannot fetch {_public_url(url)}")
     for hop in range(REDIRECT_LIMIT + 1):
         async with _get(url, resolver, validator) as response:
             if hop == 0 and isinstance(resolver, _Recorder):
                 trusted = trusted or resolver.private(url)
             if response.status not in _REDIRECTS or "Location" not in response.headers:
                 if response.status == _NOT_MODIFIED and validator[0]:
-                    return Fetched(b"", _shown(url), trusted, validator, unchanged=True)
+                    return Fetched(b"", _public_url(url), trusted, validator, unchanged=True)
                 data = await _read_response(response, url, limit_bytes)
-                return Fetched(data, _shown(url), trusted, _validator(response))
-            target = _redirected(url, response.headers["Location"])
+                return Fetched(data, _public_url(url), trusted, _validator(response))
+            target = _redirect_target(url, response.headers["Location"])
         if not trusted:
-            _check_literal(target, f"{_shown(url)} redirects to {_shown(target)}")
+            _check_literal(target, f"{_public_url(url)} redirects to {_public_url(target)}")
         url = target
         resolver = ThreadedResolver() if trusted else addresses.PublicResolver()
-    raise ImportRejected(f"Cannot fetch {_shown(url)}: more than {REDIRECT_LIMIT} redirects.")
+    raise ImportRejected(f"Cannot fetch {_public_url(url)}: more than {REDIRECT_LIMIT} redirects.")
 
 
 class _Recorder(AbstractResolver):
@@ -216,7 +216,7 @@ async def _get(
         async with session, session.get(url, allow_redirects=False) as response:
             yield response
     except (aiohttp.ClientError, ValueError) as error:
-        raise ImportRejected(f"Cannot fetch {_shown(url)}: {_reason(error)}.") from error
+        raise ImportRejected(f"Cannot fetch {_public_url(url)}: {_reason(error)}.") from error
 
 
 def _validator(response: aiohttp.ClientResponse) -> tuple[str, str]:
@@ -244,23 +244,30 @@ def _is_fresh(headers: Mapping[str, str]) -> bool:
 async def _read_response(response: aiohttp.ClientResponse, url: URL, limit_bytes: int) -> bytes:
     if response.status != 200:
         hint = " (it needs credentials)" if response.status in (401, 403) else ""
-        raise ImportRejected(f"{_shown(url)} answered {response.status} {response.reason}{hint}.")
+        raise ImportRejected(
+            f"{_public_url(url)} answered {response.status} {response.reason}{hint}."
+        )
     data = await read_at_most(response, limit_bytes)
     if data is None:
-        raise _too_large(_shown(url), limit_bytes)
+        raise _too_large(_public_url(url), limit_bytes)
     return data
 
 
-def _redirected(url: URL, header: str) -> URL:
+def _redirect_target(url: URL, header: str) -> URL:
     try:
         target = url.join(addresses.read_url(header))
     except ValueError as error:
-        raise ImportRejected(f"{_shown(url)} redirects to {header!r}, which is no URL.") from error
+        raise ImportRejected(
+            f"{_public_url(url)} redirects to {header!r}, which is no URL."
+        ) from error
     if target.scheme not in ("http", "https"):
-        raise ImportRejected(f"{_shown(url)} redirects to {_shown(target)}, which is not http(s).")
+        raise ImportRejected(
+            f"{_public_url(url)} redirects to {_public_url(target)}, which is not http(s)."
+        )
     if url.scheme == "https" and target.scheme == "http":
         raise ImportRejected(
-            f"{_shown(url)} redirects from https to {_shown(target)}; name that URL if you mean it."
+            f"{_public_url(url)} redirects from https to {_public_url(target)}; "
+            "name that URL if you mean it."
         )
     return target
 
@@ -288,7 +295,7 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _shown(url: URL) -> str:
+def _public_url(url: URL) -> str:
     """The URL without user and password."""
     return str(url.with_user(None) if url.user or url.password else url)
 

@@ -65,7 +65,7 @@ class Bundled:
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         return await self._lanes.embed(
             self._encode,
-            await self._tokenised(texts, query),
+            await self._tokenise(texts, query),
             dimension=self.dimension,
             batch=self._batch_of(len(texts)) if query else self._batch,
             query=query,
@@ -80,7 +80,7 @@ class Bundled:
         that a long query takes half as long."""
         return max(1, min(self._batch, -(-sentences // QUERIES)))
 
-    async def _tokenised(self, texts: Sequence[str], query: bool) -> list[list[int]]:
+    async def _tokenise(self, texts: Sequence[str], query: bool) -> list[list[int]]:
         limit = self._facts.max_query_tokens if query else self._facts.max_tokens
         if query and len(texts) <= self._batch and self._loaded is not None:
             return self._tokens(texts, limit)  # starting a thread would take longer

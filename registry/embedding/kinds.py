@@ -145,8 +145,8 @@ def _fields(row: Sequence[Any]) -> ToolFields:
         domain=domain or "",
         namespace=namespace or "",
         tags=tags,
-        keywords=_listed(keywords),
-        parameters=_listed(parameters),
+        keywords=_split_list(keywords),
+        parameters=_split_list(parameters),
     )
 
 
@@ -176,7 +176,7 @@ def columns(keys: Sequence[Key]) -> list[list[str]]:
     return [[host_id for host_id, _ in keys], [entity_id for _, entity_id in keys]]
 
 
-def _listed(joined: str | None) -> list[str]:
+def _split_list(joined: str | None) -> list[str]:
     return joined.split(", ") if joined else []
 
 

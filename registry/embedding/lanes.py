@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from anyio import CapacityLimiter, Lock, create_task_group, to_thread
 
 from registry.embedding.abc import EmbeddingFailed, Vectors
-from registry.embedding.vectors import normalised, together
+from registry.embedding.vectors import normalise, together
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,7 +83,7 @@ class Lanes:
                 try:
                     vectors_of_part = await self.run(partial(encode, given), query)
                     rows.update(
-                        zip(some, normalised(vectors_of_part, len(some), dimension), strict=True)
+                        zip(some, normalise(vectors_of_part, len(some), dimension), strict=True)
                     )
                 except EmbeddingFailed as error:
                     failures.append(error)

@@ -76,7 +76,7 @@ async def model_server(
     made once, and loads with its first text."""
     embedders: dict[str, Embedder] = {}
 
-    async def embedded(request: _Texts) -> _Answer:
+    async def embed_request(request: _Texts) -> _Answer:
         try:
             if request.model not in embedders:
                 if (made := embedder_of(request.model)) is None:
@@ -91,7 +91,7 @@ async def model_server(
         async with stream:
             with suppress(*DISCONNECTED, msgspec.DecodeError):
                 request = msgspec.msgpack.decode(await _receive(stream), type=_Texts)
-                await _send(stream, await embedded(request))
+                await _send(stream, await embed_request(request))
 
     async with (
         await anyio.create_unix_listener(socket) as listener,  # replaces that of a killed server

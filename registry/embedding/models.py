@@ -21,7 +21,7 @@ from pathlib import Path
 from psycopg import AsyncConnection
 
 from config.types import VECTOR_DIMENSION
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.kinds import KINDS, TOOLS, Kinds, of_purpose
 
@@ -108,7 +108,7 @@ async def check_kinds(pool: Pool, kinds: Kinds) -> None:
     """Check the purposes of `kinds`. Raises EmbeddingFailed where the database has another purpose
     for one of these kinds, or does not know it: its texts would be queued for no model, or for
     another."""
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         rows = await connection.execute("SELECT entity_type, purpose FROM search_kind_t")
         added = {name: purpose async for name, purpose in rows}
     for name, kind in kinds.items():
@@ -136,13 +136,13 @@ async def register(pool: Pool, embedder: Embedder | None, purpose: str = TOOLS) 
             "be stored: choose another model, or embedding.dimension where the service can shorten",
             retryable=False,
         )
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         present = (await models(connection, purpose)).target
     if present == wanted:
         return False
     if embedder is not None and present is not None:
         await embedder.embed(["a text to begin with"])
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         before = await models(connection, purpose)
         if before.target == wanted:  # another node was faster
@@ -207,14 +207,14 @@ async def purge(pool: Pool) -> int:
     In small transactions that wait for no lock: writers of tools come first.
     """
     count = 0
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         result = await connection.execute(
             "SELECT FROM embedding_model_t WHERE NOT target AND NOT serving LIMIT 1"
         )
         if result.rowcount == 0:
             return 0
     while True:
-        async with borrowed(pool) as connection:
+        async with borrow(pool) as connection:
             done = await connection.execute(
                 """
                 DELETE FROM entity_embedding_t WHERE ctid = ANY (ARRAY(

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from psycopg import AsyncConnection
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.embedding.kinds import KINDS, TOOL, Kinds
 
 BATCH = 500  # entities per transaction
@@ -37,7 +37,7 @@ async def queue_missing(pool: Pool, kinds: Kinds = KINDS) -> int:
     In small transactions, each committed: it can be stopped and resumed.
     """
     count = 0
-    embedded = await _embedded(pool, kinds)
+    embedded = await _embedded_kinds(pool, kinds)
     for host_id in await _hosts(pool):
         for kind in embedded:
             count += await _queue_all(pool, host_id, kind, _MISSING)
@@ -56,7 +56,7 @@ async def backfill(
     `progress` is called with the number of texts compared, and that of all.
     """
     count = done = 0
-    embedded, hosts = await _embedded(pool, kinds), await _hosts(pool)
+    embedded, hosts = await _embedded_kinds(pool, kinds), await _hosts(pool)
     total = await _total(pool, hosts, embedded)
 
     def look_on(compared: int) -> None:
@@ -65,7 +65,7 @@ async def backfill(
         progress(done, max(done, total))
 
     for host_id in hosts:
-        async with _locked(pool, host_id) as connection:
+        async with _tenant_lock(pool, host_id) as connection:
             await connection.execute(_UNSTICK, {"host": host_id})
         for kind in embedded:
             count += await _queue_all(pool, host_id, kind, _ALL, look_on=look_on)
@@ -80,7 +80,7 @@ async def refresh(
 
     Until they are done they are found by their words.
     """
-    async with _locked(pool, host_id) as connection:
+    async with _tenant_lock(pool, host_id) as connection:
         await connection.execute(
             """
             DELETE FROM entity_embedding_t AS had WHERE host_id = %s AND entity_type = %s
@@ -105,7 +105,7 @@ async def refresh(
 
 async def retry(pool: Pool, host_id: str, ids: Sequence[str] | None = None) -> int:
     """Retry now the tasks that failed or wait for their backoff; returns their number."""
-    async with _locked(pool, host_id) as connection:
+    async with _tenant_lock(pool, host_id) as connection:
         done = await connection.execute(
             """
             WITH again AS (
@@ -128,14 +128,14 @@ async def retry(pool: Pool, host_id: str, ids: Sequence[str] | None = None) -> i
 
 
 async def _hosts(pool: Pool) -> list[str]:
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
         return [host_id async for (host_id,) in rows]
 
 
-async def _embedded(pool: Pool, kinds: Kinds) -> list[str]:
+async def _embedded_kinds(pool: Pool, kinds: Kinds) -> list[str]:
     """Condition: those of these kinds whose embeddings are not disabled."""
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         rows = await connection.execute(
             "SELECT name FROM unnest(%s::text[]) AS name WHERE target_model(name) IS NOT NULL",
             [list(kinds)],
@@ -145,7 +145,7 @@ async def _embedded(pool: Pool, kinds: Kinds) -> list[str]:
 
 async def _total(pool: Pool, hosts: Sequence[str], kinds: Sequence[str]) -> int:
     """Number of the active entities of these tenants and kinds."""
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         rows = await connection.execute(
             "SELECT count(*) FROM entity_source_v"
             " WHERE host_id = ANY(%s::uuid[]) AND entity_type = ANY(%s) AND active",
@@ -165,7 +165,7 @@ async def _queue_all(
 ) -> int:
     count, after = 0, _START
     while True:
-        async with _locked(pool, host_id) as connection:
+        async with _tenant_lock(pool, host_id) as connection:
             given: Mapping[str, object] = {
                 "host": host_id, "kind": kind, "after": after, "limit": BATCH
             }  # fmt: skip
@@ -180,10 +180,10 @@ async def _queue_all(
 
 
 @asynccontextmanager
-async def _locked(pool: Pool, host_id: str) -> AsyncIterator[AsyncConnection]:
+async def _tenant_lock(pool: Pool, host_id: str) -> AsyncIterator[AsyncConnection]:
     """Context that holds the tenant lock that imports take: the two would lock the same tasks in
     different orders."""
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         await connection.execute(
             "SELECT FROM host_t WHERE host_id = %s FOR NO KEY UPDATE", [host_id]
         )

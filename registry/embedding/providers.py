@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from config.settings import EmbeddingSettings
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.kinds import TOOLS
 from registry.embedding.model_server import SharedModel
@@ -152,7 +152,7 @@ class ServingEmbedder:
         pool = self._pool()
         if pool is None:
             return
-        async with borrowed(pool) as connection:
+        async with borrow(pool) as connection:
             self.models = await models(connection, self.purpose)
         label = self.models.serving
         if label != self.label or self._target is None:

@@ -17,7 +17,7 @@ from psycopg.errors import LockNotAvailable
 from psycopg.rows import class_row
 
 from config.types import VECTOR_DIMENSION
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.embedding.abc import Vectors
 from registry.embedding.vectors import Reals, RealsDumper
 
@@ -139,15 +139,15 @@ class Queue:
             "values": [""] * len(tasks),
         }
         values = {**self._given, **given, **more}
-        count = await self._changed(statement, values)
+        count = await self._execute(statement, values)
         if count < len(tasks):
             # A claim whose snapshot is older than ours finds our tasks due, locks them, sees that
             # they are not due any more, and keeps the locks to its end.
             with suppress(LockNotAvailable):
-                count += await self._changed(statement.replace(_SKIP, b""), values)
+                count += await self._execute(statement.replace(_SKIP, b""), values)
         return count
 
-    async def _changed(self, statement: bytes, values: Mapping[str, Any]) -> int:
+    async def _execute(self, statement: bytes, values: Mapping[str, Any]) -> int:
         async with self._transaction() as connection, connection.cursor() as cursor:
             cursor.adapters.register_dumper(Reals, RealsDumper)
             await cursor.execute(statement, values)
@@ -155,7 +155,7 @@ class Queue:
 
     @asynccontextmanager
     async def _transaction(self, planner: bytes = CAREFULLY) -> AsyncIterator[AsyncConnection]:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(planner)
             yield connection
 

@@ -17,7 +17,7 @@ from registry.embedding import wire
 from registry.embedding.abc import EmbeddingFailed, Vectors
 from registry.embedding.models import label, nameless
 from registry.embedding.texts import readable
-from registry.embedding.vectors import normalised
+from registry.embedding.vectors import normalise
 from registry.embedding.wire import Rows, Wire
 from schemas.errors import retry_after_s
 
@@ -96,7 +96,7 @@ class RemoteEmbedder:
             for batch in batches:
                 with _in_time(self._settings.timeout_s):
                     rows += await self._post(batch)
-        return normalised(rows, len(texts), self.dimension)
+        return normalise(rows, len(texts), self.dimension)
 
     async def close(self) -> None:
         http, self._http = self._http, None

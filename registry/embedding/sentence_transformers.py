@@ -37,7 +37,7 @@ class SentenceTransformers:
                 "directory.",
                 retryable=False,
             )
-        self._name, folder = _found(settings.model)
+        self._name, folder = _model_location(settings.model)
         self._prefix = settings.query_prefix
         self._batch = settings.batch_size
         self._lanes = Lanes(threads=1)  # torch has threads of its own
@@ -87,7 +87,7 @@ def _load(name: str) -> "SentenceTransformer":
         ) from error
 
 
-def _found(model: str) -> tuple[str, Path | None]:
+def _model_location(model: str) -> tuple[str, Path | None]:
     """The name or path for the library to load, and the directory if it is one."""
     folder = Path(model).expanduser()
     if folder.is_dir():

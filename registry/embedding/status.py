@@ -6,7 +6,7 @@ from datetime import datetime
 
 from psycopg.rows import class_row
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.embedding.kinds import KINDS, TOOL, Kinds, SearchKind
 from registry.embedding.models import Models, models, models_by_purpose
 
@@ -55,7 +55,7 @@ class EntityEmbedding:
 
 
 async def status(pool: Pool, host_id: str) -> EmbeddingStatus:
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         known = await models_by_purpose(connection)
         async with connection.cursor(row_factory=class_row(EmbeddingCounts)) as cursor:
             await cursor.execute(_COUNTS, {"host": host_id, **_labels(known)})
@@ -69,7 +69,7 @@ async def status(pool: Pool, host_id: str) -> EmbeddingStatus:
 async def tasks(pool: Pool, kinds: Kinds = KINDS) -> dict[str, int]:
     """Number of tasks of these kinds, of all tenants, by status."""
     counts = dict.fromkeys(("pending", "running", "failed"), 0)
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         rows = await connection.execute(
             "SELECT status, count(*) FROM embedding_task_t WHERE entity_type = ANY(%s) GROUP BY 1",
             [list(kinds)],
@@ -81,7 +81,7 @@ async def embedding_of(
     pool: Pool, host_id: str, entity_id: str, kind: SearchKind = TOOL
 ) -> EntityEmbedding:
     """Status of an entity. Without a row: pending, or disabled where there is no target."""
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         rows = await connection.execute(
             """
             SELECT had.status, nullif(had.model, ''), had.error, had.embedded_ts

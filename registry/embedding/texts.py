@@ -59,13 +59,13 @@ def tool_text(fields: ToolFields) -> str:
     """ "<source> <domain, namespace, tags, keywords>: <name>. <description> <parameters>", without
     what is empty. The endpoint stands in for a description."""
     source = identifier_words(fields.source)
-    topics = _listed((fields.domain, fields.namespace, *fields.tags, *fields.keywords))
+    topics = _join_words((fields.domain, fields.namespace, *fields.tags, *fields.keywords))
     topics_text = _cut(f"{source} {topics}".strip(), _TOPICS)
     name = identifier_words(fields.title) or identifier_words(fields.name)
     if source:  # names that would collide begin with it, which would repeat it
         name = name.removeprefix(f"{source} ")
     prose = _plain_text(fields.description) or identifier_words(fields.endpoint)
-    parameters = _cut(_listed(fields.parameters[:PARAMETERS]), _PARAMETERS)
+    parameters = _cut(_join_words(fields.parameters[:PARAMETERS]), _PARAMETERS)
     return " ".join(
         filter(None, (topics_text and f"{topics_text}:", name and f"{name}.", prose, parameters))
     )
@@ -80,7 +80,7 @@ def skill_text(name: str, description: str, instructions: str = "") -> str:
 def identifier_words(identifier: str) -> str:
     """The words of an identifier: 'repos_list-forUser' gives 'repos list for user', like the SQL
     function of this name."""
-    return _joined("".join(_spaced(readable(identifier, _NAME))).lower())
+    return _collapse_spaces("".join(_spaced_words(readable(identifier, _NAME))).lower())
 
 
 def query_text(query: str) -> str:
@@ -121,12 +121,12 @@ def _parts(text: str) -> Iterator[str]:
         head = text[max(begin, match.start() - _LONGEST_ABBREVIATION) : match.start()]
         if _ABBREVIATED.search(head):
             continue
-        yield from _stripped(text[begin : match.start()])
+        yield from _stripped_text(text[begin : match.start()])
         begin = match.end()
-    yield from _stripped(text[begin:])
+    yield from _stripped_text(text[begin:])
 
 
-def _stripped(text: str) -> Iterable[str]:
+def _stripped_text(text: str) -> Iterable[str]:
     return filter(None, (text.strip(),))
 
 
@@ -135,7 +135,7 @@ def _size(text: str) -> int:
     return len(text.split()) + sum(character >= _UNSPACED for character in text) // 2
 
 
-def _spaced(identifier: str) -> Iterator[str]:
+def _spaced_words(identifier: str) -> Iterator[str]:
     before = ""
     for at, character in enumerate(identifier):
         if character.isupper() and (
@@ -148,7 +148,7 @@ def _spaced(identifier: str) -> Iterator[str]:
         before = character
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_words(names: Iterable[str]) -> str:
     return ", ".join(filter(None, map(identifier_words, names)))
 
 
@@ -158,14 +158,14 @@ def _plain_text(text: str) -> str:
     return _cut(_MARKUP.sub(" ", _LINK.sub(r"\1", read)), DESCRIPTION)
 
 
-def _joined(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())
 
 
 def _cut(text: str, limit: int) -> str:
     """`text` with white space collapsed; at most `limit` characters, cut at the end of a word if
     possible."""
-    text = _joined(text.lstrip()[: 4 * limit])
+    text = _collapse_spaces(text.lstrip()[: 4 * limit])
     if len(text) <= limit:
         return text
     return text[: text.rfind(" ", 0, limit + 1) if " " in text[: limit + 1] else limit].rstrip(" ,")

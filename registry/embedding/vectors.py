@@ -58,7 +58,7 @@ def half_vector(vector: str) -> str:
     return f"{vector}::halfvec({VECTOR_DIMENSION})"
 
 
-def normalised(
+def normalise(
     rows: "Sequence[Sequence[float]] | NDArray[Any]", texts: int, dimension: int
 ) -> Vectors:
     """`rows` scaled to length 1, in float32, shape (texts, dimension).
@@ -69,16 +69,16 @@ def normalised(
     import numpy as np
 
     if len(rows) != texts:
-        raise _refused(f"{len(rows)} vectors for {texts} texts")
+        raise _vectors_error(f"{len(rows)} vectors for {texts} texts")
     lengths = {len(row) for row in rows} - {dimension}
     if lengths:
-        raise _refused(f"a vector of {min(lengths)} numbers where {dimension} were expected")
+        raise _vectors_error(f"a vector of {min(lengths)} numbers where {dimension} were expected")
     matrix: NDArray[np.float64] = np.array(rows, dtype=np.float64).reshape(texts, dimension)
     if not np.isfinite(matrix).all():
-        raise _refused("a vector with NaN or infinity in it")
+        raise _vectors_error("a vector with NaN or infinity in it")
     peaks = np.abs(matrix).max(axis=1, keepdims=True, initial=0.0)
     if not peaks.all():
-        raise _refused("a vector of zeros only")
+        raise _vectors_error("a vector of zeros only")
     matrix /= peaks  # the squares of float64 values need not fit in one
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     return matrix.astype(np.float32)
@@ -103,19 +103,19 @@ def with_whole(sentences: Vectors, weights: Sequence[float]) -> Vectors:
     return np.vstack([first, sentences]).astype(np.float32)
 
 
-def checked(vectors: Vectors, texts: int, dimension: int) -> Vectors:
+def check_vectors(vectors: Vectors, texts: int, dimension: int) -> Vectors:
     """`vectors`, validated. Raises EmbeddingFailed unless there is one vector of length 1 for each
     text."""
     import numpy as np
 
     if vectors.shape != (texts, dimension):
         came = " x ".join(map(str, vectors.shape))
-        raise _refused(f"{came} numbers where {texts} x {dimension} were expected")
+        raise _vectors_error(f"{came} numbers where {texts} x {dimension} were expected")
     lengths = np.linalg.norm(vectors, axis=1)
     if not np.allclose(lengths, 1, atol=1e-3):  # also where one is NaN
-        raise _refused("a vector that is not of length 1")
+        raise _vectors_error("a vector that is not of length 1")
     return vectors
 
 
-def _refused(came: str) -> EmbeddingFailed:
+def _vectors_error(came: str) -> EmbeddingFailed:
     return EmbeddingFailed(f"The embedding model gave {came}.", retryable=False)

@@ -55,7 +55,7 @@ def openai(model: str, dimension: int) -> Wire:
 
 def _openai_rows(answer: bytes) -> Rows:
     """Rows in the order of the texts, sorted by `index` where the service sends one."""
-    items = _decoded(answer, _Answer).data
+    items = _decode_answer(answer, _Answer).data
     indexes = [item.index for item in items if item.index is not None]
     if indexes and sorted(indexes) != list(range(len(items))):
         raise _unusable(f"indexes that are not 0 to {len(items) - 1}, each once")
@@ -71,14 +71,14 @@ def _local_body(texts: Sequence[str]) -> bytes:
 def _local_rows(answer: bytes) -> Rows:
     # one or the other: a union of them is more than a type checker can follow
     if answer.lstrip()[:1] == b"{":
-        return _decoded(answer, _Embeddings).embeddings
-    return _decoded(answer, Rows)
+        return _decode_answer(answer, _Embeddings).embeddings
+    return _decode_answer(answer, Rows)
 
 
 LOCAL = Wire(_local_body, _local_rows)
 
 
-def _decoded(answer: bytes, kind: type[T]) -> T:
+def _decode_answer(answer: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(answer, type=kind)
     except msgspec.ValidationError as error:  # contains types and paths, no values

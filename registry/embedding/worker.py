@@ -16,11 +16,11 @@ from psycopg import AsyncConnection
 
 from config.settings import EmbeddingSettings
 from config.types import VECTOR_DIMENSION
-from registry.database.postgres import AWAY, Pool, borrowed
+from registry.database.postgres import AWAY, Pool, borrow
 from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
 from registry.embedding.kinds import KINDS, Key, Kinds, SourceText, columns
 from registry.embedding.queue import CAREFULLY, EmbeddingFailure, Queue, Task
-from registry.embedding.vectors import checked
+from registry.embedding.vectors import check_vectors
 
 log = logging.getLogger("toolgate.embedding")
 
@@ -198,7 +198,7 @@ class Worker:
 
     @asynccontextmanager
     async def _looking_up(self) -> AsyncIterator[AsyncConnection]:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(CAREFULLY)
             yield connection
 
@@ -252,7 +252,7 @@ class Worker:
             raise EmbeddingFailed(
                 f"the embedding model crashed: {type(error).__name__}", retryable=False
             ) from error
-        return checked(vectors, len(texts), VECTOR_DIMENSION)
+        return check_vectors(vectors, len(texts), VECTOR_DIMENSION)
 
     async def _see_burst_through(self) -> None:
         """Debounce: wait until no text has come for `quiet_s`, at most `burst_s`. Calls that store

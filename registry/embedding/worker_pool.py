@@ -11,7 +11,7 @@ import anyio
 from anyio import CancelScope
 
 from config.settings import EmbeddingSettings
-from registry.database.postgres import AWAY, Database, Notice, borrowed
+from registry.database.postgres import AWAY, Database, Notice, borrow
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.kinds import KINDS, Kinds, of_purpose
 from registry.embedding.models import CHANNEL, check_kinds, purge, register, settle
@@ -71,19 +71,19 @@ class WorkerPool:
         return self._serving.purpose
 
     @property
-    def done(self) -> int:
+    def stored_count(self) -> int:
         """Vectors that its workers have stored."""
         return sum(worker.done for worker in self._workers)
 
     @property
-    def displaced(self) -> bool:
+    def is_displaced(self) -> bool:
         """Whether another process has registered another model since: this pool is idle."""
         own_model = self._embedder.model
         return self._registered and self._serving.models.target not in (None, own_model)
 
     async def elsewhere(self) -> int:
         """Number of texts claimed by workers outside this pool."""
-        async with borrowed(self._database.pool) as connection:
+        async with borrow(self._database.pool) as connection:
             result = await connection.execute(
                 "SELECT FROM embedding_task_t WHERE status = 'running' AND worker <> ALL(%s)"
                 " AND entity_type = ANY(%s)",
@@ -133,13 +133,13 @@ class WorkerPool:
                 await self._noticed.wait()
 
     async def _look(self) -> None:
-        pool, displaced = self._database.pool, self.displaced
+        pool, displaced = self._database.pool, self.is_displaced
         await self._serving.refresh()
         if not self._registered:
             await self._register()
         if not self._registered:
             return
-        if self.displaced and not displaced:
+        if self.is_displaced and not displaced:
             facts = {"own_model": self._embedder.model, "model": self._serving.models.target}
             log.warning("embedding_model_displaced", extra=facts)
         self.tasks = await tasks(pool, self.kinds)
@@ -147,7 +147,7 @@ class WorkerPool:
         if bool(self._open) != self._announced:
             self._announced = bool(self._open)
             event = "texts_being_embedded" if self._open else "texts_embedded"
-            log.info(event, extra={"waiting": self._open, "done": self.done})
+            log.info(event, extra={"waiting": self._open, "done": self.stored_count})
         if self._open:
             return
         if before:
@@ -175,11 +175,11 @@ class WorkerPool:
     async def _hand_over(self) -> None:
         """Hand over to this pool's model, when it can serve; then purge the previous one."""
         known, pool = self._serving.models, self._database.pool
-        if self.displaced:
+        if self.is_displaced:
             return
         if known.serving != known.target:
             await queue_missing(pool, self.kinds)
-            async with borrowed(pool) as connection:
+            async with borrow(pool) as connection:
                 if not await settle(connection, self.purpose, self.kinds):
                     return
             await self._serving.refresh()

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from config.settings import Settings
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from registry.embedding.abc import Embedder
 from registry.embedding.models import register
 from registry.embedding.providers import ServingEmbedder, make_embedder
@@ -67,13 +67,13 @@ async def of_catalog(
     embedder = make_embedder(settings.embedding)
     try:
         async with scratch_database(settings.database) as database:
-            yield await loaded(database, tools, settings, embedder, progress=progress)
+            yield await load_corpus(database, tools, settings, embedder, progress=progress)
     finally:
         if embedder:
             await embedder.close()
 
 
-async def loaded(
+async def load_corpus(
     database: Database,
     tools: Sequence[Listed],
     settings: Settings,
@@ -127,19 +127,19 @@ async def _embed(database: Database, worker: Worker, progress: Progress) -> None
         raise NotEmbedded(
             f"{failed} of {total} tools could not be embedded: {await _why(database)}"
         )
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await connection.execute("ANALYZE")
 
 
 async def _count(database: Database, query: str) -> int:
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         rows = await connection.execute(query.encode())
         (count,) = await rows.fetchone() or (0,)
     return int(count)
 
 
 async def _why(database: Database) -> str:
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         rows = await connection.execute("SELECT max(last_error) FROM embedding_task_t")
         (reason,) = await rows.fetchone() or (None,)
     return str(reason or "no reason was given")

@@ -12,10 +12,10 @@ from msgspec import Struct
 from registry.evaluation.results import (
     DEPTH,
     Found,
+    bootstrap,
     percentiles,
     recalls,
     reciprocal_rank,
-    sampled,
 )
 from registry.evaluation.sets import RelevantTools
 
@@ -59,7 +59,7 @@ def curve(
     mode: str, found: Found, wanted: Sequence[RelevantTools], took_ms: Sequence[float]
 ) -> ModeCurve:
     """The curve of a mode. `found`: ids of tools by request, best first."""
-    sample = sampled(100 * np.array(recalls(found, wanted)))
+    sample = bootstrap(100 * np.array(recalls(found, wanted)))
     points = []
     for k in range(1, DEPTH + 1):
         interval = sample.interval(k - 1)
@@ -74,7 +74,7 @@ def curve(
     )
 
 
-def believed(
+def calibration_pairs(
     fits: Sequence[float | None], found: Found, wanted: Sequence[RelevantTools]
 ) -> list[tuple[float, bool]]:
     """Of each search that has a fit: the fit, and whether a relevant tool is among the first ten.

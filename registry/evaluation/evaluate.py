@@ -7,8 +7,8 @@ import numpy as np
 
 from registry.evaluation.baseline import Baseline, text
 from registry.evaluation.corpus import Corpus, NotEmbedded, Progress
-from registry.evaluation.curves import believed
-from registry.evaluation.results import BASELINE, SEED, SetResult, measured, recall_curve
+from registry.evaluation.curves import calibration_pairs
+from registry.evaluation.results import BASELINE, SEED, SetResult, measure, recall_curve
 from registry.evaluation.runs import Ran, search_all
 from registry.evaluation.sets import EvaluationRequest
 from registry.search import Mode
@@ -17,7 +17,7 @@ from registry.search.run import NO_VECTORS
 EMBEDDED_AT_ONCE = 512  # texts of the baseline per batch
 
 
-def drawn(
+def sample_requests(
     requests: Sequence[EvaluationRequest], limit: int | None, seed: int = SEED
 ) -> list[EvaluationRequest]:
     """A reproducible sample of at most `limit` of them, in their order."""
@@ -48,13 +48,13 @@ async def evaluate(
         raise NotEmbedded(f"{name}: {NO_VECTORS}")
     await _warm_up(corpus, requests[0])
     for mode in measurable:
-        ran[mode] = await _searched(corpus, requests, mode, progress)
+        ran[mode] = await _run_mode(corpus, requests, mode, progress)
     answers = {mode: run.found for mode, run in ran.items()}
     if baseline:
         answers[BASELINE] = await _baseline(corpus, requests, progress)
     wanted = [corpus.index.resolve(request) for request in requests]
     return SetResult(
-        quality=measured(name, answers, wanted, number),
+        quality=measure(name, answers, wanted, number),
         tools=len(corpus.tools),
         requests=len(requests),
         unknown=corpus.index.unknown(requests),
@@ -67,7 +67,9 @@ async def evaluate(
         },
         model=corpus.embedder.model if corpus.embedder else None,
         recalls={mode: recall_curve(answer, wanted) for mode, answer in answers.items()},
-        fits=[pair for run in ran.values() for pair in believed(run.fits, run.found, wanted)],
+        fits=[
+            pair for run in ran.values() for pair in calibration_pairs(run.fits, run.found, wanted)
+        ],
     )
 
 
@@ -86,7 +88,7 @@ async def _warm_up(corpus: Corpus, request: EvaluationRequest) -> None:
     )
 
 
-async def _searched(
+async def _run_mode(
     corpus: Corpus, requests: Sequence[EvaluationRequest], mode: Mode, progress: Progress
 ) -> Ran:
     done = 0

@@ -26,14 +26,14 @@ def write_plots(results: Sequence[SetResult], folder: Path) -> list[Path]:
     """Write the plots of each result into `folder`. Raises NoPlots."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [path for result in results for path in _written(result, folder)]
+        return [path for result in results for path in _write_figures(result, folder)]
     except ImportError as error:
         raise NoPlots(NOT_INSTALLED) from error
     except OSError as error:
         raise NoPlots(f"{folder}: {(error.strerror or str(error)).lower()}") from error
 
 
-def _written(result: SetResult, folder: Path) -> Iterator[Path]:
+def _write_figures(result: SetResult, folder: Path) -> Iterator[Path]:
     figures = {"recall": _recall(result)}
     if result.fits:
         figures["calibration"] = _calibration(result)

@@ -106,7 +106,7 @@ class Sampled:
         return Sampled(self.means[columns], self.draws[:, columns], self.requests)
 
 
-def sampled(values: Values, seed: int = SEED, resamples: int = RESAMPLES) -> Sampled:
+def bootstrap(values: Values, seed: int = SEED, resamples: int = RESAMPLES) -> Sampled:
     """Bootstrap of `values`: one row for each request, shape (requests, columns), at least one
     row."""
     count = len(values)
@@ -192,7 +192,7 @@ def recall_curve(found: Found, wanted: Sequence[RelevantTools]) -> list[float]:
     return [100 * sum(of_depth) / len(values) for of_depth in zip(*values, strict=True)]
 
 
-def measured(
+def measure(
     name: str, found: Mapping[str, Found], wanted: Sequence[RelevantTools], number: int = 0
 ) -> Measured:
     """Metrics of a set; `number` is its index, so that each draws its own samples."""
@@ -203,7 +203,7 @@ def measured(
         ]
         for answers in found.values()
     ]
-    return Measured(name, tuple(found), sampled(100 * np.hstack(columns), SEED + number))
+    return Measured(name, tuple(found), bootstrap(100 * np.hstack(columns), SEED + number))
 
 
 def mean_of(sets: Sequence[Measured]) -> Measured:
@@ -240,7 +240,7 @@ class Threshold:
         return cls(metric, percent, mode or None)
 
 
-def missed(thresholds: Sequence[Threshold], quality: Measured) -> list[str]:
+def missed_thresholds(thresholds: Sequence[Threshold], quality: Measured) -> list[str]:
     """A sentence for each threshold that is missed."""
     sentences = []
     for threshold in thresholds:

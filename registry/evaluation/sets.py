@@ -80,7 +80,7 @@ def records(path: Path) -> Iterator[Record]:
         return
     for line, text in enumerate(data.split(b"\n"), start=1):
         if text.strip():
-            yield _record(path, line, _decoded(path, line, text))
+            yield _record(path, line, _decode_line(path, line, text))
 
 
 def _whole(data: bytes) -> list[Any] | None:
@@ -95,7 +95,7 @@ def _whole(data: bytes) -> list[Any] | None:
     return tools if isinstance(tools, list) else None
 
 
-def _decoded(path: Path, line: int, text: bytes) -> Any:
+def _decode_line(path: Path, line: int, text: bytes) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -147,7 +147,7 @@ class EvaluationRequest:
     slots: tuple[tuple[str, ...], ...]  # the same, grouped into alternatives
 
     @property
-    def wanted(self) -> tuple[str, ...]:
+    def wanted_tools(self) -> tuple[str, ...]:
         """All tools that it names, without duplicates."""
         return tuple(dict.fromkeys([*self.gold, *(name for slot in self.slots for name in slot)]))
 
@@ -172,7 +172,7 @@ def read_requests(path: Path) -> list[EvaluationRequest]:
 def read_catalog(path: Path) -> list[Listed]:
     tools, lines = [], dict[str, int]()
     for record in records(path):
-        tool, line = _listed(record), record.line
+        tool, line = _listed_tool(record), record.line
         if tool.id in lines:
             raise UnreadableSet(
                 f"{path}:{line}: the id {_short(tool.id)} stands in line {lines[tool.id]} too"
@@ -198,20 +198,20 @@ class Index:
             self._names[f"{server}/{name}"].add(id_)
 
     def resolve(self, request: EvaluationRequest) -> RelevantTools:
-        gold = frozenset[str]().union(*map(self._meant, request.gold))
-        slots = (frozenset[str]().union(*map(self._meant, slot)) for slot in request.slots)
+        gold = frozenset[str]().union(*map(self._meant_tools, request.gold))
+        slots = (frozenset[str]().union(*map(self._meant_tools, slot)) for slot in request.slots)
         return RelevantTools(gold, tuple(slots))
 
     def unknown(self, requests: Sequence[EvaluationRequest]) -> dict[str, list[str]]:
         """Unknown tools, with the ids of the requests that name them."""
         missing = defaultdict(list)
         for request in requests:
-            for name in request.wanted:
+            for name in request.wanted_tools:
                 if name not in self._ids and name not in self._names:
                     missing[name].append(request.id)
         return dict(missing)
 
-    def _meant(self, named: str) -> frozenset[str]:
+    def _meant_tools(self, named: str) -> frozenset[str]:
         """The tools that a name refers to; those of one name are alternatives."""
         if named in self._ids:
             return frozenset([named])
@@ -233,7 +233,7 @@ def _request(row: Record) -> EvaluationRequest:
     )
 
 
-def _listed(row: Record) -> Listed:
+def _listed_tool(row: Record) -> Listed:
     function = row.value.get("function")  # the format of OpenAI's API
     if isinstance(function, dict):
         row = Record(row.path, row.line, {**row.value, **function})

@@ -13,9 +13,9 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
 from config.settings import DatabaseSettings as Settings
-from registry.database.postgres import EMBEDDED, Database, borrowed
+from registry.database.postgres import EMBEDDED, Database, borrow
 from registry.evaluation.sets import Listed
-from registry.names.tool_names import assign, legal, suffixed
+from registry.names.tool_names import add_suffix, assign, legal
 from registry.sources.plan import SourceDraft, storable
 from registry.sources.store import ToolStore
 from schemas.binding import McpBinding
@@ -60,7 +60,7 @@ async def load(database: Database, tools: Sequence[Listed], host_id: str = HOST)
     for server, listed in servers.items():
         source = SourceDraft(_source(server), "mcp", server, options=McpOptions())
         await store.save(host_id, source, _drafts(listed))
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await _insert(connection, host_id, _drafts(alone))
         rows = await connection.execute(
             "SELECT tool_id::text, coalesce(endpoint.endpoint, tool_metadata ->> 'catalog')"
@@ -75,14 +75,14 @@ async def load(database: Database, tools: Sequence[Listed], host_id: str = HOST)
 
 def _source(server: str) -> str:
     """The source's name, unchanged: it is never typed."""
-    return server if len(server) <= SOURCE_LIMIT else suffixed(server, server, SOURCE_LIMIT)
+    return server if len(server) <= SOURCE_LIMIT else add_suffix(server, server, SOURCE_LIMIT)
 
 
 def _drafts(tools: Sequence[Listed]) -> list[ToolDraft]:
     """Drafts under callable names. A tool distinguished only by a hash keeps its own name as
     title."""
     wanted = {
-        tool.id: (legal(tool.name) or suffixed("tool", tool.name), tool.name) for tool in tools
+        tool.id: (legal(tool.name) or add_suffix("tool", tool.name), tool.name) for tool in tools
     }
     names = assign(wanted)
     return [

@@ -16,7 +16,7 @@ DESCRIPTION_LIMIT = 4096
 
 def plain_description(description: str) -> str:
     """A description in HTML or Markdown as plain text, cut to `DESCRIPTION_LIMIT`."""
-    return truncated(plain(description))
+    return truncate(plain(description))
 
 
 def with_plain_descriptions(schema: Any) -> Any:
@@ -36,7 +36,7 @@ def _keyword(keyword: str, value: Any) -> Any:
     return value if keyword in VALUE_KEYWORDS else with_plain_descriptions(value)
 
 
-def truncated(description: str) -> str:
+def truncate(description: str) -> str:
     """Truncate to `DESCRIPTION_LIMIT`, at a space, so that no word or link is halved."""
     if len(description) <= DESCRIPTION_LIMIT:
         return description

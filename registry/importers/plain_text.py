@@ -92,13 +92,13 @@ class _Reading:
         result = _SPAN.sub(lambda found: self._hold(found[0]), result)
         result = _markdown(_ENTITY.sub(self._entity, self._html(result)))
         result = _GAPS.sub("\n\n", _ENDS.sub("", result)).strip()
-        return self._restored(result)
+        return self._restore_code(result)
 
     def _hold(self, code: str) -> str:
         self._held.append(code)
         return f"{_HOLD}{len(self._held) - 1}{_HELD_END}"
 
-    def _restored(self, text: str) -> str:
+    def _restore_code(self, text: str) -> str:
         """`text` with its placeholders filled in; code in HTML may contain code in Markdown."""
         for _ in range(2):
             text = _HELD.sub(self._of, text)

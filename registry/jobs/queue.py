@@ -22,8 +22,8 @@ from procrastinate.worker import Worker
 from psycopg import AsyncConnection
 
 from config.settings import JobsSettings
-from registry.database.postgres import AWAY, Pool, borrowed
-from registry.jobs.store import JobDraft, JobHealth, add, health, queued, take_over, turn
+from registry.database.postgres import AWAY, Pool, borrow
+from registry.jobs.store import JobDraft, JobHealth, add, health, store_queue_id, take_over, turn
 from schemas.errors import ToolgateError
 from schemas.schedules import Schedule
 
@@ -50,7 +50,7 @@ class JobQueue:
 
     async def put(self, draft: JobDraft) -> str:
         """Store a job and queue it, both or neither; the id of the job. Raises TooManyJobs."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             job_id, new = await add(connection, draft)
             if new:
                 waiting, priority = await turn(connection, draft.host_id)
@@ -64,7 +64,7 @@ class JobQueue:
 
     async def take_over(self, after_s: float) -> int:
         """Queue again what no worker runs any longer; the number of these jobs."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             stalled = await take_over(connection, after_s)
             for job in stalled:
                 # Its old worker may live, and end the entry that it knows.
@@ -76,7 +76,7 @@ class JobQueue:
         return len(stalled)
 
     async def health(self, after_s: float) -> JobHealth:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             return await health(connection, after_s)
 
     async def _enqueue(
@@ -92,7 +92,7 @@ class JobQueue:
         entry = self._app.configure_task(
             JOB, lock=within_tenant, priority=priority, connection=connection
         )
-        await queued(connection, host_id, job_id, await entry.defer_async(job=job_id))
+        await store_queue_id(connection, host_id, job_id, await entry.defer_async(job=job_id))
 
 
 class _Entries(JobManager):
@@ -168,7 +168,7 @@ class JobWorker:
         self._perform = perform
         self._tick = tick
         self._app = procrastinate.App(connector=procrastinate.PsycopgConnector())
-        self._ticking = self._made()
+        self._ticking = self._declare_tasks()
         self._schedules: dict[str, Schedule] = {}
         self._stopping = asyncio.Event()
         self._worker: Any = None  # its methods have no types
@@ -265,7 +265,7 @@ class JobWorker:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
-    def _made(self) -> Any:
+    def _declare_tasks(self) -> Any:
         """Declare the tasks; the one that ticks."""
         app = self._app
         app.job_manager = _Entries(app.connector)

@@ -9,7 +9,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row
 
 from registry.database.migrate import Component
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 
 JOBS = Component("jobs", files("registry.jobs") / "migrations")
 
@@ -169,7 +169,9 @@ async def turn(connection: AsyncConnection, host_id: str) -> tuple[int, int]:
     return count, priority
 
 
-async def queued(connection: AsyncConnection, host_id: str, job_id: str, queue_id: int) -> None:
+async def store_queue_id(
+    connection: AsyncConnection, host_id: str, job_id: str, queue_id: int
+) -> None:
     """Store which entry of the queue starts the job."""
     await connection.execute(
         "UPDATE job_t SET queue_id = %s WHERE host_id = %s AND job_id = %s",
@@ -233,7 +235,7 @@ class JobStore:
     async def claim(self, job_id: str) -> Claim | None:
         """Start a waiting job of any tenant; None if it does not wait, because it was cancelled or
         has been started."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Claim))
             await cursor.execute(
                 "UPDATE job_t SET state = 'running', attempt = attempt + 1, done = 0,"
@@ -249,7 +251,7 @@ class JobStore:
     async def advance(self, claim: Claim, progress: JobProgress) -> bool:
         """Store the progress; whether the job is to go on. It is not once it was cancelled, or
         another worker has taken it over."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 sql.SQL(
                     "UPDATE job_t SET done = %(done)s, total = %(total)s, note = %(note)s,"
@@ -262,7 +264,7 @@ class JobStore:
 
     async def goes_on(self, claim: Claim) -> bool:
         """`advance` without progress, and without a write."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 sql.SQL("SELECT cancel_ts IS NULL FROM job_t WHERE {own}").format(own=_OWN),
                 _own(claim),
@@ -272,7 +274,7 @@ class JobStore:
 
     async def end(self, claim: Claim, end: JobEnd, progress: JobProgress) -> bool:
         """Store how the job ended; False if another worker has taken it over."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             done = await connection.execute(
                 sql.SQL(
                     "UPDATE job_t SET state = %(state)s, result = %(result)s::json,"
@@ -294,7 +296,7 @@ class JobStore:
     async def wait_again(self, claim: Claim, *, failed: bool) -> bool:
         """Let the job wait for another start, or end it if it was cancelled; False if another
         worker has taken it over. `failed`: this start counts as failure."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             done = await connection.execute(
                 sql.SQL(
                     "UPDATE job_t SET failures = failures + %(failed)s::int, {waiting} WHERE {own}"
@@ -304,7 +306,7 @@ class JobStore:
             return bool(done.rowcount)
 
     async def get(self, host_id: str, job_id: str) -> JobRow | None:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(JobRow))
             await cursor.execute(
                 sql.SQL(
@@ -328,7 +330,7 @@ class JobStore:
         """Jobs of these operations, the newest first; of `principal` alone, unless None. `before`
         is the `key_of` one, or ""."""
         time, _, job = before.partition(" ")
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(JobRow))
             await cursor.execute(
                 sql.SQL(
@@ -354,7 +356,7 @@ class JobStore:
 
     async def newest_ended(self, host_id: str, principal: str) -> list[JobRow]:
         """The last job of a principal that ended, of each operation, with result and problem."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(JobRow))
             await cursor.execute(
                 sql.SQL(
@@ -368,12 +370,12 @@ class JobStore:
 
     async def cancel(self, host_id: str, job_id: str) -> None:
         """Cancel a waiting job, or request it of a running one. One that has ended stays."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(f"{_CANCEL} AND job_id = %s", [host_id, job_id])
 
     async def erase(self, host_id: str, principal: str) -> None:
         """Cancel the jobs of a principal, and erase the results of those that have ended."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(f"{_CANCEL} AND principal_id = %s", [host_id, principal])
             await connection.execute(
                 "UPDATE job_t SET result = NULL, problem = NULL, note = ''"
@@ -383,7 +385,7 @@ class JobStore:
 
     async def remove_ended(self, keep_days: float) -> int:
         """Remove the jobs of all tenants that ended more than `keep_days` ago; their number."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             done = await connection.execute(
                 "DELETE FROM job_t WHERE ended_ts < clock_timestamp() - %s * interval '1 day'",
                 [keep_days],

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from registry.names.uris import looks_wrapped, wrapped
+from registry.names.uris import looks_wrapped, wrap_uri
 from schemas.binding import Does
 from schemas.source import Prefix
 from schemas.wing_tools import WING_TOOLS, WINGS
@@ -84,10 +84,10 @@ def legal(text: str, illegal: re.Pattern[str] = _ILLEGAL, limit: int = LIMIT) ->
     name = illegal.sub("_", plain).strip("_-")
     if not name.strip("_-."):
         return ""
-    return suffixed(name, text, limit) if lost or len(name) > limit else name
+    return add_suffix(name, text, limit) if lost or len(name) > limit else name
 
 
-def suffixed(name: str, identity: str, limit: int = LIMIT, digits: int = HASH_DIGITS) -> str:
+def add_suffix(name: str, identity: str, limit: int = LIMIT, digits: int = HASH_DIGITS) -> str:
     """`name`, cut where needed, with the first `digits` of the SHA-256 of `identity`."""
     return f"{name[: limit - digits - 1].rstrip('_-')}_{_digest(identity, digits)}"
 
@@ -95,7 +95,7 @@ def suffixed(name: str, identity: str, limit: int = LIMIT, digits: int = HASH_DI
 def qualify(source: str, name: str) -> str:
     """Qualified name, `source_name`, of a tool whose plain name another source already has."""
     name = f"{source}_{name}"
-    return name if len(name) <= LIMIT else suffixed(name, name)
+    return name if len(name) <= LIMIT else add_suffix(name, name)
 
 
 def assign(wanted: Mapping[str, tuple[str, str | None]]) -> dict[str, str]:
@@ -124,7 +124,7 @@ def _free(name: str, identity: str, taken: Set[str]) -> Iterator[str]:
     """Candidate names with longer and longer hashes: another operation's own name may equal a
     hashed one."""
     for digits in range(HASH_DIGITS, LIMIT - 1):
-        candidate = suffixed(name, identity, digits=digits)
+        candidate = add_suffix(name, identity, digits=digits)
         if candidate.casefold() not in taken:
             yield candidate
 
@@ -169,7 +169,7 @@ class Naming:
         qualified = qualify(self.source, plain)
         yield qualified
         for digits in range(8, 63):
-            yield suffixed(qualified, key, digits=digits)
+            yield add_suffix(qualified, key, digits=digits)
 
     def uris(self, uri: str) -> Iterator[str]:
         """Candidate URIs of a resource or template; a URI that looks like another source's is never
@@ -177,7 +177,7 @@ class Naming:
         if self.prefix != "always" and not looks_wrapped(uri):
             yield uri
         if self.prefix != "never":
-            yield wrapped(self.source, uri)
+            yield wrap_uri(self.source, uri)
 
     def assign(
         self,

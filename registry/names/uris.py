@@ -25,13 +25,13 @@ _EXPRESSION = re.compile(r"\{([+#./;?&]?)([A-Za-z0-9_%.,:*-]+)\}")
 _EXCLUDED = {"": "/?#", "+": "", "#": "", ".": "/?#", "/": "?#", ";": "/?#", "?": "#", "&": "#"}
 
 
-def wrapped(source: str, uri: str) -> str:
+def wrap_uri(source: str, uri: str) -> str:
     if uri.startswith(UI):
         return f"{PAGES}{source}/{uri.removeprefix(UI)}"
     return f"{SCHEME}{source}/{uri}"
 
 
-def unwrapped(uri: str) -> tuple[str, str] | None:
+def unwrap_uri(uri: str) -> tuple[str, str] | None:
     """The source and URI in what `wrapped` makes; None for any other URI."""
     if uri.startswith(SCHEME):
         source, _, inner = uri.removeprefix(SCHEME).partition("/")

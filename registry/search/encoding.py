@@ -76,7 +76,7 @@ class Encoding:
         self._cache: Memo[tuple[str, str], Vectors] = Memo(CACHED_QUERIES)
 
     @property
-    def paused(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether the circuit breaker of a model is open: it failed a moment ago."""
         return any(map(self._is_paused, self._paused_until))
 
@@ -111,7 +111,7 @@ class Encoding:
         started = time.perf_counter()
         try:
             with anyio.fail_after(self._timeout_s):
-                vectors = self._cache.put(key, await self._encoded(embedder, text))
+                vectors = self._cache.put(key, await self._encode_text(embedder, text))
         except (EmbeddingFailed, TimeoutError) as error:
             self._paused_until[embedder.model] = self._clock() + PAUSE_S
             reason = str(error) or f"no answer in {self._timeout_s:g} s"
@@ -119,7 +119,7 @@ class Encoding:
             return Encoded(why=DOWN, took_ms=_since(started))
         return Encoded(vectors, embedder.model, took_ms=_since(started))
 
-    async def _encoded(self, embedder: Embedder, text: str) -> "Vectors":
+    async def _encode_text(self, embedder: Embedder, text: str) -> "Vectors":
         text = query_text(text)
         parts = sentences(text, self._sentences_limit)
         vectors = await embedder.embed(parts or [text], query=True)

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.embedding.kinds import TOOL, SearchKind
 from registry.search.transaction import HalfVector, VectorDumper
 
@@ -57,7 +57,7 @@ class Feedback:
             "callers": CALLERS,
             "pause": PAUSE_S,
         }
-        async with borrowed(pool) as connection, connection.cursor() as cursor:
+        async with borrow(pool) as connection, connection.cursor() as cursor:
             cursor.adapters.register_dumper(HalfVector, VectorDumper)
             await cursor.execute(_RECORD, values)
             if cursor.rowcount == 0:
@@ -70,7 +70,7 @@ class Feedback:
         if (pool := self._pool()) is None:
             return
         values = [host_id, caller_hash(principal)]
-        async with borrowed(pool) as connection:
+        async with borrow(pool) as connection:
             for statement in (
                 "DELETE FROM usage_query_t WHERE host_id = %s AND principal = %s",
                 "DELETE FROM usage_request_t WHERE host_id = %s AND caller = %s",

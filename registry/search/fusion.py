@@ -50,7 +50,7 @@ class Ranked:
     covered: float = 0.0  # see `covering`
 
 
-def ranked(
+def rank(
     candidates: Sequence[Candidate], share: float, limit: int, enough: float = 0.0
 ) -> list[Ranked]:
     """The best `limit`, best first; ties in the order of their names.
@@ -92,14 +92,14 @@ def covering(found: Sequence[Ranked], limit: int) -> list[Ranked]:
     nearest: Sequence[float] = ()
     chosen: list[Ranked] = []
     while left and len(chosen) < min(limit, CHOSEN):
-        best = max((_covered(ranked, nearest) for ranked in left), key=lambda one: one.score)
+        best = max((_with_coverage(ranked, nearest) for ranked in left), key=lambda one: one.score)
         chosen.append(best)
         left = [ranked for ranked in left if ranked.candidate is not best.candidate]
         nearest = _nearest(nearest, best.candidate.sentences)
     return [*chosen, *left][:limit]
 
 
-def _covered(one: Ranked, nearest: Sequence[float]) -> Ranked:
+def _with_coverage(one: Ranked, nearest: Sequence[float]) -> Ranked:
     """With the score of what it adds to the sentences, to which those before are so near."""
     pairs = zip_longest(one.candidate.sentences or (), nearest, fillvalue=0.0)
     added = sum(max(0.0, own - nearest_cosine) for own, nearest_cosine in pairs)

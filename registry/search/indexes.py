@@ -49,9 +49,9 @@ async def ensure_indexes(database: Database, exact_limit: int) -> list[str]:
     does no work.
     """
     async with database.connect() as connection:
-        if not await _locked(connection):
+        if not await _take_lock(connection):
             return []
-        wanted = await _wanted(connection, exact_limit)
+        wanted = await _wanted_conditions(connection, exact_limit)
         existing = await _existing(connection)
         for name, valid in existing.items():
             if not valid or name not in wanted:
@@ -67,13 +67,15 @@ async def ensure_indexes(database: Database, exact_limit: int) -> list[str]:
         return list(missing)
 
 
-async def _locked(connection: AsyncConnection) -> bool:
+async def _take_lock(connection: AsyncConnection) -> bool:
     """Advisory lock, held until the connection is closed."""
     rows = await connection.execute("SELECT pg_try_advisory_lock(%s)", [LOCK])
     return await rows.fetchone() == (True,)
 
 
-async def _wanted(connection: AsyncConnection, limit: int) -> dict[str, tuple[str, bool]]:
+async def _wanted_conditions(
+    connection: AsyncConnection, limit: int
+) -> dict[str, tuple[str, bool]]:
     """Conditions by name, and whether there are enough vectors for an index; a new model gets its
     index before it serves."""
     rows = await connection.execute(

@@ -74,7 +74,7 @@ def _parts(pattern: str) -> Iterator[str]:
             yield _set(pattern[at:end])
             at = end + 1
         else:
-            yield _escaped(character)
+            yield _escape_character(character)
 
 
 def _end(pattern: str, begin: int) -> int | None:
@@ -91,7 +91,9 @@ def _set(inside: str) -> str:
     if not ranges:
         return "." if negated else _NEVER
     members = "".join(
-        _escaped(first) if first == last else f"{_escaped(first)}-{_escaped(last)}"
+        _escape_character(first)
+        if first == last
+        else f"{_escape_character(first)}-{_escape_character(last)}"
         for first, last in ranges
     )
     return f"[{'^' * negated}{members}]"
@@ -111,7 +113,7 @@ def _ranges(members: str) -> Iterator[tuple[str, str]]:
             yield first, last
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     return character if character.isalnum() and character.isascii() else rf"\U{ord(character):08X}"
 
 

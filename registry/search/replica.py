@@ -15,7 +15,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from config.settings import DatabaseSettings as Settings
-from registry.database.postgres import Pool, borrowed, make_pool
+from registry.database.postgres import Pool, borrow, make_pool
 from registry.search.rest import Rest
 from registry.search.transaction import PLANNER, A, Planner, Transaction, Work, read, transaction
 from schemas.signals import Signal
@@ -82,13 +82,13 @@ class Replica:
             async with self._transaction(position) as opened:
                 done = await work(opened)
         except Stale:
-            self._answered()
+            self._on_answer()
         except psycopg.errors.SerializationFailure:
             pass  # cancelled, because it was in the way of what the replica replays
         except (psycopg.Error, PoolTimeout) as error:
-            self._failed(error)
+            self._on_failure(error)
         else:
-            self._answered()
+            self._on_answer()
             self.reads += 1
             return done
         self.fallbacks += 1
@@ -106,7 +106,7 @@ class Replica:
             return self._position
         loads = self._loads
         try:
-            async with borrowed(primary) as connection:
+            async with borrow(primary) as connection:
                 row = await (await connection.execute(POSITION)).fetchone()
         except (psycopg.Error, PoolTimeout):
             return None
@@ -119,10 +119,10 @@ class Replica:
         self._position = None
         self._loads += 1
 
-    def _failed(self, error: Exception) -> None:
-        reason = {"reason": type(error).__name__, "retry_s": self._rest.failed()}
+    def _on_failure(self, error: Exception) -> None:
+        reason = {"reason": type(error).__name__, "retry_s": self._rest.record_failure()}
         log.warning("search_replica_away", extra=reason)
 
-    def _answered(self) -> None:
-        if self._rest.answered():
+    def _on_answer(self) -> None:
+        if self._rest.record_answer():
             log.info("search_replica_back")

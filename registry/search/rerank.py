@@ -57,7 +57,7 @@ class SecondStage:
         self._runs = CapacityLimiter(RUNS)
         self._rest = Rest(LONGEST_REST_S, clock)
 
-    async def ranked(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
+    async def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
         """`hits`, best first, in their new order."""
         if len(hits) < 2 or self._is_clear(hits) or self._rest.rests():
             return list(hits)
@@ -69,15 +69,15 @@ class SecondStage:
                     limiter=self._runs,
                 )
         except CannotRerank as error:
-            return self._failed(hits, str(error))
+            return self._on_failure(hits, str(error))
         except TimeoutError:
-            return self._failed(hits, "timeout")
-        if self._rest.answered():
+            return self._on_failure(hits, "timeout")
+        if self._rest.record_answer():
             log.info("search_rerank_back")
-        return [*mixed(read, scores, self._settings.rerank_share), *rest]
+        return [*mix_scores(read, scores, self._settings.rerank_share), *rest]
 
-    def _failed(self, hits: Sequence[Hit], reason: str) -> list[Hit]:
-        extra = {"reason": reason, "retry_s": self._rest.failed()}
+    def _on_failure(self, hits: Sequence[Hit], reason: str) -> list[Hit]:
+        extra = {"reason": reason, "retry_s": self._rest.record_failure()}
         log.warning("search_rerank_failed", extra=extra)
         return list(hits)
 
@@ -94,7 +94,7 @@ class SecondStage:
             raise
 
 
-def mixed(hits: Sequence[Hit], scores: "NDArray[Any]", share: float) -> list[Hit]:
+def mix_scores(hits: Sequence[Hit], scores: "NDArray[Any]", share: float) -> list[Hit]:
     """`hits` by their score and `share` of the standard score of the second stage."""
     standard = (scores - scores.mean()) / max(float(scores.std()), 1e-6)
     mixed_hits = [

@@ -26,7 +26,7 @@ class Rest:
         self._tries = True
         return False
 
-    def failed(self) -> float:
+    def record_failure(self) -> float:
         """Begin a rest, unless another search of the same time has begun one; returns its
         seconds."""
         if self._tries or not self._rest_s:
@@ -35,7 +35,7 @@ class Rest:
             self._tries = False
         return self._rest_s
 
-    def answered(self) -> bool:
+    def record_answer(self) -> bool:
         """End the rests; returns whether there was one."""
         rested, self._rest_s = self._rest_s > 0, 0.0
         return rested

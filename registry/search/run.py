@@ -20,7 +20,7 @@ from registry.search import statements
 from registry.search.encoding import Encoded
 from registry.search.filters import DocumentCounts, narrowing, partitions
 from registry.search.fit import POOR, fit
-from registry.search.fusion import Candidate, Hit, Ranked, covering, enough, ranked
+from registry.search.fusion import Candidate, Hit, Ranked, covering, enough, rank
 from registry.search.indexes import predicate, suffix
 from registry.search.languages import language_note
 from registry.search.lexical import Word, WordPlan, idfs, last_word, plan
@@ -92,9 +92,11 @@ class SearchRun:
         parts: defaultdict[int, list[TupleRow]] = defaultdict(list)
         for row in rows:
             parts[row[0]].append(row)
-        return [await self._prepared(transaction, part) for part in parts.values()]
+        return [await self._prepare_part(transaction, part) for part in parts.values()]
 
-    async def _prepared(self, transaction: Transaction, rows: Sequence[TupleRow]) -> PreparedPart:
+    async def _prepare_part(
+        self, transaction: Transaction, rows: Sequence[TupleRow]
+    ) -> PreparedPart:
         part_id, _, docs, length, indexed, missing = next(row for row in rows if row[1] == "")
         words = [Word(term, count) for _, term, count, *_ in rows if term]
         planned = WordPlan(docs=docs)
@@ -105,7 +107,7 @@ class SearchRun:
             planned,
             await self._path(transaction, part_id, docs, indexed),
             missing if self._model else 0,
-            await self._proposed(transaction, part_id, planned),
+            await self._propose(transaction, part_id, planned),
         )
 
     async def finish(
@@ -117,7 +119,7 @@ class SearchRun:
         worded = encoded.vectors is None
         share = 0.0 if worded else self._share
         least = 0.0 if worded else enough(sum(part.plan.docs for part in prepared))
-        best = covering(ranked(candidates, share, len(candidates), least), self._query.limit)
+        best = covering(rank(candidates, share, len(candidates), least), self._query.limit)
         note = self.note(encoded, max(part.missing for part in prepared))
         path: Path = "lexical" if worded else prepared[0].path
         fits = None if note or self._query.mode != "hybrid" else self._fit(candidates, prepared)
@@ -187,7 +189,7 @@ class SearchRun:
         ((count,),) = await transaction.rows(self._scans, statements.count(self._narrowed), values)
         return self._counts.put(key, count)
 
-    async def _proposed(self, transaction: Transaction, part_id: int, words: WordPlan) -> list[int]:
+    async def _propose(self, transaction: Transaction, part_id: int, words: WordPlan) -> list[int]:
         if not words.scanned:
             return []
         values = {

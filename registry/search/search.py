@@ -83,12 +83,12 @@ class Search:
         )
         self._counts = DocumentCounts(clock)
         self._read = replica.read if replica else read
-        self._find = self._found if settings.rerank == "off" else self._second_stage()
+        self._find = self._first_stage if settings.rerank == "off" else self._second_stage()
 
     @property
     def model_failed(self) -> bool:
         """Whether a model failed to encode a query a moment ago."""
-        return self._encoding.paused
+        return self._encoding.is_paused
 
     async def run(self, query: SearchQuery) -> SearchResult:
         """Search; returns the best `query.limit`, best first.
@@ -115,14 +115,16 @@ class Search:
 
         async def find(pool: Pool, query: SearchQuery, ready: Ready, text: str) -> SearchResult:
             if query.mode != "hybrid" or query.kind is not TOOL:
-                return await self._found(pool, query, ready, text)
+                return await self._first_stage(pool, query, ready, text)
             more = replace(query, limit=max(query.limit, second.reads), details=True)
-            result = await self._found(pool, more, ready, text)
-            return replace(result, hits=(await second.ranked(text, result.hits))[: query.limit])
+            result = await self._first_stage(pool, more, ready, text)
+            return replace(result, hits=(await second.rerank(text, result.hits))[: query.limit])
 
         return find
 
-    async def _found(self, pool: Pool, query: SearchQuery, ready: Ready, text: str) -> SearchResult:
+    async def _first_stage(
+        self, pool: Pool, query: SearchQuery, ready: Ready, text: str
+    ) -> SearchResult:
         model = ready.embedder.model if ready.embedder else None
         run = SearchRun(self._settings, self._counts, query, text=text, model=model)
         started = time.perf_counter()

@@ -106,7 +106,7 @@ def candidates(shape: Shape) -> bytes:
     With an index, which keeps %(ef)s candidates, sentences propose %(share)s of %(sentence_ef)s
     each besides: the neighbours of a single sentence.
     """
-    parts = {None: _worded_only, "exact": _exact, "hnsw": _indexed}[shape.vectors](shape)
+    parts = {None: _worded_only, "exact": _exact, "hnsw": _index_clauses}[shape.vectors](shape)
     return f"""
         WITH {", ".join(parts)}, {_WORDED}
         SELECT doc.entity_id::text, doc.name, doc.weight, coalesce(worded.bm25, 0), doc.cosine
@@ -155,7 +155,7 @@ def _exact(shape: Shape) -> list[str]:
     docs = f"{_DOCS} AND {shape.narrowed} OFFSET 0" if shape.narrowed else _DOCS
     cosine, used = _cosine("vector.embedding", shape.sentences), ""
     if shape.usage:
-        cosine = f"CASE WHEN used.principals IS NULL THEN {cosine} ELSE {_drawn(shape)} END"
+        cosine = f"CASE WHEN used.principals IS NULL THEN {cosine} ELSE {_usage_cosine(shape)} END"
         used = f"LEFT JOIN usage_embedding_t AS used ON {_same('used', 'doc')}"
     return [
         f"""near AS MATERIALIZED (
@@ -177,7 +177,7 @@ def _exact(shape: Shape) -> list[str]:
     ]
 
 
-def _indexed(shape: Shape) -> list[str]:
+def _index_clauses(shape: Shape) -> list[str]:
     """The cosines of neighbours of the query's vectors, by the index of this tenant alone; those of
     proposals by words and by usage are looked up.
 
@@ -186,7 +186,7 @@ def _indexed(shape: Shape) -> list[str]:
     """
     others = f"SELECT {_SHOWN} FROM search_doc_t AS doc WHERE {_PROPOSED}"
     if shape.usage:
-        others += f" UNION {_used(shape)}"
+        others += f" UNION {_usage_clause(shape)}"
     scans = " UNION ".join(_near(shape, n) for n in range(shape.sentences + 1))
     return [
         f"near AS MATERIALIZED ({scans})",
@@ -221,7 +221,7 @@ def _near(shape: Shape, n: int) -> str:
         ) AS near)"""
 
 
-def _used(shape: Shape) -> str:
+def _usage_clause(shape: Shape) -> str:
     """Entities called with success after queries near to this one."""
     return f"""
         SELECT {_SHOWN} FROM (
@@ -259,7 +259,7 @@ def _sentences(shape: Shape) -> str:
     return f", (SELECT ARRAY[{each}] FROM entity_embedding_t AS vector WHERE {_ready('doc')})"
 
 
-def _drawn(shape: Shape) -> str:
+def _usage_cosine(shape: Shape) -> str:
     """The cosine of `vector`, raised by how near the queries are that it was `used` for."""
     share = "%(usage_share)s * least(1, used.principals / 3.0)"
     own, asked = (_cosine(f"{table}.embedding", shape.sentences) for table in ("vector", "used"))
@@ -272,7 +272,7 @@ def _looked_up(shape: Shape) -> str:
     if not shape.usage:
         return cosine
     return (
-        f"coalesce((SELECT {_drawn(shape)} FROM usage_embedding_t AS used"
+        f"coalesce((SELECT {_usage_cosine(shape)} FROM usage_embedding_t AS used"
         f" WHERE {_same('used', 'vector')}), {cosine})"
     )
 

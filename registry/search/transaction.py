@@ -10,7 +10,7 @@ from psycopg.adapt import Dumper
 from psycopg.pq import Format
 from psycopg.rows import TupleRow
 
-from registry.database.postgres import Pool, autocommitted, borrowed
+from registry.database.postgres import Pool, autocommit, borrow
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,14 +112,14 @@ async def transaction(
     make: Callable[[AsyncCursor[TupleRow]], Opened],
     isolation: IsolationLevel | None = None,
 ) -> AsyncIterator[Opened]:
-    async with borrowed(pool, isolation) as connection, connection.cursor() as cursor:
+    async with borrow(pool, isolation) as connection, connection.cursor() as cursor:
         cursor.adapters.register_dumper(HalfVector, VectorDumper)
         yield make(cursor)
 
 
 @asynccontextmanager
 async def separate_reads(pool: Pool) -> AsyncIterator[SeparateReads]:
-    async with autocommitted(pool) as connection, connection.cursor() as cursor:
+    async with autocommit(pool) as connection, connection.cursor() as cursor:
         cursor.adapters.register_dumper(HalfVector, VectorDumper)
         yield SeparateReads(cursor)
 

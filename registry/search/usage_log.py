@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from registry.database.postgres import AWAY, Pool, borrowed
+from registry.database.postgres import AWAY, Pool, borrow
 from registry.embedding.texts import readable
 from registry.search.feedback import caller_hash
 from schemas.personal_data import mask
@@ -45,13 +45,13 @@ class UsageLog:
             "host": host_id,
             "tool": entity_id,
             "request": request_id,
-            "query": self._kept(query),
+            "query": self._masked_query(query),
             "caller": caller_hash(principal),
         }
-        async with borrowed(pool) as connection:
+        async with borrow(pool) as connection:
             await connection.execute(_RECORD, values)
 
-    def _kept(self, query: str) -> str:
+    def _masked_query(self, query: str) -> str:
         return mask(readable(query, MASKED * self._characters))[0][: self._characters]
 
     async def run(self) -> None:
@@ -65,11 +65,11 @@ class UsageLog:
         """Delete old requests, tenant by tenant: also of those that make no more."""
         if (pool := self._pool()) is None:
             return
-        async with borrowed(pool) as connection:
+        async with borrow(pool) as connection:
             rows = await connection.execute(_TENANTS_TO_PRUNE, {"days": self._days})
             tenants = [host async for (host,) in rows]
         for host in tenants:
-            async with borrowed(pool) as connection:
+            async with borrow(pool) as connection:
                 await connection.execute(_PRUNE, {"host": host, "days": self._days})
 
     async def requests(self, host_id: str) -> list[UsedRequest]:
@@ -77,7 +77,7 @@ class UsageLog:
         if (pool := self._pool()) is None:
             return []
         values = {"host": host_id, "days": self._days, "limit": LISTED}
-        async with borrowed(pool) as connection:
+        async with borrow(pool) as connection:
             rows = await connection.execute(_LIST, values)
             return [UsedRequest(query, tuple(tools)) async for query, tools in rows]
 

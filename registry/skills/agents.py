@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from psycopg import AsyncConnection
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
 from registry.skills.rows import NoSuchEntry, SkillRefused, raise_missing
 
@@ -79,7 +79,7 @@ class AgentStore:
 
     async def agents(self, host_id: str) -> list[tuple[AgentDraft, list[Granted]]]:
         """Agents by name, with the skills of each, most important first."""
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             rows = await connection.execute(
                 "SELECT agent_def_id, name, description, model_provider, model_name, temperature,"
                 " max_tokens FROM agent_definition_t WHERE host_id = %s AND active"
@@ -154,7 +154,7 @@ class AgentStore:
     @asynccontextmanager
     async def _writing(self, host_id: str) -> AsyncIterator[tuple[AsyncConnection, dict[str, str]]]:
         """A write transaction, with the ids of the agents, by name."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await lock(connection, host_id)
             rows = await connection.execute(
                 "SELECT name, agent_def_id::text FROM agent_definition_t"

@@ -39,7 +39,7 @@ def access_of(text: str) -> Access | None:
     return next((level for level in LEVELS if level == text), None)
 
 
-def needed(annotations: Annotations) -> Access:
+def needed_access(annotations: Annotations) -> Access:
     """The lowest level that allows a tool with these hints."""
     if annotations.read_only_hint is True:
         return "read"
@@ -47,7 +47,7 @@ def needed(annotations: Annotations) -> Access:
 
 
 def allows(access: Access, annotations: Annotations) -> bool:
-    return LEVELS.index(access) >= LEVELS.index(needed(annotations))
+    return LEVELS.index(access) >= LEVELS.index(needed_access(annotations))
 
 
 FILE = "SKILL.md"
@@ -247,7 +247,7 @@ def _tools(named: Any, where: str) -> tuple[str, ...]:
     texts = named if isinstance(named, list) else [named]
     if not all(isinstance(text, str) for text in texts):
         _reject(where, "allowed-tools must be a text, names of tools with spaces between them")
-    return _limited(
+    return _limit_names(
         [name for text in texts for name in _TOOL.findall(text)], "allowed-tools", where
     )
 
@@ -257,12 +257,12 @@ def _skills(extra: Json, key: str, where: str) -> tuple[str, ...]:
     for name in names:
         if len(name) > NAME_LIMIT or not NAME.fullmatch(name):
             _reject(where, f"metadata.{key} names {name[:80]!r}; a skill's name has {NAME_RULE}")
-    return _limited(names, f"metadata.{key}", where)
+    return _limit_names(names, f"metadata.{key}", where)
 
 
 def _access(text: str, where: str) -> dict[str, Access]:
     by_name: dict[str, Access] = {}
-    for pair in _limited(text.replace(",", " ").split(), f"metadata.{ACCESS}", where):
+    for pair in _limit_names(text.replace(",", " ").split(), f"metadata.{ACCESS}", where):
         tool, equals, level = pair.partition("=")
         access = access_of(level)
         if not equals or not tool or access is None:
@@ -292,7 +292,7 @@ def _text_of(extra: Json, key: str, where: str) -> str:
     return text
 
 
-def _limited(names: list[str], what: str, where: str) -> tuple[str, ...]:
+def _limit_names(names: list[str], what: str, where: str) -> tuple[str, ...]:
     if len(names) > NAMED_LIMIT:
         _reject(where, f"{what} has {len(names):,} of at most {NAMED_LIMIT:,} names")
     return tuple(dict.fromkeys(names))

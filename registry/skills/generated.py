@@ -15,7 +15,7 @@ from registry.skills.document import (
     NAME_LIMIT,
     NAMED_LIMIT,
     compose,
-    needed,
+    needed_access,
     read_document,
 )
 from registry.skills.folders import SkillFolder
@@ -44,7 +44,7 @@ def tag_texts(document: bytes, source: str) -> dict[str, str]:
     return {str(tag.get("name")): str(tag.get("description") or "").strip() for tag in tags_}
 
 
-def generated(
+def generate_skills(
     source: str,
     tools: Iterable[Tool],
     tagged: Mapping[str, Sequence[str]],
@@ -99,14 +99,14 @@ def _instructions(source: str, tag: str, tools: Sequence[Tool], tag_text: str) -
         "guess them."
     )
     for level, heading in _HEADINGS.items():
-        lines = [_line(tool) for tool in tools if needed(tool.annotations) == level]
+        lines = [_line(tool) for tool in tools if needed_access(tool.annotations) == level]
         if lines:
             parts.append(f"## {heading}\n\n" + "\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
 def _line(tool: Tool) -> str:
-    required = _required(tool)
+    required = _required_arguments(tool)
     needs = f" (needs {', '.join(required)})" if required else ""
     return f"- `{tool.name}`: {_title(tool)}{needs}"
 
@@ -117,7 +117,7 @@ def _title(tool: Tool) -> str:
     )
 
 
-def _required(tool: Tool) -> list[str]:
+def _required_arguments(tool: Tool) -> list[str]:
     schema = msgspec.json.decode(tool.input_schema)
     required: Any = schema.get("required") if isinstance(schema, dict) else None
     return [str(argument) for argument in required] if isinstance(required, list) else []
@@ -125,10 +125,10 @@ def _required(tool: Tool) -> list[str]:
 
 def _sort_key(tool: Tool) -> tuple[bool, int, int, str]:
     """Sort key: read-only tools first, then by method, then by number of required arguments."""
-    reads = needed(tool.annotations) == "read"
+    reads = needed_access(tool.annotations) == "read"
     method = tool.binding.method.upper()
     rank = _ORDER.index(method) if method in _ORDER else len(_ORDER)
-    return not reads, rank, len(_required(tool)), tool.name
+    return not reads, rank, len(_required_arguments(tool)), tool.name
 
 
 def _name(source: str, tag: str, taken: set[str]) -> str:

@@ -11,9 +11,16 @@ from typing import Any, NoReturn
 import msgspec
 from psycopg import AsyncConnection, AsyncCursor
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.database.rows import RawLoader
-from registry.skills.document import Access, SkillDocument, allows, needed, own_name, tools_of
+from registry.skills.document import (
+    Access,
+    SkillDocument,
+    allows,
+    needed_access,
+    own_name,
+    tools_of,
+)
 from registry.skills.snapshot import (
     Agent,
     Edges,
@@ -33,7 +40,7 @@ Rows = defaultdict[str, list[Any]]
 async def load_skills(pool: Pool, host_id: str) -> SkillSnapshot:
     """Load the snapshot. Raises `psycopg.OperationalError`."""
     async with (
-        borrowed(pool) as connection,
+        borrow(pool) as connection,
         connection.transaction(),
         connection.cursor() as cursor,
     ):
@@ -65,7 +72,7 @@ async def load_skills(pool: Pool, host_id: str) -> SkillSnapshot:
 
 async def file_content(pool: Pool, host_id: str, skill: Skill, path: str) -> bytes | None:
     """The content of a file, as it was when `skill` was read; None: it no longer exists."""
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         rows = await connection.execute(
             "SELECT content FROM skill_file_t"
             " WHERE (host_id, skill_id, number, path) = (%s, %s, %s, %s)",
@@ -167,9 +174,9 @@ class KnownTool:
     def access(self, wanted: Access | None) -> Access:
         """The access level of the link: the requested one, otherwise the lowest that allows its
         use. Raises SkillRefused for one that would not."""
-        level = wanted or needed(self.annotations)
+        level = wanted or needed_access(self.annotations)
         if not allows(level, self.annotations):
-            needed_level = needed(self.annotations)
+            needed_level = needed_access(self.annotations)
             raise SkillRefused(
                 f"{self.name} needs the access level {needed_level}, not {level}: its annotations "
                 f"do not state that it {'only reads' if level == 'read' else 'destroys nothing'}"

@@ -206,7 +206,7 @@ class SkillSnapshot:
             self._skills.values(), self._agents.values(), shown, listed=self.listed
         )
 
-    def unlisted(self) -> "SkillSnapshot":
+    def without_listing(self) -> "SkillSnapshot":
         """These skills, which are neither prompts nor resources."""
         return SkillSnapshot(
             self._skills.values(), self._agents.values(), self._shown, listed=False
@@ -217,7 +217,7 @@ class SkillSnapshot:
             self._skills[child] for child in self._children.get(name, ()) if child in self.of(None)
         ]
 
-    def needed(self, name: str) -> list[Skill]:
+    def with_requirements(self, name: str) -> list[Skill]:
         """The skills to load before a skill can be used, in order; the skill itself is last."""
         return [self._skills[child] for child in dependency_order(self._edges, name)]
 

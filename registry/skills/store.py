@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
 from config.settings import SkillsSettings as Limits
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
 from registry.skills.document import Access, SkillDocument, read_document
 from registry.skills.folders import FolderFile, SkillFolder
@@ -60,7 +60,7 @@ class SkillWriter:
             skill = self._known.skills[folder.document.name]
             if outcome == "unchanged" and changed:
                 outcome = "linked"
-            saved.append(self._saved(folder.document, skill, skill_links, outcome))
+            saved.append(self._saved_skill(folder.document, skill, skill_links, outcome))
         return saved
 
     async def relate(self, document: SkillDocument, links: Links) -> bool:
@@ -229,7 +229,7 @@ class SkillWriter:
         )
         return bool(gone.rowcount or new.rowcount)
 
-    def _saved(
+    def _saved_skill(
         self, document: SkillDocument, skill: KnownSkill, links: Links, outcome: str
     ) -> SavedSkill:
         tools = tuple(tool.name for tool, _ in links.tools.values())
@@ -402,7 +402,7 @@ class SkillStore:
 
     async def versions(self, host_id: str, name: str) -> list[SkillVersion]:
         """Versions, newest first."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 """
                 SELECT version.number, version.version, version.description, version.created_ts,
@@ -433,7 +433,7 @@ class SkillStore:
 
     async def files(self, host_id: str, skill: Skill) -> list[FolderFile]:
         """The files beside its SKILL.md."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT path, media_type, content FROM skill_file_t"
                 ' WHERE (host_id, skill_id, number) = (%s, %s, %s) ORDER BY path COLLATE "C"',
@@ -445,9 +445,9 @@ class SkillStore:
                 async for path, media_type, content in rows
             ]
 
-    async def tagged(self, host_id: str, source: str) -> dict[str, list[str]]:
+    async def tools_by_tag(self, host_id: str, source: str) -> dict[str, list[str]]:
         """The ids of the active tools of a source, by tag."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 """
                 SELECT tag, array_agg(tool.tool_id::text)
@@ -462,13 +462,13 @@ class SkillStore:
             return {tag: ids async for tag, ids in rows}
 
     async def document(self, host_id: str, skill: Skill, number: int) -> SkillDocument:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             document, _ = await _version(connection, host_id, skill.id, skill.name, number=number)
         return document
 
     @asynccontextmanager
     async def _writing(self, host_id: str) -> AsyncIterator[tuple[AsyncConnection, KnownSkills]]:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await lock(connection, host_id)
             yield connection, await read_known(connection, host_id)
 

@@ -118,7 +118,7 @@ async def _introspect(
         )
     if _is_schema(body):
         return body
-    raise ImportRejected(_refused(url, status, body))
+    raise ImportRejected(_refusal(url, status, body))
 
 
 def _query(*, recent: bool) -> bytes:
@@ -154,7 +154,7 @@ async def _post(
     return response.status, data
 
 
-def _decoded(body: bytes) -> _Answer:
+def _decode_answer(body: bytes) -> _Answer:
     try:
         return msgspec.json.decode(body, type=_Answer)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -162,7 +162,7 @@ def _decoded(body: bytes) -> _Answer:
 
 
 def _is_schema(body: bytes) -> bool:
-    data = _decoded(body).data
+    data = _decode_answer(body).data
     try:
         members = msgspec.json.decode(data, type=dict[str, Raw])
     except (msgspec.DecodeError, RecursionError):
@@ -171,11 +171,11 @@ def _is_schema(body: bytes) -> bool:
 
 
 def _has_errors(body: bytes) -> bool:
-    return bool(_decoded(body).errors)
+    return bool(_decode_answer(body).errors)
 
 
-def _refused(url: URL, status: int, body: bytes) -> str:
-    answer = _decoded(body)
+def _refusal(url: URL, status: int, body: bytes) -> str:
+    answer = _decode_answer(body)
     if answer.errors:
         messages = "; ".join(filter(None, (_message(error) for error in answer.errors)))
         return f"{url} refuses introspection: {messages[:SHOWN] or 'no reason given'}. {_REMEDY}"

@@ -16,7 +16,7 @@ from anyio import to_thread
 from msgspec import Raw, Struct
 
 from config.settings import Imports
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.database.rows import options_of
 from registry.importers.drafts import Imported
 from registry.sources.compat import (
@@ -26,7 +26,7 @@ from registry.sources.compat import (
     input_changes,
     output_changes,
 )
-from registry.sources.imports import ImportReport, drafted
+from registry.sources.imports import ImportReport, draft_source
 from registry.sources.plan import Changes, Row
 from registry.sources.source_reader import ImportSpec, Lister, Origins, find, reread
 from registry.sources.store import Served, SourceDraft, ToolStore
@@ -192,7 +192,7 @@ def difference(source: str, before: Sequence[Served], changes: Changes) -> Diffe
     """The difference of `changes` from the tools served `before`."""
     known = {served_tool.tool.id: served_tool for served_tool in before}
     with comparison_budget(SOURCE_VISIT_LIMIT):
-        tool_changes = [*_removed(before, changes), *_written(known, changes)]
+        tool_changes = [*_removals(before, changes), *_additions_and_changes(known, changes)]
     order = {"removed": 0, "changed": 1, "added": 2}
     tool_changes.sort(key=lambda one: (not one.breaking, order[one.status], one.name))
     added = sum(change.status == "added" for change in tool_changes)
@@ -200,7 +200,7 @@ def difference(source: str, before: Sequence[Served], changes: Changes) -> Diffe
     return Difference(source, tuple(tool_changes), len(changes.saved.names) - added - changed)
 
 
-def _removed(before: Sequence[Served], changes: Changes) -> Iterator[ToolChange]:
+def _removals(before: Sequence[Served], changes: Changes) -> Iterator[ToolChange]:
     removed_ids = set(changes.removed)
     for served_tool in before:
         if served_tool.endpoint_id in removed_ids:
@@ -210,7 +210,7 @@ def _removed(before: Sequence[Served], changes: Changes) -> Iterator[ToolChange]
             )
 
 
-def _written(known: Mapping[str, Served], changes: Changes) -> Iterator[ToolChange]:
+def _additions_and_changes(known: Mapping[str, Served], changes: Changes) -> Iterator[ToolChange]:
     for row in changes.rows:
         was = known.get(row.tool_id)
         if was is None:
@@ -222,7 +222,7 @@ def _written(known: Mapping[str, Served], changes: Changes) -> Iterator[ToolChan
 
 def _changes(was: Served, row: Row, changes: Changes) -> Iterator[SchemaChange]:
     tool = was.tool
-    yield from _renamed(tool, row, changes)
+    yield from _rename_change(tool, row, changes)
     if was.key != row.endpoint:
         yield SchemaChange("wire", "", False, f"was {was.key}, is {row.endpoint}")
     yield from input_changes(_object(tool.input_schema), _as_stored(row.input_schema))
@@ -237,7 +237,7 @@ def _changes(was: Served, row: Row, changes: Changes) -> Iterator[SchemaChange]:
         yield SchemaChange("annotation", "", False, f"toolsets were {texts[0]}, are {texts[1]}")
 
 
-def _renamed(tool: Tool, row: Row, changes: Changes) -> Iterator[SchemaChange]:
+def _rename_change(tool: Tool, row: Row, changes: Changes) -> Iterator[SchemaChange]:
     if tool.name == row.name:
         return
     if tool.name in changes.aliases:
@@ -274,9 +274,9 @@ class Versions:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def listed(self, host_id: str, source: str) -> list[Version]:
+    async def list_versions(self, host_id: str, source: str) -> list[Version]:
         """All versions, newest first; empty when there is no such source."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 """
                 SELECT version.number, version.created_ts, version.title, version.api_version,
@@ -292,7 +292,7 @@ class Versions:
 
     async def document(self, host_id: str, source: str, number: int) -> bytes | None:
         """The description that this version was imported from, as long as it is stored."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT version.document FROM api_t AS api"
                 " JOIN api_version_t AS version USING (host_id, api_id)"
@@ -350,7 +350,7 @@ class History:
         """The changes that an import would make, as a dry run. Raises ImportRejected."""
         source = await find(spec, self._limits, Origins(lister=self._lister))
         imported = await asyncio.to_thread(source.read)
-        return await self._compared(drafted(spec, source, imported), imported)
+        return await self._compare_drafts(draft_source(spec, source, imported), imported)
 
     async def roll_back(
         self, name: str, to: int | None = None, progress: Progress | None = None
@@ -366,7 +366,8 @@ class History:
         if final := source.facts.final:
             raise ImportRejected(f"{name} {final}.")
         versions = {
-            version.number: version for version in await self._versions.listed(self._host_id, name)
+            version.number: version
+            for version in await self._versions.list_versions(self._host_id, name)
         }
         version = _version_to_restore(name, versions, to)
         document = await self._versions.document(self._host_id, name, version.number)
@@ -375,8 +376,8 @@ class History:
         spec = _spec(source, version)
         location = reread(spec, document, self._limits)
         imported = await asyncio.to_thread(location.read)
-        draft = replace(drafted(spec, location, imported), **_base_url_fields(version))
-        changed = await self._compared(draft, imported)
+        draft = replace(draft_source(spec, location, imported), **_base_url_fields(version))
+        changed = await self._compare_drafts(draft, imported)
         held = await self._held_back_version(source, versions, version)
         saved = await self._store.save(
             self._host_id,
@@ -392,7 +393,7 @@ class History:
         )
         return RollbackResult(version, report, changed)
 
-    async def _compared(self, draft: SourceDraft, imported: Imported) -> Difference:
+    async def _compare_drafts(self, draft: SourceDraft, imported: Imported) -> Difference:
         changes, served = await self._store.compare(self._host_id, draft, imported.drafts)
         return await asyncio.to_thread(difference, draft.name, served, changes)
 

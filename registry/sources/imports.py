@@ -11,7 +11,7 @@ from config.settings import Imports
 from registry.documents.containers import Bundle
 from registry.importers.drafts import Imported
 from registry.names.tool_names import is_reserved
-from registry.sources.plan import scrubbed
+from registry.sources.plan import scrub
 from registry.sources.source_reader import (
     IMPORTERS,
     NO_SERVICES,
@@ -35,11 +35,11 @@ from schemas.source import Outcome, Source, facts_of
 from schemas.tool import ToolDraft
 
 
-def drafted(spec: ImportSpec, found: FoundSource, imported: Imported) -> SourceDraft:
+def draft_source(spec: ImportSpec, found: FoundSource, imported: Imported) -> SourceDraft:
     """The source that the import makes."""
     stated = stated_base_url(spec)
     declared = IMPORTERS[spec.kind].declared(found.location, imported.servers)
-    declared, title, version = map(scrubbed, (declared, imported.title, imported.version))
+    declared, title, version = map(scrub, (declared, imported.title, imported.version))
     return SourceDraft(
         name=spec.name,
         kind=spec.kind,
@@ -182,7 +182,7 @@ class Sources:
         A description that was rolled back is not imported again, unless `force`.
         """
         source = await self._find(spec)
-        known = await self._known(spec)
+        known = await self._existing_source(spec)
         if known is not None and not force and is_rolled_back(known, spec, source):
             held = known.rolled_back.version if known.rolled_back else None
             return replace(await _dry_run(spec, source), rolled_back=known.number, held=held)
@@ -193,7 +193,7 @@ class Sources:
     async def import_changed(self, spec: ImportSpec) -> ImportReport | None:
         """Import a source, or None when it is unchanged since the last import."""
         source = await self._find(spec)
-        known = await self._known(spec)
+        known = await self._existing_source(spec)
         if known is not None and (
             is_rolled_back(known, spec, source) or is_current(known, spec, source)
         ):
@@ -219,14 +219,14 @@ class Sources:
             return await self._save(
                 spec, await self._find(spec), progress, _check_absent(spec.name)
             )
-        uploaded = _uploaded(spec, document, self._limits)
+        uploaded = _read_upload(spec, document, self._limits)
         return await self._save(*uploaded, progress, _check_absent(spec.name))
 
     async def preview(self, spec: ImportSpec, document: bytes | None = None) -> ImportReport:
         """Outcome of `create` without writing anything. Raises ImportRejected."""
         if document is None:
             return await _dry_run(spec, await self._find(spec))
-        return await _dry_run(*_uploaded(spec, document, self._limits))
+        return await _dry_run(*_read_upload(spec, document, self._limits))
 
     async def upload(
         self,
@@ -242,10 +242,10 @@ class Sources:
             raise LookupError(name)
         if not source.location.startswith(UPLOAD):
             raise ImportRejected(f"{name} was not uploaded: it is read where it was found.")
-        uploaded = _uploaded(as_imported(source), document, self._limits)
+        uploaded = _read_upload(as_imported(source), document, self._limits)
         return await self._save(*uploaded, progress, _check_version(name, expected_number))
 
-    async def _known(self, spec: ImportSpec) -> Source | None:
+    async def _existing_source(self, spec: ImportSpec) -> Source | None:
         """The source of this name. Raises SourceExists if either is a part of the gateway itself,
         and the other is not."""
         known = await self._store.source(self._host_id, spec.name)
@@ -264,7 +264,7 @@ class Sources:
         check: Check | None = None,
     ) -> ImportReport:
         imported = await asyncio.to_thread(found.read)
-        draft = drafted(spec, found, imported)
+        draft = draft_source(spec, found, imported)
         saved = await self._store.save(
             self._host_id,
             draft,
@@ -274,7 +274,7 @@ class Sources:
             versions_kept=self._limits.versions_kept,
             check=check,
         )
-        outcomes = (_named(outcome, saved) for outcome in imported.outcomes)
+        outcomes = (_name_outcome(outcome, saved) for outcome in imported.outcomes)
         notes = _notes(spec, found, imported)
         return ImportReport(draft, tuple(outcomes), saved, notes, drafts=imported.drafts)
 
@@ -289,7 +289,7 @@ async def preview(spec: ImportSpec, limits: Imports, lister: Lister | None = Non
 
 async def _dry_run(spec: ImportSpec, found: FoundSource) -> ImportReport:
     imported = await asyncio.to_thread(found.read)
-    draft = drafted(spec, found, imported)
+    draft = draft_source(spec, found, imported)
     notes = _notes(spec, found, imported)
     return ImportReport(draft, imported.outcomes, None, notes, drafts=imported.drafts)
 
@@ -299,7 +299,7 @@ def _notes(spec: ImportSpec, found: FoundSource, imported: Imported) -> tuple[st
     return (*imported.notes, *([note] if note else []))
 
 
-def _named(outcome: Outcome, saved: SavedTools) -> Outcome:
+def _name_outcome(outcome: Outcome, saved: SavedTools) -> Outcome:
     """The outcome with its tool name, or the reason for none; a skipped item may share the
     key of an imported one."""
     if outcome.name is None:
@@ -315,7 +315,9 @@ def _named(outcome: Outcome, saved: SavedTools) -> Outcome:
     return replace(outcome, name=name)
 
 
-def _uploaded(spec: ImportSpec, document: bytes, limits: Imports) -> tuple[ImportSpec, FoundSource]:
+def _read_upload(
+    spec: ImportSpec, document: bytes, limits: Imports
+) -> tuple[ImportSpec, FoundSource]:
     """An uploaded document; its external references are not followed."""
     spec = replace(spec, location=UPLOAD + spec.name)
     packed = Bundle(spec.location, {spec.location: document}).pack(spec.location)

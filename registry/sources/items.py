@@ -45,7 +45,7 @@ class ItemSaving:
 
     async def run(self, naming: Naming, drafts: Sequence[ItemDraft]) -> ItemsSaved:
         """Replace the items of the source by these; unchanged rows are not written."""
-        before, taken = await self._known()
+        before, taken = await self._load_known()
         names = await to_thread.run_sync(_assign_all, naming, drafts, before, taken)
         kept = [draft for draft in drafts if draft.id in names]
         removed = await self._remove(kept)
@@ -60,7 +60,7 @@ class ItemSaving:
             added, updated, len(kept) - added - updated, removed, names=names, refused=refused
         )
 
-    async def _known(self) -> tuple[dict[str, str], dict[str, set[str]]]:
+    async def _load_known(self) -> tuple[dict[str, str], dict[str, set[str]]]:
         """Names of this source's items by id, and of other sources' items by kind."""
         rows = await self._connection.execute(
             "SELECT kind, key, name, api_id = %(api)s FROM mcp_item_t WHERE host_id = %(host)s",

@@ -49,7 +49,7 @@ def entry_of(container: Container, location: str, limit_bytes: int) -> str:
     """The entry file. Raises ImportRejected when there is none, or more than one."""
     names = [name for name in container.names() if name.lower().endswith(_SUFFIXES)]
     usual = [name for name in names if _USUAL.fullmatch(name.rpartition("/")[2])]
-    entries = _shallowest(usual) or _described(container, names, limit_bytes)
+    entries = _shallowest(usual) or _described_files(container, names, limit_bytes)
     if len(entries) == 1:
         return entries[0]
     if entries:
@@ -69,7 +69,7 @@ def _shallowest(names: list[str]) -> list[str]:
     return [name for name in names if name.count("/") == depth]
 
 
-def _described(container: Container, names: list[str], limit_bytes: int) -> list[str]:
+def _described_files(container: Container, names: list[str], limit_bytes: int) -> list[str]:
     names_ = []
     for name in names:
         try:
@@ -210,7 +210,7 @@ class _Gathering:
         if not stands_alone(first.data):
             where = file_location(first.location, self._entry)
             await to_thread.run_sync(self._scan, self._entry, first.data, where)
-            while wanted := self._files.wanted():
+            while wanted := self._files.wanted_names():
                 await self._read([name for name in wanted if not scheme(name)], fetched=False)
                 await self._read([name for name in wanted if scheme(name)], fetched=True)
         return GatheredFiles(first.location, Bundle(self._entry, self._data, self._unread))
@@ -313,7 +313,7 @@ def read_openapi(
     bundle = unpack(document, location)
     overlay_file = _overlay(bundle)
     duplicates: list[str] = []
-    root = _assembled(bundle, location, duplicates)
+    root = _assemble_bundle(bundle, location, duplicates)
     marked, media_types = options.only_marked, options.media_types
     wanted = OpenApiOptions(
         include,
@@ -330,7 +330,7 @@ def read_openapi(
         raise ImportRejected(f"{location}: {error}") from error
 
 
-def _assembled(bundle: Bundle, location: str, duplicates: list[str]) -> dict[str, Any]:
+def _assemble_bundle(bundle: Bundle, location: str, duplicates: list[str]) -> dict[str, Any]:
     """The root of the description; `duplicates` takes notes on its duplicate keys."""
     entry = bundle.files[bundle.entry]
     root = parse(entry, file_location(location, bundle.entry), notes=duplicates)
@@ -343,7 +343,7 @@ def _assembled(bundle: Bundle, location: str, duplicates: list[str]) -> dict[str
             files.add(scan(name, parse(data, name, notes=duplicates)))
     for name, reason in bundle.unread.items():
         files.miss(name, reason)
-    return files.assembled()
+    return files.assemble()
 
 
 def _overlay(bundle: Bundle) -> Overlay:

@@ -15,7 +15,7 @@ from msgspec import Raw
 from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from schemas.hidden import visible_in
 from schemas.tool import ToolDraft
 
@@ -162,9 +162,9 @@ class Pins:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def held(self, host_id: str) -> list[HeldTool]:
+    async def list_held(self, host_id: str) -> list[HeldTool]:
         """The tools held back, by name."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 """
                 SELECT tool.name, api.name, tool.pin, tool.held
@@ -181,7 +181,7 @@ class Pins:
     async def approve(self, host_id: str, tools: Sequence[HeldTool]) -> list[str]:
         """Approve these tools, unless they changed since the review; returns their names."""
         looked_at = [{"name": tool.name, "held": tool.held} for tool in tools]
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             rows = await connection.execute(
                 """
                 UPDATE tool_t AS tool SET pin = tool.held, held = NULL

@@ -50,7 +50,9 @@ class KnownOperation:
     operation: str | None = None  # its id in the description
 
 
-def matched(drafts: Sequence[ToolDraft], known: Mapping[str, KnownOperation]) -> dict[str, str]:
+def match_operations(
+    drafts: Sequence[ToolDraft], known: Mapping[str, KnownOperation]
+) -> dict[str, str]:
     """Known operations matched to drafts: key of the draft -> key of the operation."""
     wanted = {draft.key: draft.operation for draft in drafts}
     matches: dict[str, str] = {}
@@ -226,7 +228,7 @@ def changes(
     `taken` holds the case-folded names of the active tools of other sources.
     """
     stored = {draft.key: storable(draft) for draft in drafts}
-    matches = matched(drafts, known)
+    matches = match_operations(drafts, known)
     previous = {key: known[old] for key, old in matches.items()}
     names = assign(naming, [draft for draft, _ in stored.values()], previous, taken)
     rows = []
@@ -304,7 +306,7 @@ def storable(draft: T) -> tuple[T, str]:
         encoded = None
     if encoded is None or b"\\u0000" in encoded:
         # via JSON: values that bindings carry verbatim consist of JSON types only
-        draft = _decoded_as(scrubbed(msgspec.to_builtins(draft, enc_hook=_decoded)), draft)
+        draft = _decoded_as(scrub(msgspec.to_builtins(draft, enc_hook=_decode_carried)), draft)
         encoded = msgspec.json.encode(_non_default_fields(draft))
     if (clean := without_invisible(draft)) is not draft:
         draft, encoded = clean, msgspec.json.encode(_non_default_fields(clean))
@@ -373,16 +375,16 @@ def _non_default_fields(draft: Any) -> Any:
     return {field.name: value for field, value in values if value not in (field.default, ())}
 
 
-def _decoded(carried: Raw) -> Any:
+def _decode_carried(carried: Raw) -> Any:
     return msgspec.json.decode(carried)
 
 
-def scrubbed(value: Any) -> Any:
+def scrub(value: Any) -> Any:
     match value:
         case str():
             return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
         case dict():
-            return {scrubbed(key): scrubbed(member) for key, member in value.items()}
+            return {scrub(key): scrub(member) for key, member in value.items()}
         case list() | tuple():
-            return [scrubbed(member) for member in value]
+            return [scrub(member) for member in value]
     return value

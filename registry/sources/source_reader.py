@@ -17,7 +17,7 @@ from config.settings import Imports
 from registry.documents.containers import unpack
 from registry.documents.fetch import fetch, local_path
 from registry.importers.drafts import Imported
-from registry.importers.hybrid import described, read_file, select
+from registry.importers.hybrid import describe_actions, read_file, select
 from registry.importers.mcp import read_snapshot
 from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from registry.sources.graphql_documents import describe_graphql, is_endpoint, read_graphql
@@ -306,7 +306,7 @@ def _python_service(spec: ImportSpec, services: Services) -> FoundSource:
             f"The source {spec.name} is written in Python: it is imported by `toolgate serve`, "
             "when that starts, and by nothing else."
         )
-    actions = described(services[spec.name])
+    actions = describe_actions(services[spec.name])
     with _with_location(spec.location):
         imported = select(actions, "python", _side(spec), spec.include, exclude=spec.exclude)
     digest = _digest("".join(storable(draft)[1] for draft in imported.drafts).encode())

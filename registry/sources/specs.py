@@ -26,7 +26,7 @@ SETTINGS_ORIGINS: frozenset[Origin | None] = frozenset({"settings", "example"})
 STDIO = "stdio:"  # prefix of the location of a local MCP server; the command follows
 
 
-def configured(name: str, settings: SourceSettings) -> ImportSpec | None:
+def configured_import(name: str, settings: SourceSettings) -> ImportSpec | None:
     """The import that the settings specify for `name`; None when they only adjust how it is
     called."""
     for kind, reader in _KIND_READERS.items():

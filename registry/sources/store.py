@@ -12,7 +12,7 @@ from typing import Any
 from anyio import to_thread
 from psycopg import AsyncCursor
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.database.rows import RawLoader, StoredSource, lock, readable, source_of
 from registry.skills.rows import load_skills
 from registry.skills.snapshot import SkillSnapshot
@@ -33,7 +33,7 @@ class Served:
     tool: Tool
 
 
-async def served(cursor: AsyncCursor[Any], host_id: str, source: str) -> list[Served]:
+async def served_tools(cursor: AsyncCursor[Any], host_id: str, source: str) -> list[Served]:
     """Operations by key, including tools held back or deactivated by hand."""
     for json_type in ("json", "jsonb"):
         cursor.adapters.register_loader(json_type, RawLoader)
@@ -89,7 +89,7 @@ class ToolStore:
         `drafts` were made of, again. `check` runs before the first write.
         """
         stored = await StoredDocument.of(document) if document is not None else None
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             saving = ImportWriter(
                 connection, host_id, source, versions_kept, rollback=rollback, check=check
             )
@@ -98,7 +98,7 @@ class ToolStore:
     async def reclaim_names(self, host_id: str) -> None:
         """Rename the tools of others that have names of the gateway's own tools, as those that were
         stored before a name was reserved, and log it."""
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             renamed = await reclaim_names(connection, host_id)
         log_renamed(host_id, renamed)
 
@@ -106,17 +106,17 @@ class ToolStore:
         self, host_id: str, source: SourceDraft, drafts: Sequence[ToolDraft]
     ) -> tuple[Changes, list[Served]]:
         """The changes that `save` would make, and the current tools."""
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             changes = await ImportWriter(connection, host_id, source, 0).compare(drafts)
             async with connection.cursor() as cursor:
-                return changes, await served(cursor, host_id, source.name)
+                return changes, await served_tools(cursor, host_id, source.name)
 
     async def tools(
         self, host_id: str, *, held: bool = False, source: str | None = None
     ) -> list[Tool]:
         """The active tools, ordered by name, or those of one source; with `held` instead those that
         wait for approval and are not served."""
-        async with borrowed(self._pool) as connection, connection.cursor() as cursor:
+        async with borrow(self._pool) as connection, connection.cursor() as cursor:
             for json_type in ("json", "jsonb"):
                 cursor.adapters.register_loader(json_type, RawLoader)
             await cursor.execute(
@@ -145,7 +145,7 @@ class ToolStore:
 
     async def items(self, host_id: str) -> list[SnapshotItem]:
         """The active prompts, resources and templates of other MCP servers."""
-        async with borrowed(self._pool) as connection, connection.cursor() as cursor:
+        async with borrow(self._pool) as connection, connection.cursor() as cursor:
             cursor.adapters.register_loader("json", RawLoader)
             await cursor.execute(
                 """
@@ -168,7 +168,7 @@ class ToolStore:
     ) -> list[Source]:
         """The sources with names after `after`, ordered by name; or that of one name, if it is
         there."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 """
                 SELECT api.api_id::text, api.name, api.kind, api.location, api.base_url,
@@ -212,7 +212,7 @@ class ToolStore:
 
         Imported again, its tools are new ones.
         """
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, host_id)
             # Tools first and in one statement: cascading takes one for each endpoint.
             deleted = await connection.execute(
@@ -245,7 +245,7 @@ class ToolStore:
 
     async def document(self, host_id: str, name: str) -> tuple[bytes, str] | None:
         """The description that a source was last imported from, and its digest."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT version.document, version.digest FROM api_t AS api"
                 " JOIN api_version_t AS version USING (host_id, api_id)"
@@ -258,6 +258,6 @@ class ToolStore:
 
     async def hosts(self) -> list[str]:
         """The tenants that have, or had, a source."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
             return [host_id async for (host_id,) in rows]

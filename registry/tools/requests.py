@@ -34,7 +34,7 @@ from msgspec.structs import replace
 
 from config.types import HttpUrl, SourceName
 from registry.documents.addresses import check_host
-from registry.importers.drafts import truncated
+from registry.importers.drafts import truncate
 from registry.importers.openapi import read
 from registry.tools.edits import (
     TOOL_KINDS,
@@ -194,7 +194,7 @@ def read_request(name: str, text: str, schema: Mapping[str, Any] | None) -> Rest
     )
     full = _full_schema(name, schema, [*in_path, *in_query.values()], required_names)
     wires = in_query | _rest_of_query(method, full, [*in_path, *in_query.values()])
-    binding, annotations = _imported(name, method, path, full, wires=wires)
+    binding, annotations = _imported_binding(name, method, path, full, wires=wires)
     return RestRequest(
         replace(binding, parameters=(*binding.parameters, *map(_constant, fixed))),
         full,
@@ -250,7 +250,7 @@ def _rest_of_query(method: str, schema: Json, placeholders: list[str]) -> dict[s
     return {name: name for name in schema.get("properties", {}) if name not in placeholders}
 
 
-def _imported(
+def _imported_binding(
     name: str, method: str, path: str, schema: Json, *, wires: Mapping[str, str]
 ) -> tuple[OpenAPIBinding, Annotations]:
     """The binding and annotations of the generated description; `wires`: names of arguments, by
@@ -297,10 +297,12 @@ def _imported(
         raise ToolRefused(f"{name}: {imported.outcomes[0].reason}")
     draft = imported.drafts[0]
     binding = cast("OpenAPIBinding", draft.binding)  # made by that importer
-    return _renamed(name, binding, wires), draft.annotations
+    return _rename_arguments(name, binding, wires), draft.annotations
 
 
-def _renamed(name: str, binding: OpenAPIBinding, wires: Mapping[str, str]) -> OpenAPIBinding:
+def _rename_arguments(
+    name: str, binding: OpenAPIBinding, wires: Mapping[str, str]
+) -> OpenAPIBinding:
     """The binding with the argument names of the input schema, which the importer may have
     changed."""
     parameters = tuple(
@@ -341,7 +343,7 @@ def address_of(
     if url is not None:
         if "mcp" in kinds:
             raise ToolRefused(f"{wanted.name}: import the server first, then name it as source")
-        url = _checked(wanted.name, url)
+        url = _check_url(wanted.name, url)
         return Address(_source_name(wanted) or _name_of(url), url, options or HybridOptions())
     if wanted.source is None:
         raise ToolRefused(f"{wanted.name}: expected a url or a source, where its calls go")
@@ -364,7 +366,7 @@ def security_of(known: KnownSources, source: str) -> tuple[tuple[Credential, ...
     return counts.most_common(1)[0][0] if counts else ()
 
 
-def _checked(name: str, url: str) -> str:
+def _check_url(name: str, url: str) -> str:
     try:
         made = msgspec.convert(url, HttpUrl)
         check_host(made)
@@ -422,7 +424,7 @@ def make_tool(wanted: ToolRequest, known: KnownSources) -> NewTool:
         key="",
         name=wanted.name,
         title=wanted.title or draft.title,
-        description=truncated(draft.description),
+        description=truncate(draft.description),
         input_schema=schema,
         binding=draft.binding,
         output_schema=wanted.output_schema or draft.output_schema,

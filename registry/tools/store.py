@@ -14,7 +14,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row
 from psycopg.types.json import Json, Jsonb
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
 from registry.names.tool_names import is_reserved
 from registry.sources.plan import storable, without_invisible
@@ -91,7 +91,7 @@ class ManualTools:
             await to_thread.run_sync(check_schema, new.draft.name, new.draft.input_schema)
             if names.count(new.draft.name.casefold()) > 1:
                 raise ToolRefused(f"{new.draft.name}: there are two tools of this name here")
-        async with borrowed(self._pool) as connection, connection.transaction() as transaction:
+        async with borrow(self._pool) as connection, connection.transaction() as transaction:
             await lock(connection, self._host_id)
             for new in tools:
                 await self._check_free(connection, new.draft.name)
@@ -104,7 +104,7 @@ class ManualTools:
         """Change a tool. `user` is the author of the description; `expected_version` the tool's
         current version. Raises ToolRefused."""
         change = without_invisible(change)
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             tool_id, catalog_row, schema = await self._row(connection, name)
             await self._check_version(connection, tool_id, expected_version)
@@ -121,7 +121,7 @@ class ManualTools:
     async def reset_description(self, name: str, expected_version: int | None = None) -> str:
         """Restore an imported tool's description from its source; returns it. Raises
         ToolRefused."""
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             tool_id, catalog_row, _ = await self._row(connection, name)
             await self._check_version(connection, tool_id, expected_version)
@@ -134,7 +134,7 @@ class ManualTools:
 
     async def disable(self, names: Sequence[str]) -> list[str]:
         """Deactivate tools until `enable`; returns those that were active."""
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             changed = []
             for name in names:
@@ -147,7 +147,7 @@ class ManualTools:
     async def enable(self, names: Sequence[str]) -> list[str]:
         """Enable tools; returns those that were disabled. Raises ToolRefused when another tool now
         has a name."""
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             changed = []
             for name in names:
@@ -161,7 +161,7 @@ class ManualTools:
 
     async def remove(self, name: str, expected_version: int | None = None) -> None:
         """Remove a tool made by hand. Raises ToolRefused for an imported one, and ToolChanged."""
-        async with borrowed(self._pool) as connection, connection.transaction():
+        async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             tool_id, catalog_row, _ = await self._row(connection, name)
             await self._check_version(connection, tool_id, expected_version)
@@ -181,13 +181,13 @@ class ManualTools:
             )
 
     async def catalog_row(self, name: str) -> CatalogRow:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             return (await self._row(connection, name))[1]
 
-    async def disabled(self) -> list[CatalogRow]:
+    async def list_disabled(self) -> list[CatalogRow]:
         """The disabled tools, by name."""
         async with (
-            borrowed(self._pool) as connection,
+            borrow(self._pool) as connection,
             connection.cursor(row_factory=class_row(CatalogRow)) as cursor,
         ):
             await cursor.execute(

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from psycopg.rows import class_row
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.sources.pins import reason
 
 State = Literal["served", "held", "disabled"]
@@ -91,7 +91,7 @@ class ToolStates:
         self._pool = pool
         self._host_id = host_id
 
-    async def listed(
+    async def list_states(
         self,
         after: str,
         limit: int,
@@ -132,7 +132,7 @@ class ToolStates:
             ORDER BY name COLLATE "C", state LIMIT %(limit)s"""
         )
         async with (
-            borrowed(self._pool) as connection,
+            borrow(self._pool) as connection,
             connection.cursor(row_factory=class_row(ToolState)) as cursor,
         ):
             await cursor.execute(statement, values)
@@ -141,7 +141,7 @@ class ToolStates:
     async def detail(self, name: str) -> ToolDetail | None:
         """One tool; if an active and a disabled one share this name, the active one."""
         values = {"host": self._host_id, "name": name}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             async with connection.cursor(row_factory=class_row(ToolState)) as cursor:
                 statement = _ROW + b" AND tool.name = %(name)s ORDER BY tool.disabled LIMIT 1"
                 await cursor.execute(statement, values)

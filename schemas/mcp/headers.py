@@ -73,7 +73,7 @@ def mirrored_in(schema: Any) -> tuple[Mirrored, ...]:
     by_header: dict[str, Mirrored] = {}
     for path, inner in _positions(schema):
         if ANNOTATION in inner:
-            argument = _mirrored(path, inner)
+            argument = _mirrored_argument(path, inner)
             first = by_header.setdefault(argument.header.lower(), argument)
             if first is not argument:
                 where = ".".join(first.path)
@@ -85,7 +85,7 @@ def param_headers(mirrored: Sequence[Mirrored], arguments: Mapping[str, Any]) ->
     """The headers that a call with these arguments has to carry."""
     headers: dict[str, str] = {}
     for argument in mirrored:
-        text = _written(_value(arguments, argument.path))
+        text = _header_text(_value(arguments, argument.path))
         if text is not None:
             headers[PARAM + argument.header] = encode_header(text)
     return headers
@@ -100,12 +100,12 @@ def check_params(
         header, value = sent.get(argument.header.lower()), _value(arguments, argument.path)
         where = ".".join(argument.path)
         if header is None:
-            if _written(value) is not None:
+            if _header_text(value) is not None:
                 text = f"{PARAM}{argument.header} is missing: it must repeat the argument {where!r}"
                 raise HeaderMismatch(text)
         elif not _repeats(decode_header(header), value):
             mismatch = (
-                "has no value that a header repeats" if _written(value) is None else "differs"
+                "has no value that a header repeats" if _header_text(value) is None else "differs"
             )
             raise HeaderMismatch(
                 f"{PARAM}{argument.header} says {header[:100]!r}, "
@@ -139,7 +139,7 @@ def _inner(
             yield None, value
 
 
-def _mirrored(path: tuple[str, ...] | None, schema: dict[str, Any]) -> Mirrored:
+def _mirrored_argument(path: tuple[str, ...] | None, schema: dict[str, Any]) -> Mirrored:
     header, type_ = schema[ANNOTATION], schema.get("type")
     if not path:
         raise _invalid(path, "is only for what `properties` alone lead to")
@@ -168,7 +168,7 @@ def _value(arguments: Mapping[str, Any], path: Sequence[str]) -> Any:
     return value
 
 
-def _written(value: Any) -> str | None:
+def _header_text(value: Any) -> str | None:
     """Header form of a value; None for values that cannot be in a header."""
     match value:
         case bool():
@@ -186,4 +186,4 @@ def _repeats(text: str | None, value: Any) -> bool:
     if isinstance(value, int | float) and not isinstance(value, bool):
         # 42 and 42.0 are the same integer; client languages differ on the form
         return bool(_NUMBER.fullmatch(text)) and Decimal(text) == value
-    return text == _written(value)
+    return text == _header_text(value)

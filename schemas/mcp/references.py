@@ -28,7 +28,7 @@ def refer_members(members: dict[str, Raw], refer: Refer) -> dict[str, Raw]:
     """`members` with the references in their metadata as clients know them; the same object if
     there are none."""
     for name in METADATA:
-        if name in members and (after := _referred(members[name], refer)) is not None:
+        if name in members and (after := _refer_members(members[name], refer)) is not None:
             members = {**members, name: after}
     return members
 
@@ -40,7 +40,7 @@ def refer_definition(definition: Raw, refer: Refer) -> Raw:
     return definition if after is members else Raw(encode(after))
 
 
-def _referred(metadata: Raw, refer: Refer) -> Raw | None:
+def _refer_members(metadata: Raw, refer: Refer) -> Raw | None:
     """None: nothing changes."""
     text = bytes(metadata)
     if not nests_within(text, LEVELS):
@@ -49,18 +49,18 @@ def _referred(metadata: Raw, refer: Refer) -> Raw | None:
         before = decode_json(text)
     except ParseError:  # such as a number out of range: clients may be able to read it
         return None
-    after = _walked(before, refer)
+    after = _refer_in(before, refer)
     return None if after is before else Raw(encode(after))
 
 
-def _walked(value: Any, refer: Refer) -> Any:
+def _refer_in(value: Any, refer: Refer) -> Any:
     if isinstance(value, str):
         after = refer(value)
         return value if after == value else after
     if isinstance(value, Mapping):
-        members = {name: _walked(inner, refer) for name, inner in value.items()}
+        members = {name: _refer_in(inner, refer) for name, inner in value.items()}
         return members if any(members[name] is not value[name] for name in members) else value
     if isinstance(value, list):
-        items = [_walked(inner, refer) for inner in value]
+        items = [_refer_in(inner, refer) for inner in value]
         return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
     return value

@@ -7,13 +7,13 @@ import pytest
 from benchmarks.quality import OWN, TUNED, chosen, rows
 from benchmarks.request import Unavailable
 from benchmarks.table import missed
-from registry.evaluation.results import SetResult, measured
+from registry.evaluation.results import SetResult, measure
 from registry.evaluation.sets import RelevantTools
 
 
 def result(name: str, found: dict[str, str]) -> SetResult:
     wanted = [RelevantTools(frozenset("a"), (frozenset("a"),))] * 2
-    quality = measured(name, {mode: [[*order]] * 2 for mode, order in found.items()}, wanted)
+    quality = measure(name, {mode: [[*order]] * 2 for mode, order in found.items()}, wanted)
     return SetResult(
         quality, 3, 2, {}, [4.0], {"hybrid": [5.0], "dense": [2.0]}, {}, {}, "bundled/some"
     )

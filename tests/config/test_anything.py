@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
-from config.load import DEFAULTS, SettingsError, load, masked
+from config.load import DEFAULTS, SettingsError, load, mask_secrets
 
 KEYS = [
     *(key for section in yaml.safe_load(DEFAULTS.read_bytes()).values() for key in section),
@@ -49,7 +49,7 @@ def attempt(directory: Path, text: bytes, env: dict[str, str]) -> None:
     file = directory / "settings.yaml"
     file.write_bytes(text)
     with suppress(SettingsError):
-        masked(load(str(file), env))
+        mask_secrets(load(str(file), env))
 
 
 @quick

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from config.load import SettingsError, load, masked
+from config.load import SettingsError, load, mask_secrets
 
 
 def problem(folder: Path, text: str) -> str:
@@ -173,7 +173,7 @@ def test_the_file_of_an_issuer_is_relative_to_the_file_that_names_it(tmp_path: P
 def test_the_secret_of_development_is_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "toolgate.yaml"
     file.write_text(f"auth: {{development_secret: {SECRET}}}")
-    assert SECRET not in str(masked(load(str(file), {})))
+    assert SECRET not in str(mask_secrets(load(str(file), {})))
 
 
 @pytest.mark.parametrize(

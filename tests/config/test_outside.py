@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from config.load import SettingsError, load, masked
+from config.load import SettingsError, load, mask_secrets
 from config.settings import Settings
 
 KEY = base64.b64encode(bytes(32)).decode()
@@ -76,7 +76,7 @@ def test_the_key_of_secrets_comes_from_outside(
     (tmp_path / "key").write_text(f"{KEY}\n")
     settings = loaded(text, **env)
     assert (settings.secrets.key, settings.secrets.old_keys) == (KEY, (KEY,))
-    assert masked(settings)["secrets"] == {"key": "***", "old_keys": ["***"]}
+    assert mask_secrets(settings)["secrets"] == {"key": "***", "old_keys": ["***"]}
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_ways_to_call_a_source_that_do_not_go_together_are_refused(
 )
 def test_one_way_is_enough(source: str) -> None:
     settings = loaded(f"{KNOWN}sources: {{one: {{{source}}}}}")
-    assert "hunter2" not in str(masked(settings))
+    assert "hunter2" not in str(mask_secrets(settings))
 
 
 @pytest.mark.parametrize("mode", ["none", "keys"])

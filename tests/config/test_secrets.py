@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from config.load import SettingsError, load, masked
+from config.load import SettingsError, load, mask_secrets
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,7 @@ embedding:
 
 def test_masked_settings_hold_no_secret(tmp_path: Path) -> None:
     settings = load(written(tmp_path, SECRETS), {})
-    shown = masked(settings)
+    shown = mask_secrets(settings)
     assert "hunter2" not in str(shown)
     assert shown["database"]["url"] == "postgresql://me:***@db.example/tools?sslmode=require"
     assert shown["sources"]["pets"]["headers"] == {"X-Key": "***", "X-Trace": "***"}
@@ -69,7 +69,7 @@ def test_masked_settings_hold_no_secret(tmp_path: Path) -> None:
 
 
 def test_a_secret_that_is_not_set_is_not_masked_either() -> None:
-    shown = masked(load(None, {}))
+    shown = mask_secrets(load(None, {}))
     assert shown["state"]["secret"] == shown["embedding"]["api_key"] == ""
 
 
@@ -85,7 +85,7 @@ def test_a_secret_that_is_not_set_is_not_masked_either() -> None:
 )
 def test_the_password_of_redis_is_masked(url: str, shown: str) -> None:
     settings = load(None, {"TOOLGATE_STATE__BACKEND": "redis", "TOOLGATE_STATE__REDIS_URL": url})
-    assert masked(settings)["state"]["redis_url"] == shown
+    assert mask_secrets(settings)["state"]["redis_url"] == shown
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_the_password_of_redis_is_masked(url: str, shown: str) -> None:
 )
 def test_the_password_of_the_database_is_masked(url: str, shown: str) -> None:
     settings = load(None, {"TOOLGATE_DATABASE__URL": url})
-    assert masked(settings)["database"]["url"] == shown
+    assert mask_secrets(settings)["database"]["url"] == shown
 
 
 @pytest.mark.parametrize(

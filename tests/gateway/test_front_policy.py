@@ -17,7 +17,7 @@ from config.settings import Settings, Toolset
 from gateway.context import Principal
 from registry.access.approvals import Approvals
 from registry.access.policies import Policies
-from registry.database.postgres import borrowed
+from registry.database.postgres import borrow
 from registry.sources.store import ToolStore
 from schemas.tool import Tool
 from tests.fixtures_gateway import META, MODERN, Client, running
@@ -267,7 +267,7 @@ async def test_a_tier_counts_where_tools_have_one(client: Client) -> None:
     policy = replace(oracle.usual(), default_clearance="internal", clearances={"hr": "restricted"})
     apply(client, policy)
     gateway = client.gateway
-    async with borrowed(gateway.feed.pool) as connection:
+    async with borrow(gateway.feed.pool) as connection:
         await connection.execute(
             "UPDATE tool_t SET sensitivity_tier = 'restricted' WHERE name = 'getPet'"
         )

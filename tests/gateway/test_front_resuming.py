@@ -273,7 +273,7 @@ async def test_ids_of_the_standalone_stream_are_unique(client: Client) -> None:
     async with listening(client, "/mcp", session.headers) as events:
         ids.append((await first(events)).id)
         for number in range(3):
-            client.gateway.shared.hub.changed(tenant, {"tools"})
+            client.gateway.shared.hub.change(tenant, {"tools"})
             ids.append((await events.event()).id)
             await client.gateway.shared.streams.send(_open(client, session), b"%d" % number)
             ids.append((await events.event()).id)

@@ -59,7 +59,7 @@ async def test_a_new_stream_takes_over_from_one_that_may_be_dead(client: Client)
     ):
         with pytest.raises(EOFError):
             await old.next()
-        client.gateway.shared.hub.changed(client.gateway.principal.tenant, {"tools"})
+        client.gateway.shared.hub.change(client.gateway.principal.tenant, {"tools"})
         assert (await new.message())["method"] == CHANGED
 
 
@@ -93,7 +93,7 @@ async def test_a_stateless_client_that_did_not_ask_hears_nothing(client: Client)
     body = {"jsonrpc": "2.0", "id": 7, "method": "subscriptions/listen", "params": params}
     async with listening(client, "/mcp", headers, body) as events:
         assert (await events.message())["params"]["notifications"] == {}
-        client.gateway.shared.hub.changed(client.gateway.principal.tenant, {"tools"})
+        client.gateway.shared.hub.change(client.gateway.principal.tenant, {"tools"})
         client.gateway.drain()
         assert (await events.message())["id"] == 7
     assert client.gateway.shared.hub.streams == 0

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.access import Guardrail, Rate, Rule
-from config.reload import needing_restart, reloaded
+from config.reload import needing_restart, reload_settings
 from config.settings import Profile, Settings, Toolset
 from config.sources import SourceSettings
 from gateway.app import Gateway, load_services
@@ -218,7 +218,7 @@ async def test_what_needs_a_restart_is_named_and_stays_as_it_is(settings: Settin
         "limits.headers",
         "imports.files_limit",
     ]
-    found = reloaded(settings, wanted)
+    found = reload_settings(settings, wanted)
     assert found.server == settings.server
     assert found.limits == replace(settings.limits, principal_calls=7)
     assert found.imports == replace(settings.imports, prune=True)

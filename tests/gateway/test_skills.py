@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings, Toolset
-from gateway.state.open_sessions import record_of, restored
+from gateway.state.open_sessions import record_of, restore
 from registry.skills.agents import AgentDraft, AgentStore
 from registry.skills.document import compose, read_document
 from registry.skills.folders import FolderFile, SkillFolder
@@ -211,7 +211,7 @@ async def test_an_import_reaches_who_is_connected(client: Client, settings: Sett
     await SkillStore(pool, settings.skills).save(HOST, SKILLS)
     await until(client, lambda there: len(there) == 2)
     after = client.gateway.catalogs.of(HOST)
-    assert after.changed(before) == {"tools", "prompts", "resources"}
+    assert after.changed_lists(before) == {"tools", "prompts", "resources"}
 
 
 async def test_other_nodes_know_the_skills_of_a_session(skilled: Client) -> None:
@@ -219,7 +219,7 @@ async def test_other_nodes_know_the_skills_of_a_session(skilled: Client) -> None
     await session.call("tools/call", call("use_skill", name="find-pets"))
     here = skilled.gateway.shared.sessions.find(session.id, skilled.gateway.principal)
     assert here is not None
-    assert restored(record_of(here), 10, frozenset()).skills == {"find-pets"}
+    assert restore(record_of(here), 10, frozenset()).skills == {"find-pets"}
 
 
 async def test_settings_may_keep_skills_out_of_the_lists(settings: Settings) -> None:

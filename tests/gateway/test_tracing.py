@@ -21,20 +21,20 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 
-from config.load import load, masked
+from config.load import load, mask_secrets
 from config.settings import Settings, Tracing
 from config.sources import SourceSettings
 from gateway.abc import Route
 from gateway.app import Gateway
-from gateway.app.metrics_export import converted
-from gateway.app.tracing import TraceExport, encoded
+from gateway.app.metrics_export import convert_family
+from gateway.app.tracing import TraceExport, encode_spans
 from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.middleware.telemetry import Metrics
 from gateway.middleware.tracing import Sampler
 from gateway.models.abc import FinalResponse, ModelFailed, ModelReply, StatusUpdate
 from gateway.models.observation import ModelUse
 from gateway.models.usage import ModelCost, TokenUsage
-from gateway.telemetry.traces import Span, SpanContext, parsed
+from gateway.telemetry.traces import Span, SpanContext, parse
 from gateway.upstreams.http.client import Client as HttpClient
 from gateway.upstreams.mcp.handshake import handshake_params, stateless_params
 from schemas.errors import InvalidParams
@@ -406,15 +406,15 @@ async def test_spans_wait_for_a_collector_that_is_away(collector: Collector) -> 
     ],
 )
 def test_malformed_contexts_are_ignored(text: str | None, expected: SpanContext | None) -> None:
-    assert parsed(text) == expected
+    assert parse(text) == expected
     if expected is not None:
-        assert parsed(expected.traceparent) == expected
+        assert parse(expected.traceparent) == expected
 
 
 @pytest.mark.parametrize("where", ["TRACING", "METRICS__OTLP"])
 def test_headers_for_the_collector_are_masked(where: str) -> None:
     settings = load(None, {f"TOOLGATE_{where}__HEADERS": '{"Authorization": "s3cret"}'})
-    assert "s3cret" not in json.dumps(masked(settings))
+    assert "s3cret" not in json.dumps(mask_secrets(settings))
 
 
 def test_an_agent_s_run_has_the_spans_of_its_models() -> None:
@@ -428,8 +428,8 @@ def test_an_agent_s_run_has_the_spans_of_its_models() -> None:
         subject.operation("invoke_agent toolgate", "internal", {}),
         use.observing("deepseek_single", "m") as asked,
     ):
-        asked.heard(StatusUpdate("retrying", "late"))
-        asked.heard(FinalResponse(reply.text, reply.usage.total, reply))
+        asked.observe(StatusUpdate("retrying", "late"))
+        asked.observe(FinalResponse(reply.text, reply.usage.total, reply))
     chat, run = subject.finished
     assert (chat.name, chat.kind, run.kind) == ("chat m", "client", "internal")
     assert chat.parent == run.context
@@ -447,7 +447,7 @@ def test_an_agent_s_run_has_the_spans_of_its_models() -> None:
     assert samples["toolgate_model_tokens_total", "deepseek_single", "input"] == 10
     assert samples["toolgate_model_cost_total", "deepseek_single", "USD"] == 0.5
     assert samples["toolgate_model_first_token_seconds_count", "deepseek_single"] == 1
-    sent = {one.name: one for family in use.collect() for one in converted(family, (1, 2))}
+    sent = {one.name: one for family in use.collect() for one in convert_family(family, (1, 2))}
     [duration] = sent["gen_ai.client.operation.duration"].data.data_points
     shared = {"gen_ai.provider.name": "deepseek", "gen_ai.request.model": "m"}
     assert duration.attributes == {"gen_ai.operation.name": "chat", **shared}
@@ -471,7 +471,7 @@ def test_a_failed_request_to_a_model_always_has_a_span() -> None:
 def test_a_number_beyond_64_bits_is_exported_as_a_text() -> None:
     """As the tokens that a model's answer told may be: the other spans go with it."""
     span = Span("chat", "client", SpanContext(1, 2), 1, 2, {"n": 2**70, "m": 2**63 - 1}, None)
-    request = ExportTraceServiceRequest.FromString(encoded([span], Resource({})))
+    request = ExportTraceServiceRequest.FromString(encode_spans([span], Resource({})))
     [found] = request.resource_spans[0].scope_spans[0].spans
     numbers = {one.key: one.value for one in found.attributes}
     assert numbers["n"].string_value == str(2**70)

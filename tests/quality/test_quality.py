@@ -14,7 +14,7 @@ from benchmarks.fit import made_up
 from config.load import load
 from registry.database.postgres import Database
 from registry.embedding.providers import make_embedder
-from registry.evaluation.corpus import Corpus, loaded
+from registry.evaluation.corpus import Corpus, load_corpus
 from registry.evaluation.evaluate import evaluate
 from registry.evaluation.results import BASELINE
 from registry.evaluation.runs import MODES
@@ -35,7 +35,7 @@ async def test_tools_are_found(database: Database) -> None:
     settings = load(None, {})
     embedder = make_embedder(settings.embedding)
     assert embedder is not None
-    corpus = await loaded(
+    corpus = await load_corpus(
         database, read_catalog(FOLDER / TOOLS), settings, embedder, progress=lambda *_: None
     )
     try:

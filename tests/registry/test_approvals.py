@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from registry.access.approvals import ApprovalRefused, ApprovalRequest, Approvals, TooManyWaiting
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from tests.fixtures_database import HOST
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,7 @@ async def asked(approvals: Approvals, call: ApprovalRequest = CALL) -> str:
 
 
 async def outdated(database: Database) -> None:
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await connection.execute("UPDATE approval_t SET expire_ts = now() - interval '1 second'")
 
 

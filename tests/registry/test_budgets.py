@@ -153,7 +153,7 @@ def test_a_list_does_not_depend_on_the_order_of_the_tools() -> None:
 def test_each_tool_is_shaped_once_for_all_catalogs() -> None:
     rules, tools = shaper(tool_tokens=300), [described("large", DEEP)]
     first, second = (Catalog(tools, shaper=rules).lists.tools() for _ in range(2))
-    shown = [rules.shown(tools[0], one.chosen, 0, "describe_tool") for one in (first, second)]
+    shown = [rules.shape(tools[0], one.chosen, 0, "describe_tool") for one in (first, second)]
     assert shown[0] is shown[1]
 
 
@@ -209,4 +209,4 @@ def test_the_argument_that_picks_members_of_the_answer_can_be_shown() -> None:
 
 def test_plain_shaping_leaves_tools_alone() -> None:
     tool = described("a", DEEP)
-    assert ToolShaper().shown(tool, ToolShaper().profiles.default, 0, "x").tool is tool
+    assert ToolShaper().shape(tool, ToolShaper().profiles.default, 0, "x").tool is tool

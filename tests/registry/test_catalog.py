@@ -94,8 +94,8 @@ def test_a_list_gives_the_id_of_a_service_where_tools_have_titles(revision: Revi
 
 def test_a_service_with_another_id_is_another_list() -> None:
     first, second = Catalog([hybrid("a", "h/s/a/1")]), Catalog([hybrid("a", "h/s/a/2")])
-    assert first.changed(second) == {"tools"}
-    assert not first.changed(Catalog([python("a", "h/s/a/1")]))
+    assert first.changed_lists(second) == {"tools"}
+    assert not first.changed_lists(Catalog([python("a", "h/s/a/1")]))
 
 
 def test_one_view_too_many_takes_the_oldest_alone() -> None:

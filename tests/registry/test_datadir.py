@@ -28,7 +28,7 @@ def test_it_may_exist_and_be_empty(tmp_path: Path) -> None:
 
 
 def test_its_own_content_is_no_obstacle(tmp_path: Path) -> None:
-    with DataDirectory(tmp_path, None).serialised():
+    with DataDirectory(tmp_path, None).serialise():
         pass
     (tmp_path / "server.log").touch()
     assert DataDirectory(tmp_path, None).path == tmp_path

@@ -112,5 +112,5 @@ def test_that_skills_come_is_a_change_of_the_list() -> None:
         metadata=Raw(b"{}"), number=1, version="1", digest="d",
     )  # fmt: skip
     before, after = Catalog(SHOP), Catalog(SHOP, skills=SkillSnapshot([one]))
-    assert "tools" in after.changed(before)
-    assert not Catalog(SHOP).changed(before)
+    assert "tools" in after.changed_lists(before)
+    assert not Catalog(SHOP).changed_lists(before)

@@ -79,7 +79,7 @@ async def test_settled_means_that_the_tools_are_there(
     wanted = SourceSettings(openapi=str(description), include=("*Pet",))
     async with feeding(database_settings, {"pets": wanted}) as feed:
         assert feed.state.loaded
-        assert not feed.state.degraded
+        assert not feed.state.is_degraded
         assert names(feed) == ["createPet", "deletePet", "getPet"]
 
 
@@ -102,7 +102,7 @@ async def test_a_source_that_fails_keeps_no_other_back(
         expected = {"missing": "failed", "crashing": "failed", "pets": "ok"}
         assert feed.state.sources == expected
         assert feed.state.loaded
-        assert feed.state.degraded
+        assert feed.state.is_degraded
         assert len(names(feed)) == 5
 
 
@@ -230,9 +230,9 @@ async def test_changes_of_an_outage_are_loaded_before_the_state_is_well_again(
             ImportSpec("pets", str(description), base_url=None)
         )
         await until(lambda: feed.state.database == "ok")
-        assert (feed.state.catalog, feed.state.degraded, names(feed)) == ("stale", True, [])
+        assert (feed.state.catalog, feed.state.is_degraded, names(feed)) == ("stale", True, [])
         read.set()
-        await until(lambda: not feed.state.degraded)
+        await until(lambda: not feed.state.is_degraded)
         assert (feed.state.catalog, len(names(feed))) == ("ok", 5)
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from yarl import URL
 
 from registry.documents import addresses
-from registry.documents.fetch import REDIRECT_LIMIT, Fetched, _redirected, fetch
+from registry.documents.fetch import REDIRECT_LIMIT, Fetched, _redirect_target, fetch
 from schemas.errors import ImportRejected
 
 pytestmark = pytest.mark.anyio
@@ -235,4 +235,4 @@ async def test_a_private_host_may_redirect_within_the_private_network(only_publi
 
 async def test_a_redirect_may_not_give_up_tls():
     with pytest.raises(ImportRejected, match="redirects from https to http"):
-        _redirected(URL("https://a.example/"), "http://b.example/x")
+        _redirect_target(URL("https://a.example/"), "http://b.example/x")

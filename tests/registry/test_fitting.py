@@ -35,7 +35,7 @@ HUGE = {
 
 
 def ceiling(tokens: int = 2000, profile: str = "plain") -> Ceiling:
-    chosen = SHAPING.profiles.named(profile)
+    chosen = SHAPING.profiles.chosen_profile(profile)
     assert chosen is not None
     return Ceiling(tokens, SHAPING, chosen, "describe_tools")
 
@@ -47,7 +47,7 @@ def fitted(
         ListedTool(described(f"tool_{n}", one, description=f"Does {n}. " * 200), {"score": 0.5})
         for n, one in enumerate(given)
     ]
-    return ceiling(profile=profile).fitted(tools, characters, whole)
+    return ceiling(profile=profile).fit(tools, characters, whole)
 
 
 def length(entry: Any) -> int:
@@ -105,7 +105,7 @@ def test_what_a_profile_cannot_have_is_there_by_its_name() -> None:
 def test_a_large_tool_of_a_server_that_wants_headers_is_shortened_too() -> None:
     binding = McpBinding("x", mirrored=(Mirrored(("must",), "Must"),))
     tools = [ListedTool(described("x", HUGE, binding=binding), {})]
-    found = ceiling().fitted(tools, 4000, schemas=True)
+    found = ceiling().fit(tools, 4000, schemas=True)
     assert found.folded == 0
     assert length(found.entries[0]) <= 4000
 

@@ -99,7 +99,7 @@ def test_references_are_replaced_where_nobody_follows_them() -> None:
         "type": "string", "enum": ["S", "M"], "description": "Of it.",
     }  # fmt: skip
     assert "$defs" not in folded.schema
-    assert not folded.shortened
+    assert not folded.is_shortened
 
 
 def test_a_circle_of_references_ends_in_a_summary() -> None:
@@ -110,7 +110,7 @@ def test_a_circle_of_references_ends_in_a_summary() -> None:
     folded = Fold(5000, MORE, references=False)(schema)
     shown = folded.schema["properties"]["tree"]["properties"]["children"]["items"]
     assert shown == {"type": "object", "description": f"Fields: value, children. {MORE}"}
-    assert folded.shortened
+    assert folded.is_shortened
     value = {"tree": {"value": "x", "children": [{"value": "y", "children": []}]}}
     assert Draft202012Validator(folded.schema).is_valid(value)
 

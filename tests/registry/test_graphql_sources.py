@@ -13,7 +13,7 @@ from config.sources import SourceSettings
 from registry.sources.graphql_documents import introspect
 from registry.sources.imports import Sources, preview
 from registry.sources.source_reader import ImportSpec
-from registry.sources.specs import configured
+from registry.sources.specs import configured_import
 from registry.sources.store import ToolStore
 from schemas.binding import GraphQLBinding
 from schemas.errors import ImportRejected
@@ -122,7 +122,7 @@ async def test_settings_describe_a_source():
     wanted = SourceSettings(
         graphql="https://example.com/graphql", include=("pet*",), depth=2, cost=30, only_marked=True
     )
-    assert configured("shop", wanted) == spec(
+    assert configured_import("shop", wanted) == spec(
         "https://example.com/graphql",
         include=("pet*",),
         options=GraphQLOptions(None, True, 2, 30),

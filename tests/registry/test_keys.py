@@ -14,7 +14,7 @@ from registry.access.keys import (
     known_keys,
     note_uses,
 )
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from tests.fixtures_database import HOST
 
 pytestmark = pytest.mark.anyio
@@ -181,7 +181,7 @@ async def test_a_key_that_is_revoked_meanwhile_is_not_rotated(database: Database
     keys = ApiKeys(database.pool, HOST)
     first, _ = await keys.create("stolen")
     revoking = "UPDATE api_key_t SET revoked_ts = current_timestamp WHERE key_id = %s"
-    async with borrowed(database.pool) as connection, anyio.create_task_group() as tasks:
+    async with borrow(database.pool) as connection, anyio.create_task_group() as tasks:
         refused = anyio.Event()
 
         async def rotate() -> None:
@@ -202,7 +202,7 @@ async def waits(database: Database) -> None:
     """Wait until a statement waits for a lock."""
     with anyio.fail_after(5):
         while True:
-            async with borrowed(database.pool) as connection:
+            async with borrow(database.pool) as connection:
                 blocked = await connection.execute(
                     "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
                     " AND datname = current_database()"

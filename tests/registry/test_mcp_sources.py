@@ -14,7 +14,7 @@ from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Database
 from registry.sources.imports import ImportReport, Sources, preview
 from registry.sources.source_reader import ImportSpec
-from registry.sources.specs import configured
+from registry.sources.specs import configured_import
 from registry.sources.store import SourceDraft, ToolStore
 from schemas.binding import McpBinding
 from schemas.errors import ImportRejected
@@ -187,7 +187,7 @@ async def test_a_change_of_items_alone_is_notified_and_told_apart(
     async with notices(database) as heard:
         await imported(store, snapshot(*FULL.tools, resources=FULL.resources, facts=FULL.facts))
     assert heard == [HOST]
-    assert (await catalog(store)).changed(before) == {"prompts", "resources"}
+    assert (await catalog(store)).changed_lists(before) == {"prompts", "resources"}
 
 
 async def test_a_server_without_tools_is_fine(store: ToolStore) -> None:
@@ -393,7 +393,7 @@ def test_settings_say_which_servers_to_import_and_how() -> None:
     there = SourceSettings(
         mcp=URL, era="stateless", prefix="never", own_sessions=True, pin=True, **patterns
     )
-    assert configured("x", there) == ImportSpec(
+    assert configured_import("x", there) == ImportSpec(
         "x",
         URL,
         base_url=None,
@@ -404,7 +404,7 @@ def test_settings_say_which_servers_to_import_and_how() -> None:
         origin="settings",
     )
     command = SourceSettings(command=("npx", "-y", "a b"))
-    assert configured("x", command) == ImportSpec(
+    assert configured_import("x", command) == ImportSpec(
         "x",
         "stdio:npx -y 'a b'",
         kind="mcp",

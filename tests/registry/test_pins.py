@@ -36,7 +36,7 @@ async def test_what_a_source_had_when_it_was_pinned_is_trusted(
 ) -> None:
     await pinned(store, tool("a"), tool("b"))
     assert await served(store) == ["a", "b"]
-    assert await pins.held(HOST) == []
+    assert await pins.list_held(HOST) == []
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ async def test_a_tool_that_is_new_is_held_back(store: ToolStore, pins: Pins) -> 
     assert await served(store) == ["a"]
     assert report.saved is not None
     assert report.saved.held == {"b": "new"}
-    [held] = await pins.held(HOST)
+    [held] = await pins.list_held(HOST)
     assert (held.name, held.source, held.pin, held.reason) == ("b", "up", None, "new")
     assert held.held["name"] == "b"
 
@@ -120,7 +120,7 @@ async def test_a_tool_that_is_held_back_stays_so_until_it_is_approved(
         await pinned(store, changed)
         assert await served(store) == []
     async with notices(database) as heard:
-        assert await pins.approve(HOST, await pins.held(HOST)) == ["a"]
+        assert await pins.approve(HOST, await pins.list_held(HOST)) == ["a"]
     assert heard == [HOST]
     [found] = await store.tools(HOST)
     assert found.description == "New."
@@ -153,7 +153,7 @@ async def test_what_changed_since_it_was_looked_at_is_not_approved(
 ) -> None:
     await pinned(store, tool("a"), tool("b"))
     await pinned(store, tool("a", description="1"), tool("b", description="1"))
-    looked_at = await pins.held(HOST)
+    looked_at = await pins.list_held(HOST)
     await pinned(store, tool("a", description="2"), tool("b", description="1"))
     assert await pins.approve(HOST, looked_at) == ["b"]
     assert await served(store) == ["b"]
@@ -223,7 +223,7 @@ async def test_who_approves_sees_characters_that_nobody_sees(store: ToolStore, p
     hidden = "Echo.\U000e0053end\u202e\x1b[2J\0"
     schema = {"type": "object", "properties": {"q\u200b": {"enum": ["a\u2063"]}}}
     await pinned(store, tool("a", description=hidden, inputSchema=schema))
-    [held] = await pins.held(HOST)
+    [held] = await pins.list_held(HOST)
     assert held.held["description"] == "Echo.\\u{e0053}end\\u{202e}\\u{1b}[2J\\u{0}"
     assert held.held["inputSchema"]["properties"] == {"q\\u{200b}": {"enum": ["a\\u{2063}"]}}
     assert await pins.approve(HOST, [held]) == ["a"]

@@ -5,7 +5,7 @@ import pytest
 from config.access import Rule
 from registry.access.follower import CHANNEL
 from registry.access.policies import Policies, PolicyChanged, TooManyRules, stored_rules
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from tests.fixtures_database import HOST
 
 pytestmark = pytest.mark.anyio
@@ -74,13 +74,13 @@ async def test_what_a_newer_release_wrote_never_allows(
     database: Database, policies: Policies, said: str, read: Rule
 ) -> None:
     await policies.put("one", RULE)
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await connection.execute("UPDATE policy_rule_t SET rule = %s::jsonb", [said])
     assert (await stored_rules(database.pool))[HOST]["one"] == read
 
 
 async def test_gateways_are_told_of_each_write(database: Database, policies: Policies) -> None:
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await connection.execute(f"LISTEN {CHANNEL}")
         await connection.commit()
         await policies.put("one", RULE)

@@ -17,7 +17,7 @@ from psycopg import IsolationLevel
 from config.settings import DatabaseSettings as Settings
 from registry.database import postgres
 from registry.database.embedded import DatabaseError, Embedded
-from registry.database.postgres import RESYNC, Database, Notice, borrowed
+from registry.database.postgres import RESYNC, Database, Notice, borrow
 from tests.fixtures_database import Cluster, settings_for
 
 pytestmark = pytest.mark.anyio
@@ -153,13 +153,13 @@ async def test_an_isolation_level_is_not_lent_out_with_its_connection(
         raise KeyError
 
     level = IsolationLevel.REPEATABLE_READ
-    async with borrowed(database.pool, level) as connection:
+    async with borrow(database.pool, level) as connection:
         shown = await (await connection.execute("SHOW transaction_isolation")).fetchone()
     assert shown == ("repeatable read",)
     assert (connection.isolation_level, connection.closed) == (None, False)
     lent = None
     with suppress(KeyError):
-        async with borrowed(database.pool, level) as lent:
+        async with borrow(database.pool, level) as lent:
             await lent.execute("SELECT")
             monkeypatch.setattr(lent, "commit", cut_off)  # its transaction stays open
     assert lent is not None

@@ -366,7 +366,7 @@ def test_names_leave_room_for_what_the_client_puts_in_front() -> None:
 
 
 def test_names_that_are_cut_stay_apart_and_stay_the_same() -> None:
-    chosen = Profiles(SETTINGS.profiles).named("cursor")
+    chosen = Profiles(SETTINGS.profiles).chosen_profile("cursor")
     assert chosen is not None
     long = [f"{'x' * 60}{n:02}" for n in range(50)]
     names = shown_names(long, chosen)
@@ -379,7 +379,7 @@ def test_names_that_are_cut_stay_apart_and_stay_the_same() -> None:
 
 
 def test_names_begin_with_a_letter_where_they_must() -> None:
-    chosen = Profiles(SETTINGS.profiles).named("gemini")
+    chosen = Profiles(SETTINGS.profiles).chosen_profile("gemini")
     assert chosen is not None
     assert shown_names(["2fa", "_ok", "ok", "-x"], chosen) == {"2fa": "_2fa", "-x": "_-x"}
 
@@ -387,12 +387,12 @@ def test_names_begin_with_a_letter_where_they_must() -> None:
 def test_a_list_for_a_profile_is_written_once() -> None:
     catalog = Catalog([described("a", {**arguments(a=OBJECT), "title": "x"})], shaper=shaper())
     assert encode(listed(catalog, "gemini")) == encode(listed(catalog, "gemini"))
-    assert [one.chosen.name for one in catalog.lists.made] == ["gemini"]
+    assert [one.chosen.name for one in catalog.lists.tool_lists] == ["gemini"]
 
 
 def test_a_prefix_that_leaves_no_room_leaves_names_that_tell_the_tools_apart() -> None:
     own = {"mine": Profile(name_limit=48, name_prefix="p" * 60)}
-    chosen = Profiles(replace(SETTINGS.profiles, own=own)).named("mine")
+    chosen = Profiles(replace(SETTINGS.profiles, own=own)).chosen_profile("mine")
     assert chosen is not None
     names = shown_names([f"{'x' * 40}{n}" for n in range(9)], chosen)
     assert len({*names.values()}) == 9

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from registry.catalog.resources import LETTERS, LOOKUPS, TRIED, CatalogResources
 from registry.names.tool_names import Naming
-from registry.names.uris import URI_LIMIT, Template, UriBits, wrapped
+from registry.names.uris import URI_LIMIT, Template, UriBits, wrap_uri
 from schemas.mcp.snapshot import SnapshotItem
 from tests.registry.servers import RESOURCES, item, source
 
@@ -55,7 +55,7 @@ PAGE = "ui://board/main.html"
 
 def test_pages_of_apps_keep_their_scheme_when_they_are_wrapped() -> None:
     """Hosts accept no other scheme than `ui` for the pages of MCP Apps (mending 13)."""
-    name = wrapped("b", PAGE)
+    name = wrap_uri("b", PAGE)
     assert name == "ui://toolgate/b/board/main.html"
     resources = routes(item("resource", PAGE, "a"), item("resource", PAGE, "b", name))
     assert found(resources, PAGE) == ("a", PAGE)
@@ -229,8 +229,8 @@ def test_metadata_of_a_server_is_referred_to_without_a_look_at_templates(
     letters: list[int],
 ) -> None:
     resources = costly("a")
-    assert resources.refer("a", LONG) == wrapped("a", LONG)
-    assert found(resources, wrapped("a", LONG)) == ("a", LONG)
+    assert resources.refer("a", LONG) == wrap_uri("a", LONG)
+    assert found(resources, wrap_uri("a", LONG)) == ("a", LONG)
     assert routes(item("template", "ui://{v}", "a"), sources=["a"]).refer("a", PAGE) == PAGE
     assert len(letters) <= LETTERS / 1900  # of `found` alone
 
@@ -241,5 +241,5 @@ def test_links_of_one_result_are_looked_up_a_limited_number_of_times(letters: li
     names = [resources.expose("a", f"x:{number}", lookups) for number in range(LOOKUPS + 50)]
     assert len(letters) == LOOKUPS
     assert names[LOOKUPS - 1] == f"x:{LOOKUPS - 1}"
-    assert names[LOOKUPS] == wrapped("a", f"x:{LOOKUPS}")
+    assert names[LOOKUPS] == wrap_uri("a", f"x:{LOOKUPS}")
     assert found(resources, names[-1]) == ("a", f"x:{LOOKUPS + 49}")

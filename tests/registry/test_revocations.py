@@ -4,7 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from registry.access.revocations import Revocation, RevocationRefused, Revocations, purge, revoked
+from registry.access.revocations import (
+    Revocation,
+    RevocationRefused,
+    Revocations,
+    load_revocations,
+    purge,
+)
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 
@@ -24,7 +30,7 @@ async def test_what_is_revoked_is_known_of_all_tenants(database: Database) -> No
     assert await ours.all() == [token]
     assert await ours.get(token.id) == token
     assert [one.issued_before for one in await theirs.all()].count(LATER) == 1
-    known = await revoked(database.pool)
+    known = await load_revocations(database.pool)
     assert known.tokens == {(HOST, "abc")}
     assert known.subjects == {(OTHER, "ada"): LATER.timestamp()}
 
@@ -32,7 +38,7 @@ async def test_what_is_revoked_is_known_of_all_tenants(database: Database) -> No
     assert not await ours.remove("no id")
     assert await ours.remove(token.id)
     assert not await ours.remove(token.id)
-    assert (await revoked(database.pool)).tokens == set()
+    assert (await load_revocations(database.pool)).tokens == set()
 
 
 async def test_a_revocation_ends_with_the_tokens(database: Database) -> None:
@@ -43,7 +49,7 @@ async def test_a_revocation_ends_with_the_tokens(database: Database) -> None:
         await connection.execute(
             "UPDATE revocation_t SET expires_ts = current_timestamp WHERE jti = 'abc'"
         )
-    assert (await revoked(database.pool)).tokens == {(HOST, "kept")}
+    assert (await load_revocations(database.pool)).tokens == {(HOST, "kept")}
     assert [one.jti for one in await ours.all()] == ["kept"]
     await purge(database.pool)
     async with database.pool.connection() as connection:

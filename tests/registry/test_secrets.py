@@ -132,5 +132,5 @@ def test_keys_are_taken_in_either_alphabet_of_base64() -> None:
     for text in (plain, safe):
         keys = Keys.of(SecretsSettings(text, ("", base64.b64encode(os.urandom(32)).decode())))
         assert keys.current == key_id(key)
-        assert len(keys.known) == 2
+        assert len(keys.key_ids) == 2
     assert Keys.of(SecretsSettings("", ())).current is None

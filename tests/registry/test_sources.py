@@ -12,7 +12,7 @@ from config.settings import Imports
 from config.sources import SourceSettings
 from registry.sources.imports import Sources, preview
 from registry.sources.source_reader import ImportSpec, declared_base
-from registry.sources.specs import configured
+from registry.sources.specs import configured_import
 from registry.sources.store import ToolStore
 from schemas.binding import HybridBinding, PythonBinding
 from schemas.errors import ImportRejected
@@ -340,7 +340,7 @@ def test_settings_say_what_to_import_and_how() -> None:
     hybrid = SourceSettings(
         hybrid="/s.yaml", base_url=AT, side="query", dialect="legacy", batch=5, **patterns
     )
-    assert configured("x", hybrid) == ImportSpec(
+    assert configured_import("x", hybrid) == ImportSpec(
         "x",
         "/s.yaml",
         base_url=AT,
@@ -351,10 +351,10 @@ def test_settings_say_what_to_import_and_how() -> None:
         origin="settings",
     )
     python = SourceSettings(python="company.rules", side="command")
-    assert configured("x", python) == ImportSpec(
+    assert configured_import("x", python) == ImportSpec(
         "x", "company.rules", kind="python", options=HybridOptions("command"), origin="settings"
     )
-    assert configured("x", SourceSettings(openapi="/a.json", **patterns)) == ImportSpec(
+    assert configured_import("x", SourceSettings(openapi="/a.json", **patterns)) == ImportSpec(
         "x", "/a.json", include=("a",), exclude=("b",), origin="settings"
     )
-    assert configured("x", SourceSettings(base_url=AT)) is None
+    assert configured_import("x", SourceSettings(base_url=AT)) is None

@@ -98,12 +98,12 @@ def test_those_who_listed_scripts_are_told_when_they_are_switched() -> None:
     events.lists_changed.subscribe(lambda tenant, kinds: told.append((tenant, kinds)))
     catalogs.show_scripts(False)
     assert told == []
-    assert [one.name for one in catalogs.shown(catalogs.of(HOST)).tools] == ["t"]
-    assert catalogs.shown(catalogs.of(HOST)).denied == {script.id}
-    assert catalogs.shown(WHOLE) is WHOLE
+    assert [one.name for one in catalogs.visible(catalogs.of(HOST)).tools] == ["t"]
+    assert catalogs.visible(catalogs.of(HOST)).denied == {script.id}
+    assert catalogs.visible(WHOLE) is WHOLE
     catalogs.show_scripts(True)
     assert told == [(HOST, frozenset({"tools"}))]
-    assert [one.name for one in catalogs.shown(catalogs.of(HOST)).tools] == ["s", "t"]
+    assert [one.name for one in catalogs.visible(catalogs.of(HOST)).tools] == ["s", "t"]
 
 
 class Stored:
@@ -149,24 +149,24 @@ def test_its_lists_are_its_own() -> None:
     ],
 )
 def test_which_lists_changed_is_told_apart(other: Catalog, changed: set[str]) -> None:
-    assert other.changed(Catalog()) == Catalog().changed(other) == changed
+    assert other.changed_lists(Catalog()) == Catalog().changed_lists(other) == changed
 
 
 def test_another_definition_is_a_change_and_another_source_is_none() -> None:
     before = Catalog([listed_tool("t")], items=[item("prompt", "p")])
     of_another = Catalog([listed_tool("t", "b")], items=[item("prompt", "p", "b")])
-    assert before.changed(of_another) == set()
+    assert before.changed_lists(of_another) == set()
     updated = Catalog([listed_tool("t", digest="2")], items=[item("prompt", "p")])
-    assert before.changed(updated) == {"tools"}
+    assert before.changed_lists(updated) == {"tools"}
     titled = Catalog([listed_tool("t")], items=[item("prompt", "p", title="P")])
-    assert before.changed(titled) == {"prompts"}
+    assert before.changed_lists(titled) == {"prompts"}
 
 
 def test_whether_tools_can_be_tasks_is_part_of_their_list() -> None:
     tools = [listed_tool("t", definition={"execution": {"taskSupport": "optional"}})]
     tasks: dict[str, object] = {"requests": {"tools": {"call": {}}}}
     without, having = Catalog(tools, [source()]), Catalog(tools, [source(tasks=tasks)])
-    assert without.changed(having) == {"tools"}
+    assert without.changed_lists(having) == {"tools"}
 
 
 def test_a_description_puts_its_tools_into_toolsets_unless_they_are_excluded() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.names.uris import EXPRESSIONS_LIMIT, Template, UriBits, unwrapped, wrapped
+from registry.names.uris import EXPRESSIONS_LIMIT, Template, UriBits, unwrap_uri, wrap_uri
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_no_text_breaks_it(template: str, uri: str) -> None:
 
 
 def test_what_is_wrapped_can_be_unwrapped() -> None:
-    assert wrapped("fs", "file:///a") == "toolgate://fs/file:///a"
-    assert unwrapped("toolgate://fs/file:///a") == ("fs", "file:///a")
-    assert unwrapped(wrapped("a", wrapped("b", "c:d"))) == ("a", "toolgate://b/c:d")
-    assert unwrapped("file:///a") is None
+    assert wrap_uri("fs", "file:///a") == "toolgate://fs/file:///a"
+    assert unwrap_uri("toolgate://fs/file:///a") == ("fs", "file:///a")
+    assert unwrap_uri(wrap_uri("a", wrap_uri("b", "c:d"))) == ("a", "toolgate://b/c:d")
+    assert unwrap_uri("file:///a") is None

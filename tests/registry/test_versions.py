@@ -59,7 +59,9 @@ async def names(store: ToolStore) -> set[str]:
 
 async def numbers(versions: Versions) -> list[tuple[int, bool, bool]]:
     """(number, current, kept), the newest first."""
-    return [(one.number, one.current, one.kept) for one in await versions.listed(HOST, "pets")]
+    return [
+        (one.number, one.current, one.kept) for one in await versions.list_versions(HOST, "pets")
+    ]
 
 
 async def test_the_last_versions_keep_their_descriptions(
@@ -67,7 +69,7 @@ async def test_the_last_versions_keep_their_descriptions(
 ) -> None:
     for number in range(5):
         await sources.import_(write(path, number))
-    found = await versions.listed(HOST, "pets")
+    found = await versions.list_versions(HOST, "pets")
     assert [one.version for one in found] == ["4", "3", "2", "1", "0"]
     assert [one.kept for one in found] == [True, True, True, False, False]
     assert [one.current for one in found] == [True, False, False, False, False]
@@ -77,7 +79,7 @@ async def test_the_last_versions_keep_their_descriptions(
     assert kept is not None
     assert json.loads(kept)["info"]["version"] == "3"
     assert await versions.document(HOST, "pets", 1) is None
-    assert await versions.listed(HOST, "nobody") == []
+    assert await versions.list_versions(HOST, "nobody") == []
 
 
 async def test_the_same_description_is_no_new_version(
@@ -88,7 +90,7 @@ async def test_the_same_description_is_no_new_version(
         await sources.import_(spec)
     await sources.import_(replace(spec, base_url="http://127.0.0.1:10"))
     assert await numbers(versions) == [(1, True, True)]
-    (only,) = await versions.listed(HOST, "pets")
+    (only,) = await versions.list_versions(HOST, "pets")
     assert only.spec["base_url"] == "http://127.0.0.1:10"
 
 

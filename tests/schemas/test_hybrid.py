@@ -132,4 +132,4 @@ def test_the_failure_of_a_service_is_told_by_what_it_says(status, body, code, me
 def test_a_violation_is_logged_by_its_place_alone() -> None:
     fault = InvalidData('$.born: "a secret" is not a "date"')
     assert "a secret" in fault.message
-    assert fault.logged == "VALIDATOR_SCHEMA at $.born"
+    assert fault.log_message == "VALIDATOR_SCHEMA at $.born"

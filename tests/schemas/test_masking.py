@@ -25,7 +25,7 @@ def masked(schema, value):
     masks = masks_of(json.dumps(schema).encode())
     assert masks is not None
     hidden = set()
-    return masks.applied(value, hidden), hidden
+    return masks.mask(value, hidden), hidden
 
 
 def of(schema, name="a"):
@@ -127,7 +127,7 @@ def test_members_that_no_schema_names_are_looked_up_once(monkeypatch):
 
     monkeypatch.setattr(_Marked, "place", counted)
     value = {**{f"k{number}": 1 for number in range(50)}, "pin": 2}
-    assert masks.applied(value) == {**value, "pin": "***"}
+    assert masks.mask(value) == {**value, "pin": "***"}
     assert len(looked) <= 2
 
 
@@ -139,7 +139,7 @@ def test_queries_of_urls_are_masked_alone() -> None:
     hidden: set[str] = set()
     value = {"url": "https://a.example/b?token=tiger&c=1#d", "more": "https://a.example/b?c=1"}
     shown = {**value, "url": "https://a.example/b?***"}
-    assert (masks.applied(value, hidden), hidden) == (shown, set())
-    assert masks.applied({"url": json.dumps(value)}) != {"url": json.dumps(value)}
+    assert (masks.mask(value, hidden), hidden) == (shown, set())
+    assert masks.mask({"url": json.dumps(value)}) != {"url": json.dumps(value)}
     for same in ({"url": "https://a.example/b"}, {"url": None}, {"url": 5}, {}):
-        assert masks.applied(same) is same
+        assert masks.mask(same) is same

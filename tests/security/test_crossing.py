@@ -170,7 +170,7 @@ async def test_a_change_of_one_tenant_is_not_told_to_the_other(client: Both) -> 
     wanted = {"toolsListChanged": True, "resourcesListChanged": True}
     params = {"_meta": META, "notifications": wanted}
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    changed = both.gateway.shared.hub.changed
+    changed = both.gateway.shared.hub.change
     async with (
         listening(both, "/mcp", {**headers, **ours.bearer}, body) as mine,
         listening(both, "/mcp", {**headers, **theirs.bearer}, body) as other,

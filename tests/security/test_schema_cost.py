@@ -13,7 +13,14 @@ from msgspec.json import encode
 
 from registry.importers.mcp import read_snapshot
 from schemas.jsonschema import Checker
-from schemas.validators import CHEAP, Meter, SchemaTooCostly, compiled, is_cheap, pattern_cost
+from schemas.validators import (
+    CHEAP,
+    Meter,
+    SchemaTooCostly,
+    compile_validator,
+    is_cheap,
+    pattern_cost,
+)
 from tests.registry.servers import snapshot, tool
 
 Json = dict[str, Any]
@@ -171,7 +178,7 @@ def test_reasons_are_bounded(schema: Json, value: Any) -> None:
 def test_many_patterns_are_not_compiled(pattern: str) -> None:
     many = [{"pattern": f"{pattern}{i}"} for i in range(1000)]
     with bounded(), pytest.raises(SchemaTooCostly, match="takes too long to compile"):
-        compiled({"anyOf": many})
+        compile_validator({"anyOf": many})
     with bounded():
         imported = read_snapshot(
             snapshot(tool(inputSchema={"type": "object", "anyOf": many})).encode()
@@ -209,7 +216,7 @@ def test_a_text_that_is_too_long_for_its_pattern_is_refused_by_name_of_the_patte
 
 def test_patterns_share_what_they_may_take() -> None:
     meter = Meter()
-    validator = compiled({"items": {"pattern": NESTED_COUNTS}}, meter)
+    validator = compile_validator({"items": {"pattern": NESTED_COUNTS}}, meter)
     validator.is_valid([f"{'x' * 1000}y"] * 100)
     assert meter.refused == "there is too much text to be checked against patterns"
 

@@ -10,7 +10,7 @@ from msgspec.json import encode
 
 from registry.catalog.catalog import Catalog
 from registry.display.profiles import BUILT_IN
-from registry.importers.hybrid.read import UnusableSchema, closed
+from registry.importers.hybrid.read import UnusableSchema, close_schema
 from registry.importers.mcp import read_snapshot
 from registry.importers.openapi import read as read_openapi
 from registry.sources.compat.compare import input_changes, output_changes
@@ -67,7 +67,7 @@ def by_server(schema: Json) -> None:
 
 def by_hybrid_upload(schema: Json) -> None:
     with suppress(UnusableSchema):
-        closed(schema)
+        close_schema(schema)
 
 
 def by_openapi(schema: Json) -> None:

@@ -11,7 +11,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from config.load import load
-from gateway.guards.connections import bounded
+from gateway.guards.connections import bounded_protocol
 from tests.fixtures_servers import serving
 from tests.servers.rest import respond
 
@@ -103,7 +103,7 @@ class Server:
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     found = Server()
-    async with serving(found, bounded(load(None, {}).limits, lambda _limit: None)) as url:
+    async with serving(found, bounded_protocol(load(None, {}).limits, lambda _limit: None)) as url:
         found.url = url
         yield found
 

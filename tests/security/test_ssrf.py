@@ -65,7 +65,7 @@ async def by_argument(url: str) -> None:
     """A file that a call sends."""
     file = RemoteFile(CallFile("f", uri=url), lambda _name, _media_type: b"")
     request = HttpRequest("POST", "/x", {}, upload=StreamedBody((file,), None))
-    async with Uploads(limits, unread).opened(request, CONTEXT):
+    async with Uploads(limits, unread).open(request, CONTEXT):
         pass
 
 

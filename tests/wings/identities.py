@@ -6,7 +6,7 @@ from typing import Any
 from gateway.context import Context, Identity, Principal
 from gateway.operations.jobs import NO_JOB, Job
 from gateway.operations.operation import Operation, OperationInput
-from gateway.operations.requests import converted
+from gateway.operations.requests import convert_body
 from schemas.errors import Forbidden
 from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
@@ -42,9 +42,9 @@ def input_of(
     rest = {name: value for name, value in arguments.items() if name not in names}
     body = query = None
     if operation.body is not None:
-        body = converted(rest, operation.body)
+        body = convert_body(rest, operation.body)
     else:
-        query = converted(rest, operation.query)
+        query = convert_body(rest, operation.query)
     context = Context(identity, JSON_RPC, request_id)
     return OperationInput(
         identity.principal, names, query=query, body=body, context=context, job=job

@@ -460,7 +460,7 @@ async def test_a_gateway_is_not_ready_before_its_wings_were_open(toyed: Settings
         assert (await client.rpc(rpc("listPets", {})))["result"]
         LIFE.append("repaired")
         with anyio.fail_after(DEADLINE_S):
-            await client.gateway.opened()
+            await client.gateway.wait_for_wings()
         assert (await got(client, "/ready"))[:1] == (200,)
     LIFE.clear()
 

@@ -132,7 +132,7 @@ class AuditOperations:
             page = await search(self._ground.pool, asked.tenant, query)
         except ValueError as error:
             raise unknown() from error
-        known = await self._known(asked)
+        known = await self._visible_rules(asked)
         records = tuple(_view(record, known) for record in page.records)
         return ListPage(records, cursor(page.next) if page.next else "")
 
@@ -142,7 +142,7 @@ class AuditOperations:
         clients = await legacy_clients(self._ground.pool, asked.tenant, since, what.limit)
         return LegacyReport(since, tuple(clients))
 
-    async def _known(self, asked: OperationInput) -> frozenset[str] | None:
+    async def _visible_rules(self, asked: OperationInput) -> frozenset[str] | None:
         """Rules whose names the caller may see; None: all."""
         if self._ground.is_operator(asked):
             return None

@@ -29,7 +29,7 @@ from gateway.operations.operation import (
     conflict,
     invalid,
 )
-from registry.importers.drafts import truncated
+from registry.importers.drafts import truncate
 from registry.sources.store import ToolStore
 from registry.tools.edits import Address, KnownFunction, KnownSources, ManualEdit, ToolRequest
 from registry.tools.requests import make_tool, tool_kind
@@ -99,10 +99,10 @@ class ManualToolOperations:
             self._check_operator(asked, "What runs in the gateway")
         if body.code is not None and not self._makings.scripts().enabled:
             raise conflict("Scripts are switched off (scripts.enabled).")
-        known = await self._known(asked)
+        known = await self._known_sources(asked)
         new = await to_thread.run_sync(make_tool, body, known, limiter=self._making)
         if new.address is not None:
-            new = replace(new, address=await self._guarded(asked, new.address, known))
+            new = replace(new, address=await self._restrict_address(asked, new.address, known))
         await self._manual(asked).add([new])
         view = await self._tools.get(replace(asked, names={"tool": body.name}))
         return OperationOutput(view, location=f"/tools/{body.name}")
@@ -113,7 +113,7 @@ class ManualToolOperations:
         if said.input_schema is not None:
             await self._check_schema_of(asked, name)
         change = ManualEdit(
-            description=None if said.description is None else truncated(said.description),
+            description=None if said.description is None else truncate(said.description),
             title=said.title,
             input_schema=said.input_schema,
             examples=said.examples,
@@ -125,7 +125,7 @@ class ManualToolOperations:
     async def delete(self, asked: OperationInput) -> None:
         await self._manual(asked).remove(asked.names["tool"], version_of(asked))
 
-    async def _known(self, asked: OperationInput) -> KnownSources:
+    async def _known_sources(self, asked: OperationInput) -> KnownSources:
         store, functions = ToolStore(self._ground.pool), self._makings.functions()
         return KnownSources(
             {source.name: source for source in await store.sources(asked.tenant)},
@@ -137,7 +137,7 @@ class ManualToolOperations:
             self._makings.scripts().source_bytes,
         )
 
-    async def _guarded(
+    async def _restrict_address(
         self, asked: OperationInput, address: Address, known: KnownSources
     ) -> Address:
         """The address, restricted as the source requires. Raises Problem for a source that the

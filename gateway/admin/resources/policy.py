@@ -172,7 +172,7 @@ class PolicyOperations:
         )  # fmt: skip
 
     async def list(self, asked: OperationInput) -> ListPage[RuleView]:
-        stored = [_stored(rule) for rule in await self._policies(asked).all()]
+        stored = [_rule_view(rule) for rule in await self._policies(asked).all()]
         own = [self._own(name) for name in self._rules] if self._is_operator(asked) else []
         rules = [*own, *(rule for rule in stored if rule.name not in self._rules)]
         return self._ground.pages.page(asked.query, rules, lambda one: one.name)
@@ -186,7 +186,7 @@ class PolicyOperations:
         rule = await self._policies(asked).get(name)
         if rule is None:
             raise not_found("rule", name)
-        return _stored(rule)
+        return _rule_view(rule)
 
     async def put(self, asked: OperationInput) -> OperationOutput:
         name, present = self._ours(asked), asked.present
@@ -201,10 +201,10 @@ class PolicyOperations:
         except TooManyRules as error:
             raise conflict(sentence(error)) from error
         except PolicyChanged as error:
-            raise _changed(error) from error
+            raise _precondition_problem(error) from error
         status = 201 if present is None else 200
         return OperationOutput(
-            _stored(written), status, f"/policy/rules/{name}" if status == 201 else ""
+            _rule_view(written), status, f"/policy/rules/{name}" if status == 201 else ""
         )
 
     async def delete(self, asked: OperationInput) -> None:
@@ -212,7 +212,7 @@ class PolicyOperations:
         try:
             await self._policies(asked).delete(name, present.version)
         except PolicyChanged as error:
-            raise _changed(error) from error
+            raise _precondition_problem(error) from error
 
     async def explain(self, asked: OperationInput) -> Explanation:
         """Evaluates the rules as this gateway knows them."""
@@ -236,7 +236,7 @@ class PolicyOperations:
             arguments=body.arguments,
             levels=self._levels,
         )
-        return told if self._is_operator(asked) else told.redacted()
+        return told if self._is_operator(asked) else told.redact()
 
     async def try_rule(self, asked: OperationInput) -> TriedRule:
         body: RuleTrial = asked.body
@@ -251,17 +251,17 @@ class PolicyOperations:
             record.entry for record in page.records if record.entry.front not in OF_ADMINISTRATORS
         ]
         catalog = self._catalogs.of(asked.tenant)
-        return tried(body.rule, entries, catalog.tools, self._engine(asked.tenant))
+        return try_on_records(body.rule, entries, catalog.tools, self._engine(asked.tenant))
 
     async def waiting(self, asked: OperationInput) -> ListPage[Approval]:
-        approvals = await self._shown(asked, *await self._approvals(asked).waiting())
+        approvals = await self._hide_operator_rules(asked, *await self._approvals(asked).waiting())
         return self._ground.pages.page(asked.query, approvals, _by_age)
 
     async def approval(self, asked: OperationInput) -> Approval:
         approval = await self._approvals(asked).get(asked.names["approval"])
         if approval is None:
             raise not_found("approval", asked.names["approval"])
-        (shown,) = await self._shown(asked, approval)
+        (shown,) = await self._hide_operator_rules(asked, approval)
         return shown
 
     async def decide(self, asked: OperationInput) -> Approval:
@@ -274,10 +274,12 @@ class PolicyOperations:
         if decided is None:
             present = await self.approval(asked)
             raise conflict(f"It does not wait any longer: it is {present.state}, or too old.")
-        (shown,) = await self._shown(asked, decided)
+        (shown,) = await self._hide_operator_rules(asked, decided)
         return shown
 
-    async def _shown(self, asked: OperationInput, *found: Approval) -> tuple[Approval, ...]:
+    async def _hide_operator_rules(
+        self, asked: OperationInput, *found: Approval
+    ) -> tuple[Approval, ...]:
         """The approvals, without the details of rules of the settings."""
         if self._is_operator(asked):
             return found
@@ -311,7 +313,7 @@ class PolicyOperations:
         return Approvals(self._ground.pool, asked.tenant)
 
 
-def tried(
+def try_on_records(
     rule: Rule, entries: Sequence[AuditEntry], tools: Iterable[Tool], engine: Engine
 ) -> TriedRule:
     """The outcome of a rule on recorded calls, which have a caller and a tool, and no more."""
@@ -348,11 +350,11 @@ def _by_age(one: Approval) -> str:
     return f"{one.created.isoformat()} {one.id}"
 
 
-def _stored(one: StoredRule) -> RuleView:
+def _rule_view(one: StoredRule) -> RuleView:
     return RuleView(
         name=one.name, rule=one.rule, origin="stored", version=one.version, updated=one.updated
     )
 
 
-def _changed(error: PolicyChanged) -> ProblemDetails:
+def _precondition_problem(error: PolicyChanged) -> ProblemDetails:
     return ProblemDetails(412, "precondition-failed", sentence(error))

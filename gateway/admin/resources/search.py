@@ -17,7 +17,7 @@ from gateway.operations.operation import (
     ProblemDetails,
     invalid,
 )
-from registry.evaluation.curves import FitBin, ModeCurve, believed, calibration, curve
+from registry.evaluation.curves import FitBin, ModeCurve, calibration, calibration_pairs, curve
 from registry.evaluation.results import DEPTH
 from registry.evaluation.runs import MODES
 from registry.evaluation.sets import EvaluationRequest, Index, RelevantTools
@@ -155,11 +155,13 @@ class SearchOperations:
             model=first.model,
             from_usage=body.from_usage,
             curves=tuple(curves),
-            calibration=calibration(believed(first.fits, first.found, wanted))
+            calibration=calibration(calibration_pairs(first.fits, first.found, wanted))
             if first.found
             else (),
             # readers see results of jobs; requests of callers are for operators alone
-            missed=() if body.from_usage else _missed(requests, wanted, first.found, names),
+            missed=()
+            if body.from_usage
+            else _missed_requests(requests, wanted, first.found, names),
             unknown=tuple(index.unknown(requests))[:MISSED_SHOWN],
             notes=tuple(searching.notes),
         )
@@ -233,7 +235,7 @@ def _request(number: int, query: str, gold: Sequence[str]) -> EvaluationRequest:
     return EvaluationRequest(f"request {number}", query, tools, tuple((tool,) for tool in tools))
 
 
-def _missed(
+def _missed_requests(
     requests: Sequence[EvaluationRequest],
     wanted: Sequence[RelevantTools],
     found: Sequence[Sequence[str]],

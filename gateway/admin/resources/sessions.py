@@ -64,12 +64,12 @@ class SessionOperations:
         return self._ground.pages.page(asked.query, views, lambda one: one.id)
 
     async def get(self, asked: OperationInput) -> SessionView:
-        return _view(await self._found(asked))
+        return _view(await self._find_session(asked))
 
     async def end(self, asked: OperationInput) -> None:
-        await self._sessions.end(await self._found(asked))
+        await self._sessions.end(await self._find_session(asked))
 
-    async def _found(self, asked: OperationInput) -> SessionRecord:
+    async def _find_session(self, asked: OperationInput) -> SessionRecord:
         name = asked.names["session"]
         for record in await self._sessions.all(asked.tenant):
             if _handle(record) == name:

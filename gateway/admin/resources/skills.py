@@ -182,7 +182,7 @@ class SkillOperations:
         return self._ground.pages.page(asked.query, rows, lambda one: one.name)
 
     async def get(self, asked: OperationInput) -> SkillView:
-        return _view(await self._found(asked))
+        return _view(await self._find_skill(asked))
 
     async def save(self, asked: OperationInput) -> SkillsSaved:
         body: SkillImport = asked.body
@@ -196,7 +196,7 @@ class SkillOperations:
         return await self._store.remove(asked.tenant, asked.names["skill"])
 
     async def export(self, asked: OperationInput) -> SkillExport:
-        skill = await self._found(asked)
+        skill = await self._find_skill(asked)
         files = await self._store.files(asked.tenant, skill)
         told = tuple(FileUpload(file.path, file.content) for file in files)
         return SkillExport(skill.name, skill.text, told)
@@ -218,14 +218,14 @@ class SkillOperations:
         await self._store.undepend(asked.tenant, asked.names["skill"], asked.names["dependency"])
 
     async def versions(self, asked: OperationInput) -> ListPage[SkillVersion]:
-        await self._found(asked)
+        await self._find_skill(asked)
         versions = await self._store.versions(asked.tenant, asked.names["skill"])
         return self._ground.pages.page(
             asked.query, versions, lambda one: f"{2**31 - one.number:010}"
         )
 
     async def version(self, asked: OperationInput) -> SkillText:
-        skill, number = await self._found(asked), int(asked.names["version"])
+        skill, number = await self._find_skill(asked), int(asked.names["version"])
         document = await self._store.document(asked.tenant, skill, number)
         return SkillText(number, document.text)
 
@@ -236,7 +236,7 @@ class SkillOperations:
     def _store(self) -> SkillStore:
         return SkillStore(self._ground.pool, self._limits)
 
-    async def _found(self, asked: OperationInput) -> Skill:
+    async def _find_skill(self, asked: OperationInput) -> Skill:
         name = asked.names["skill"]
         skill = (await self._store.skills(asked.tenant)).get(name)
         if skill is None:

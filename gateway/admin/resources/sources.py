@@ -27,7 +27,7 @@ from gateway.operations.operation import (
     OperationOutput,
     Paging,
     ProblemDetails,
-    changed,
+    changed_problem,
     conflict,
     invalid,
     not_found,
@@ -37,7 +37,7 @@ from gateway.operations.operation import (
 from registry.sources.history import Difference, History, Versions
 from registry.sources.imports import ImportReport, SourceChanged, SourceExists, Sources
 from registry.sources.source_reader import ImportSpec, Lister
-from registry.sources.specs import configured, removed_from_settings, spec_of
+from registry.sources.specs import configured_import, removed_from_settings, spec_of
 from registry.sources.store import ToolStore
 from schemas.source import Origin, Outcome, Source, Version
 from schemas.urls import without_queries
@@ -163,7 +163,7 @@ class SourceOperations:
         return pages.cut(query, views, lambda one: one.name)
 
     async def get(self, asked: OperationInput) -> SourceView:
-        return self._view(asked, await self._found(asked))
+        return self._view(asked, await self._find_source(asked))
 
     async def create(self, asked: OperationInput) -> OperationOutput:
         body: Import = asked.body
@@ -173,13 +173,13 @@ class SourceOperations:
                 report = await self._sources(asked).create(spec, document, asked.job.progress)
         except SourceExists as error:
             raise conflict(f"{error} It can be refreshed, or deleted first.") from error
-        return OperationOutput(_told(report), location=f"/sources/{body.name}")
+        return OperationOutput(_import_result(report), location=f"/sources/{body.name}")
 
     async def preview(self, asked: OperationInput) -> ImportResult:
         """Names are those that the tools get unless other sources have taken them."""
         spec, document = await self._asked_for(asked)
         with self._turn(asked.tenant):
-            return _told(await self._sources(asked).preview(spec, document))
+            return _import_result(await self._sources(asked).preview(spec, document))
 
     async def _asked_for(self, asked: OperationInput) -> tuple[ImportSpec, bytes | None]:
         """Specification of the import, and the document if it was uploaded. Raises
@@ -197,7 +197,7 @@ class SourceOperations:
         patterns = (body.include, body.exclude)
         how = (*patterns, body.kind, body.options)
         spec = ImportSpec(body.name, body.url or "", base_url, *how, "admin")
-        return self._guarded(spec), document
+        return self._restrict_spec(spec), document
 
     async def upload(self, asked: OperationInput) -> ImportResult:
         name = asked.names["source"]
@@ -210,19 +210,21 @@ class SourceOperations:
         except LookupError as error:
             raise not_found("source", name) from error
         except SourceChanged as error:
-            raise changed() from error
-        return _told(report)
+            raise changed_problem() from error
+        return _import_result(report)
 
     async def refresh(self, asked: OperationInput) -> ImportResult:
         name = asked.names["source"]
         wanted = self._wanted().get(name)
-        spec = configured(name, wanted) if wanted and self._is_own(asked) else None
+        spec = configured_import(name, wanted) if wanted and self._is_own(asked) else None
         sources = self._sources(asked)
         try:
             with self._turn(asked.tenant):
                 if spec is not None:
-                    return _told(await sources.import_(spec, asked.job.progress, force=True))
-                return _told(await sources.refresh(name, asked.job.progress))
+                    return _import_result(
+                        await sources.import_(spec, asked.job.progress, force=True)
+                    )
+                return _import_result(await sources.refresh(name, asked.job.progress))
         except LookupError as error:
             raise not_found("source", name) from error
 
@@ -230,28 +232,28 @@ class SourceOperations:
         name = asked.names["source"]
         wanted = self._wanted().get(name)
         is_configured = wanted is not None and self._is_own(asked)
-        spec = configured(name, wanted) if is_configured and wanted else None
+        spec = configured_import(name, wanted) if is_configured and wanted else None
         lister = self._lister if self._is_own(asked) else None
         history = History(
             self._store, Versions(self._ground.pool), asked.tenant, self._limits, lister=lister
         )
         with self._turn(asked.tenant):
-            return await history.difference(spec or spec_of(await self._found(asked)))
+            return await history.difference(spec or spec_of(await self._find_source(asked)))
 
     async def delete(self, asked: OperationInput) -> None:
         name = asked.names["source"]
         self._check_ours(asked, name)
         if await self._store.remove(asked.tenant, name, _number(asked)) is None:
-            await self._found(asked)
-            raise changed()
+            await self._find_source(asked)
+            raise changed_problem()
         await self._secrets.forget(asked.tenant, name)
 
     async def versions(self, asked: OperationInput) -> ListPage[Version]:
         name = asked.names["source"]
-        versions = await Versions(self._ground.pool).listed(asked.tenant, name)
+        versions = await Versions(self._ground.pool).list_versions(asked.tenant, name)
         if not versions:
-            await self._found(asked)
-        shown = [replace(version, spec=_shown(version.spec)) for version in versions]
+            await self._find_source(asked)
+        shown = [replace(version, spec=_mask_location(version.spec)) for version in versions]
         return self._ground.pages.page(asked.query, shown, lambda one: f"{2**31 - one.number:010}")
 
     async def roll_back(self, asked: OperationInput) -> ImportResult:
@@ -260,7 +262,9 @@ class SourceOperations:
         history = History(self._store, versions, asked.tenant, self._limits)
         try:
             with self._turn(asked.tenant):
-                return _told((await history.roll_back(name, to, asked.job.progress)).report)
+                return _import_result(
+                    (await history.roll_back(name, to, asked.job.progress)).report
+                )
         except LookupError as error:
             raise not_found("source", name) from error
 
@@ -273,14 +277,14 @@ class SourceOperations:
         lister = self._lister if self._is_own(asked) else None
         return Sources(self._store, asked.tenant, self._limits, lister=lister)
 
-    async def _found(self, asked: OperationInput) -> Source:
+    async def _find_source(self, asked: OperationInput) -> Source:
         name = asked.names["source"]
         source = await self._store.source(asked.tenant, name)
         if source is None:
             raise not_found("source", name)
         return source
 
-    def _guarded(self, spec: ImportSpec) -> ImportSpec:
+    def _restrict_spec(self, spec: ImportSpec) -> ImportSpec:
         guarded = not self._limits.private_networks
         return replace(spec, options=msgspec.structs.replace(spec.options, guarded=guarded))
 
@@ -335,12 +339,12 @@ def _number(asked: OperationInput) -> int | None:
     return None if asked.present is None else asked.present.number
 
 
-def _shown(asked: Mapping[str, Any]) -> Mapping[str, Any]:
+def _mask_location(asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """The members without secrets in URLs."""
     return {**asked, "location": without_queries(asked.get("location", ""))}
 
 
-def _told(report: ImportReport) -> ImportResult:
+def _import_result(report: ImportReport) -> ImportResult:
     counts: Counter[str] = Counter(outcome.status for outcome in report.outcomes)
     told = [outcome for outcome in report.outcomes if outcome.status != "imported"][:TOLD]
     return ImportResult(

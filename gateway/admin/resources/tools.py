@@ -31,7 +31,7 @@ from registry.display.disclosure import DESCRIBER
 from registry.display.profiles import SelectedProfile
 from registry.display.shapes import ToolShaper, shown_names
 from registry.embedding.status import EntityEmbedding, embedding_of
-from registry.importers.drafts import truncated
+from registry.importers.drafts import truncate
 from registry.sources.pins import HeldTool, Pins
 from registry.tools.edits import Details, Lifecycle, ManualEdit, Name64, Name128, Weight
 from registry.tools.store import ManualTools
@@ -198,7 +198,7 @@ class ToolOperations:
     async def list(self, asked: OperationInput) -> ListPage[ToolRow]:
         query: ToolFilter = asked.query
         pages = self._ground.pages
-        states = await self._tool_states(asked).listed(
+        states = await self._tool_states(asked).list_states(
             place(query.after),
             pages.limit(query) + 1,
             query.source,
@@ -229,7 +229,7 @@ class ToolOperations:
         return ListPage(definitions)
 
     async def describe(self, asked: OperationInput) -> ToolView:
-        change = ManualEdit(description=truncated(asked.body.text))
+        change = ManualEdit(description=truncate(asked.body.text))
         name, user = asked.names["tool"], asked.principal.id[:126]
         await self._manual(asked).edit(name, change, user, version_of(asked))
         return await self.get(asked)
@@ -294,7 +294,7 @@ def _definitions(tool: Tool, shaper: ToolShaper) -> tuple[DefinitionView, ...]:
 
 
 def _definition(tool: Tool, shaper: ToolShaper, chosen: SelectedProfile) -> DefinitionView:
-    shown = shaper.shown(tool, chosen, 0, DESCRIBER.name)
+    shown = shaper.shape(tool, chosen, 0, DESCRIBER.name)
     name = shown_names([tool.name], chosen).get(tool.name, tool.name)
     out = shown.left_out is not None
     entry = b"" if out else encode_tool(replace(shown.tool, name=name), V2026_07_28)

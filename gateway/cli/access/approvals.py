@@ -36,7 +36,7 @@ def list_(settings: Settings, as_json: bool) -> None:
         print_json(approvals)
         return
     rows = [
-        (approval.id, _left(approval), approval.principal, approval.tool, approval.arguments)
+        (approval.id, _time_left(approval), approval.principal, approval.tool, approval.arguments)
         for approval in approvals
     ]
     print_rows(("id", "waits", "caller", "tool", "arguments"), rows)
@@ -90,7 +90,7 @@ def deny(settings: Settings, approval_id: str) -> None:
     say(f"Denied: {approval.principal} may not make this call of {approval.tool}.")
 
 
-def _left(one: Approval) -> str:
+def _time_left(one: Approval) -> str:
     seconds = max(0, int((one.expires - datetime.now(UTC)).total_seconds()))
     return f"{seconds // 60}:{seconds % 60:02}"
 

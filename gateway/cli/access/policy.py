@@ -11,7 +11,7 @@ import msgspec
 from config.access import Rule
 from config.conflicts import rule_problems
 from config.decode import decode, kind_of
-from config.document import Problem, SettingsError, YamlValue, expanded
+from config.document import Problem, SettingsError, YamlValue, expand_text
 from config.settings import Settings
 from config.types import RuleName
 from gateway.app.access import Identities
@@ -21,11 +21,11 @@ from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import print_json, print_rows, remark, say
-from gateway.cli.common.patterns import Idle, idle_rules, known
+from gateway.cli.common.patterns import Idle, idle_rules, known_tools
 from gateway.context import Principal
 from gateway.policy.engine import Engine, Subject
 from gateway.policy.explain import Explanation, explain
-from registry.access.policies import Policies, StoredRule, TooManyRules, stored_rules, written
+from registry.access.policies import Policies, StoredRule, TooManyRules, rule_members, stored_rules
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json
 
@@ -76,7 +76,7 @@ def explain_(
     )
     if toolset is not None and toolset not in settings.toolsets:
         no_such("toolset", toolset, settings.toolsets)
-    explanation = run(_explained(settings, who, token, tool, toolset, given))
+    explanation = run(_explain_call(settings, who, token, tool, toolset, given))
     if as_json:
         print_json(explanation)
         return
@@ -105,7 +105,7 @@ def _json(option: str, text: str | None) -> dict[str, Any] | None:
     return value
 
 
-async def _explained(
+async def _explain_call(
     settings: Settings,
     principal: Principal,
     token: str | None,
@@ -173,7 +173,7 @@ def list_(settings: Settings, as_json: bool) -> None:
 
     They are in the order of evaluation: name, effect, origin, matchers.
     """
-    stored = run(_stored(settings))
+    stored = run(_stored_rules(settings))
     rules = [
         *((name, rule, SETTINGS) for name, rule in settings.policy.rules.items()),
         *((rule.name, rule.rule, STORED) for rule in stored),
@@ -182,7 +182,7 @@ def list_(settings: Settings, as_json: bool) -> None:
     rules = [rule for rule in rules if rule[2] == SETTINGS or rule[0] not in own]
     rules.sort(key=lambda one: (("deny", "approve", "allow").index(one[1].effect), one[0]))
     if as_json:
-        print_json([{"name": name, "of": of, **written(rule)} for name, rule, of in rules])
+        print_json([{"name": name, "of": of, **rule_members(rule)} for name, rule, of in rules])
         return
     rows = [(name, rule.effect, of, _matchers(rule)) for name, rule, of in rules]
     print_rows(("name", "effect", "origin", "matchers"), rows)
@@ -198,7 +198,7 @@ def check(settings: Settings, as_json: bool) -> None:
 
     Warnings name rules whose patterns match nothing.
     """
-    stored, unused = run(_checked(settings))
+    stored, unused = run(_check_rules(settings))
     problems: list[dict[str, Any]] = []
     for rule in stored:
         problems += [
@@ -268,7 +268,7 @@ def _read(text: str) -> Rule:
     problems: list[Problem] = []
     try:
         rule = decode(
-            expanded(YamlValue(text, "RULE", directory=Path(), text=text)),
+            expand_text(YamlValue(text, "RULE", directory=Path(), text=text)),
             kind_of(Rule),
             (),
             problems,
@@ -287,7 +287,7 @@ def _problems(rule: Rule, settings: Settings) -> Sequence[tuple[str, str]]:
 def _matchers(rule: Rule) -> str:
     """Matchers of a rule, on one line."""
     said: Mapping[str, Any] = {
-        key: value for key, value in written(rule).items() if key not in {"effect", "reason"}
+        key: value for key, value in rule_members(rule).items() if key not in {"effect", "reason"}
     }
     parts = [f"{key}: {_plain(value)}" for key, value in said.items()]
     return "; ".join(parts) or "everything"
@@ -297,17 +297,17 @@ def _plain(value: Any) -> str:
     return ", ".join(value) if isinstance(value, list | tuple) else str(value)
 
 
-async def _stored(settings: Settings) -> list[StoredRule]:
+async def _stored_rules(settings: Settings) -> list[StoredRule]:
     async with open_registry(settings) as registry:
         return await Policies(registry.database.pool, registry.host_id).all()
 
 
-async def _checked(settings: Settings) -> tuple[list[StoredRule], list[Idle]]:
+async def _check_rules(settings: Settings) -> tuple[list[StoredRule], list[Idle]]:
     """The stored rules, and all rules without a match."""
     async with open_registry(settings) as registry:
         stored = await Policies(registry.database.pool, registry.host_id).all()
         rules = {rule.name: rule.rule for rule in stored}
-        return stored, list(idle_rules(settings, rules, await known(registry, settings)))
+        return stored, list(idle_rules(settings, rules, await known_tools(registry, settings)))
 
 
 async def _put(settings: Settings, name: str, rule: Rule) -> StoredRule:

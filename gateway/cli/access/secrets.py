@@ -103,7 +103,7 @@ def list_(settings: Settings, as_json: bool) -> None:
     """List secrets without their values."""
 
     async def work() -> list[StoredSecret]:
-        async with _opened(settings) as stored:
+        async with _open_secrets(settings) as stored:
             return await stored.all()
 
     secrets = run(work())
@@ -128,7 +128,7 @@ def remove(settings: Settings, source: str, scheme: str, yes: bool) -> None:
         ask("remove", f"the secret {scheme} of {source}")
 
     async def work() -> None:
-        async with _opened(settings, Act("deleteSecret", f"{source}/{scheme}")) as stored:
+        async with _open_secrets(settings, Act("deleteSecret", f"{source}/{scheme}")) as stored:
             if not await stored.delete(source, scheme):
                 fail(f"there is no secret {scheme} of {source}")
 
@@ -143,7 +143,7 @@ def rotate(settings: Settings) -> None:
     until then."""
 
     async def work() -> int:
-        async with _opened(settings, Act("rotateSecrets", "")) as stored:
+        async with _open_secrets(settings, Act("rotateSecrets", "")) as stored:
             return await stored.rotate()
 
     count = run(work())
@@ -184,7 +184,7 @@ def _row(one: StoredSecret) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def _opened(settings: Settings, act: Act | None = None) -> AsyncIterator[Secrets]:
+async def _open_secrets(settings: Settings, act: Act | None = None) -> AsyncIterator[Secrets]:
     async with open_registry(settings, act) as registry:
         yield _secrets(settings, registry)
 

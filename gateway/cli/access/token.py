@@ -28,7 +28,7 @@ from gateway.guards.issuers import Issuer, issuers_of
 from gateway.guards.keys import KeyRing, LocalKeys, RemoteKeys
 from gateway.guards.tokens import KeysMissing, Tokens
 from registry.access.keys import PREFIX
-from registry.access.revocations import Revocation, Revocations, Revoked, revoked
+from registry.access.revocations import Revocation, Revocations, Revoked, load_revocations
 
 
 @click.command()
@@ -81,7 +81,7 @@ def revoke(
 
 
 def _jti(token: str) -> str:
-    _, claims = read_token(sent(token))
+    _, claims = read_token(read_text(token))
     jti = claims.get("jti")
     if not isinstance(jti, str):
         fail("this token has no `jti`; revoke all tokens of its subject with --sub", USAGE)
@@ -117,9 +117,9 @@ def show(
     --fetch only, and revocations are checked with --registry only. The exit code is 1 unless the
     token is valid.
     """
-    token = sent(token)
+    token = read_text(token)
     header, claims = read_token(token)
-    gone = run(_revoked(settings)) if registry else None
+    gone = run(_load_revocations(settings)) if registry else None
     verdict = run(_judge(settings, token, endpoint or settings.mcp.path, fetch, gone))
     if as_json:
         print_json({"header": header, "claims": claims, **_builtins(verdict)})
@@ -161,10 +161,10 @@ async def _judge(
     return TokenVerdict(True, principal=read.principal, looked_up=gone is not None)
 
 
-async def _revoked(settings: Settings) -> Revoked:
+async def _load_revocations(settings: Settings) -> Revoked:
     """The revoked tokens. Showing them is safe: this user may read the registry."""
     async with open_registry(settings) as registry:
-        return await revoked(registry.database.pool)
+        return await load_revocations(registry.database.pool)
 
 
 def _as_it_is(issuer: Issuer) -> Issuer:
@@ -322,7 +322,7 @@ def _further(more: tuple[str, ...]) -> dict[str, Any]:
     return claims
 
 
-def sent(text: str) -> str:
+def read_text(text: str) -> str:
     """A token as it was given; "-" reads it from standard input."""
     return (sys.stdin.read() if text == "-" else text).strip()
 

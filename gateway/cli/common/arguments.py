@@ -100,17 +100,19 @@ def read_pairs(pairs: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def typed(pairs: Mapping[str, str], given: Mapping[str, Any], checker: Checker) -> dict[str, Any]:
+def parse_arguments(
+    pairs: Mapping[str, str], given: Mapping[str, Any], checker: Checker
+) -> dict[str, Any]:
     """`given` and `pairs`, whose values are parsed as JSON except where the schema wants text."""
     arguments = {**given, **{name: json_or_text(text) for name, text in pairs.items()}}
-    for name in _rejected(checker, arguments) & pairs.keys():
+    for name in _rejected_arguments(checker, arguments) & pairs.keys():
         as_text = {**arguments, name: pairs[name]}
-        if name not in _rejected(checker, as_text):
+        if name not in _rejected_arguments(checker, as_text):
             arguments = as_text
     return arguments
 
 
-def _rejected(checker: Checker, arguments: Mapping[str, Any]) -> set[str]:
+def _rejected_arguments(checker: Checker, arguments: Mapping[str, Any]) -> set[str]:
     try:
         return {problem.argument for problem in checker.explain(arguments)}
     except ValueError:  # not validated here; the call reports it

@@ -3,11 +3,11 @@
 from config.settings import Settings
 from gateway.cli.common.database import Registry
 from gateway.cli.common.failure import no_such
-from registry.sources.specs import configured
+from registry.sources.specs import configured_import
 
 
 def how_to_get_tools(settings: Settings) -> str:
-    if any(configured(name, source) for name, source in settings.sources.items()):
+    if any(configured_import(name, source) for name, source in settings.sources.items()):
         return "Nothing is imported yet; `toolgate serve` imports the sources of the settings."
     return "Nothing is imported yet. Try: toolgate import openapi YOUR-API.yaml --name api"
 

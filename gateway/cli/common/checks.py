@@ -14,5 +14,5 @@ class Check:
     detail: str
 
 
-async def gathered(checks: AsyncIterator[Check]) -> list[Check]:
+async def collect(checks: AsyncIterator[Check]) -> list[Check]:
     return [check async for check in checks]

@@ -103,7 +103,10 @@ def hint(name: str, found: SourceCredentials) -> str:
     count = len(found.refused)
     calls = "Calls of 1 tool are refused" if count == 1 else f"Calls of {count} tools are refused"
     wanted = Counter(found.refused)
-    helped = {security: _helped(security, wanted, found) for security in list(wanted)[:CANDIDATES]}
+    helped = {
+        security: _satisfied_securities(security, wanted, found)
+        for security in list(wanted)[:CANDIDATES]
+    }
     best = max(
         helped, key=lambda security: sum(wanted[candidate] for candidate in helped[security])
     )
@@ -118,7 +121,7 @@ def hint(name: str, found: SourceCredentials) -> str:
     return f"{text} That is for {count}; others want {named}."
 
 
-def _helped(
+def _satisfied_securities(
     security: Security, wanted: Iterable[Security], found: SourceCredentials
 ) -> frozenset[Security]:
     """Members of `wanted` that credentials for `security` satisfy, too."""

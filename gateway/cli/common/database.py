@@ -37,12 +37,12 @@ def settings_option(command: F) -> F:
 
     @config_option
     @functools.wraps(command)
-    def wrapped(config_file: str | None, **kwargs: Any) -> Any:
+    def read_and_call(config_file: str | None, **kwargs: Any) -> Any:
         settings = read_settings(named_file(config_file))
         configure(_quieter(settings.logging))
         return command(settings, **kwargs)
 
-    return wrapped  # type: ignore[return-value]  # click keeps the signature out of the types
+    return read_and_call  # type: ignore[return-value]  # click keeps the signature out of the types
 
 
 def named_file(config_file: str | None) -> str | None:

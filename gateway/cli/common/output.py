@@ -45,24 +45,24 @@ def print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], wrap: bool 
     widths = [max(map(cell_len, column)) + GAP for column in list(zip(*lines, strict=True))[:-1]]
     if not out.is_terminal:
         for row in cells:
-            sys.stdout.write(_padded(row, widths).rstrip() + "\n")
+            sys.stdout.write(_pad(row, widths).rstrip() + "\n")
         return
     room = max(out.width - sum(widths), ROOM)
-    out.print(Text(_padded(titles, widths), "bold"))
+    out.print(Text(_pad(titles, widths), "bold"))
     for row in cells:
-        first, *more = _fitted(row[-1], room, wrap)
-        out.print(Text(_padded([*row[:-1], first], widths).rstrip()))
+        first, *more = _fit(row[-1], room, wrap)
+        out.print(Text(_pad([*row[:-1], first], widths).rstrip()))
         for line in more:
             out.print(Text(" " * sum(widths) + line))
 
 
-def _padded(row: Sequence[str], widths: Sequence[int]) -> str:
+def _pad(row: Sequence[str], widths: Sequence[int]) -> str:
     """`row` as a line; all but its last cell have a width."""
     padded = (set_cell_size(cell, width) for cell, width in zip(row, widths, strict=False))
     return "".join(padded) + row[-1]
 
 
-def _fitted(text: str, room: int, wrap: bool) -> list[str]:
+def _fit(text: str, room: int, wrap: bool) -> list[str]:
     if cell_len(text) <= room:
         return [text]
     return textwrap.wrap(text, room) if wrap else [set_cell_size(text, room - 1) + "…"]

@@ -52,7 +52,7 @@ class Known:
         return [*map(Subject.of, self.tools), *map(Subject.of_item, self.items)]
 
 
-async def known(registry: Registry, settings: Settings) -> Known:
+async def known_tools(registry: Registry, settings: Settings) -> Known:
     store, host_id = registry.store, registry.host_id
     tools = [*await store.tools(host_id), *await store.tools(host_id, held=True)]
     sources = frozenset(source.name for source in await store.sources(host_id)) | set(
@@ -64,7 +64,7 @@ async def known(registry: Registry, settings: Settings) -> Known:
 async def idle_in_registry(settings: Settings) -> list[Idle] | None:
     """All unmatched patterns, stored rules included; None: the registry cannot be read. An embedded
     database that was never used is not created for it."""
-    if not _named(settings):
+    if not _has_patterns(settings):
         return []
     if not has_cluster(settings.database):
         return idle_in_settings(settings)
@@ -89,7 +89,7 @@ async def idle_patterns(settings: Settings, registry: Registry) -> AsyncIterator
 async def _idle(settings: Settings, registry: Registry) -> list[Idle]:
     stored = await Policies(registry.database.pool, registry.host_id).all()
     rules = {rule.name: rule.rule for rule in stored}
-    return list(idle(settings, rules, await known(registry, settings)))
+    return list(idle(settings, rules, await known_tools(registry, settings)))
 
 
 async def rules_not_evaluated(settings: Settings, registry: Registry) -> AsyncIterator[Check]:
@@ -166,7 +166,7 @@ def _sources(where: str, names: Sequence[str], there: Known) -> Iterator[Idle]:
             yield Idle(where, f"there is no source {name}")
 
 
-def _named(settings: Settings) -> bool:
+def _has_patterns(settings: Settings) -> bool:
     """Whether the settings contain any patterns."""
     limits = settings.limits.tools or settings.limits.sources
     return bool(settings.policy.rules or settings.guardrails.rules or limits or settings.toolsets)

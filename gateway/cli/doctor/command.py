@@ -14,7 +14,7 @@ from config.load import load, settings_file
 from config.logging import configure
 from config.settings import LoggingSettings, Settings
 from gateway.app.components import components_of, has_jobs
-from gateway.cli.common.checks import Check, gathered
+from gateway.cli.common.checks import Check, collect
 from gateway.cli.common.credentials import credentials, stored_in
 from gateway.cli.common.database import named_file, open_registry, run
 from gateway.cli.common.failure import FAILED
@@ -22,7 +22,7 @@ from gateway.cli.common.lister import open_lister
 from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import harmless, out, print_json, print_rows
 from gateway.cli.common.patterns import idle_in_settings, idle_patterns, rules_not_evaluated
-from gateway.cli.doctor.environment import imported, replica, rights, wings, world
+from gateway.cli.doctor.environment import import_checks, replica, rights, wings, world
 from gateway.cli.doctor.local_checks import (
     files,
     functions,
@@ -92,9 +92,9 @@ def _checks(config_file: str | None) -> Iterator[Check]:
     yield from sealing(settings.state)
     yield from workers(settings)
     yield from serving(settings)
-    yield from run(gathered(identity(settings)))
+    yield from run(collect(identity(settings)))
     yield from python_services(settings.sources)
-    yield from run(gathered(world(settings)))
+    yield from run(collect(world(settings)))
     yield from functions(settings.functions)
     yield from run(scripts(settings.scripts))
     configure(LoggingSettings(level="error", format=settings.logging.format, access=False))
@@ -110,7 +110,7 @@ async def _registry(settings: Settings) -> list[Check]:
                 return [*checks, *[check async for check in _of_settings(settings)]]
             checks += [check async for check in wings(settings, registry.database.pool)]
             sources = await registry.store.sources(registry.host_id)
-            checks += imported(settings, sources)
+            checks += import_checks(settings, sources)
             stored = await stored_in(settings, registry)
             async with open_lister(settings, stored) as lister:
                 for source in sources:

@@ -19,12 +19,12 @@ from gateway.cli.common.database import open_registry
 from gateway.cli.common.tls import ListenerCertificate
 from gateway.cli.doctor.local_checks import TIMEOUT_S, reaches
 from gateway.state.redis import connect
-from gateway.wings.table import enabled, load_wing, section, wing_mistakes
+from gateway.wings.table import enabled_wings, load_wing, section, wing_mistakes
 from registry.database.embedded import DatabaseError, has_cluster
-from registry.database.postgres import AWAY, Pool, borrowed, make_pool
+from registry.database.postgres import AWAY, Pool, borrow, make_pool
 from registry.documents.fetch import fetch, local_path
 from registry.sources.graphql_documents import is_endpoint
-from registry.sources.specs import configured, removed_from_settings
+from registry.sources.specs import configured_import, removed_from_settings
 from schemas.errors import ImportRejected, ToolgateError
 from schemas.source import Source
 from schemas.urls import without_queries
@@ -143,7 +143,7 @@ async def replica(database: DatabaseSettings, primary: AsyncConnection) -> Check
     timeout_s = min(database.connect_timeout_s, TIMEOUT_S)
     there = make_pool(database, "read_url", size=1, timeout_s=timeout_s)
     try:
-        async with there, borrowed(there) as connection:
+        async with there, borrow(there) as connection:
             own, position = await (await primary.execute(_PRIMARY)).fetchone() or ("", "")
             rows = await connection.execute(_REPLICA, [position])
             known, behind = await rows.fetchone() or ("", None)
@@ -191,23 +191,23 @@ async def rights(connection: AsyncConnection) -> AsyncIterator[Check]:
         yield Check("database", "failed", f"{user} may not create tables in {name}; {hint}")
 
 
-async def unimported(settings: Settings) -> list[Check]:
+async def missing_imports(settings: Settings) -> list[Check]:
     """The check `imported`, if the registry is readable; an embedded database that was never used
     is not created for it."""
     if not has_cluster(settings.database):
         return []
     try:
         async with open_registry(settings, migrate=False) as registry:
-            return list(imported(settings, await registry.store.sources(registry.host_id)))
+            return list(import_checks(settings, await registry.store.sources(registry.host_id)))
     except (DatabaseError, psycopg.Error):
         return []  # reported by the other checks of the registry
 
 
-def imported(settings: Settings, sources: Sequence[Source]) -> Iterator[Check]:
+def import_checks(settings: Settings, sources: Sequence[Source]) -> Iterator[Check]:
     """Sources of the settings without an import, and imported ones missing in the settings."""
     known = {source.name for source in sources}
     for name, wanted in settings.sources.items():
-        if name not in known and (spec := configured(name, wanted)):
+        if name not in known and (spec := configured_import(name, wanted)):
             how = "`toolgate serve` imports it"
             if not spec.facts.loaded:
                 how += f", or now: toolgate sources refresh {name}"
@@ -233,7 +233,7 @@ LEFT_OVER = (
 async def wings_of_installation(settings: Settings) -> list[Check]:
     """The checks `wing` of the settings, and of the registry if it is readable: as in
     `unimported`."""
-    if enabled(settings) and has_cluster(settings.database):
+    if enabled_wings(settings) and has_cluster(settings.database):
         try:
             async with open_registry(settings, migrate=False) as registry:
                 return [check async for check in wings(settings, registry.database.pool)]
@@ -245,7 +245,7 @@ async def wings_of_installation(settings: Settings) -> list[Check]:
 async def wings(settings: Settings, pool: Pool | None = None) -> AsyncIterator[Check]:
     """Whether each wing that is switched on can be imported, and what it finds itself. `pool`
     None: without a database."""
-    for name in enabled(settings):
+    for name in enabled_wings(settings):
         try:
             wing = load_wing(name)
         except ToolgateError as error:

@@ -23,7 +23,7 @@ from gateway.guards.issuers import ANY_AUDIENCE, OPEN, Issuer, issuers_of, takes
 from gateway.guards.keys import RemoteKeys
 from gateway.hybrid.functions import load_function
 from gateway.sandbox.runner import Sandbox
-from registry.importers.hybrid import described, select
+from registry.importers.hybrid import describe_actions, select
 from schemas.binding import Language
 from schemas.errors import ToolgateError
 from schemas.tool import Tool
@@ -126,7 +126,7 @@ def python_services(sources: Mapping[str, SourceSettings]) -> Iterator[Check]:
         if source.python is None:
             continue
         try:
-            actions = described(hybrid.load(source.python).actions)
+            actions = describe_actions(hybrid.load(source.python).actions)
             selected = select(
                 actions, "python", source.side, source.include, exclude=source.exclude
             )
@@ -166,7 +166,7 @@ def _reason(error: Exception) -> str:
 async def identity(settings: Settings) -> AsyncIterator[Check]:
     """Whether key files are readable, and remote keys can be fetched."""
     auth = settings.auth
-    for check in _exposed(settings):
+    for check in _exposure_checks(settings):
         yield check
     if auth.mode == "none":
         if auth.open:
@@ -193,12 +193,12 @@ async def identity(settings: Settings) -> AsyncIterator[Check]:
         yield Check("auth", "warning", ANY_AUDIENCE)
     for issuer in issuers:
         if isinstance(issuer.keys, RemoteKeys):
-            yield await _fetched(issuer, issuer.keys)
+            yield await _key_check(issuer, issuer.keys)
         elif issuer.keys.path:
             yield Check("auth", "ok", f"tokens{_of(issuer)} are checked with {issuer.keys.path}")
 
 
-def _exposed(settings: Settings) -> Iterator[Check]:
+def _exposure_checks(settings: Settings) -> Iterator[Check]:
     """Exposure on a public address: what `serve` refuses there, and which hosts it serves."""
     host, auth = settings.server.host, settings.auth
     if is_loopback(host):
@@ -216,7 +216,7 @@ def _exposed(settings: Settings) -> Iterator[Check]:
         yield Check("hosts", "warning", f"server.allowed_hosts is empty: {hint}")
 
 
-async def _fetched(issuer: Issuer, keys: RemoteKeys) -> Check:
+async def _key_check(issuer: Issuer, keys: RemoteKeys) -> Check:
     reason = await keys.check()
     if reason is not None:
         late = "calls with its tokens get 503 until the keys can be fetched"

@@ -26,7 +26,7 @@ from registry.jobs.store import JobRow, JobStore, health
 from registry.sources.imports import preview
 from registry.sources.pins import Pins
 from registry.sources.source_reader import Lister
-from registry.sources.specs import configured, spec_of
+from registry.sources.specs import configured_import, spec_of
 from schemas.errors import ImportRejected
 from schemas.source import Source
 from schemas.tool import Tool
@@ -44,7 +44,7 @@ async def embeddings(settings: Settings, registry: Registry) -> AsyncIterator[Ch
 
 def _of_purpose(found: EmbeddingStatus, purpose: str, settings: EmbeddingSettings) -> Check:
     try:
-        embedder = _made(settings)
+        embedder = _require_embedder(settings)
     except EmbeddingFailed as error:
         return Check(NAME, "failed", str(error))
     if embedder is None:
@@ -72,7 +72,7 @@ def mismatch(settings: EmbeddingSettings, models: Models) -> str | None:
     return f"the settings have {wanted}, the database {stored_model}: {how} until {until}"
 
 
-def _made(settings: EmbeddingSettings) -> Embedder | None:
+def _require_embedder(settings: EmbeddingSettings) -> Embedder | None:
     """The embedder. Raises EmbeddingFailed, also where its library is not installed."""
     embedder = make_embedder(settings)
     if settings.provider == "sentence-transformers" and not find_spec("sentence_transformers"):
@@ -96,18 +96,18 @@ def _of_texts(
     if failed := sum(count.failed for count in own):
         why = "".join(count.error for count in found.failed[:1]).rstrip(".")
         hint = "`toolgate embed retry` retries"
-        texts = _counted(failed, "has failed", "have failed")
+        texts = _count_texts(failed, "has failed", "have failed")
         return Check(NAME, "warning", f"{texts}: {why}. {hint}")
     if text := mismatch(settings, found.models[purpose]):
         return Check(NAME, "warning", text)
     if waiting := sum(count.total - count.ready - count.blank for count in own or counts):
         hint = f"{_worker(settings)} embeds them, or `toolgate embed backfill` now"
-        return Check(NAME, "ok", f"{_counted(waiting, 'waits', 'wait')} for {model}; {hint}")
+        return Check(NAME, "ok", f"{_count_texts(waiting, 'waits', 'wait')} for {model}; {hint}")
     ready = sum(count.ready for count in own)
-    return Check(NAME, "ok", f"{_counted(ready, 'has a vector', 'have vectors')} of {model}")
+    return Check(NAME, "ok", f"{_count_texts(ready, 'has a vector', 'have vectors')} of {model}")
 
 
-def _counted(count: int, has: str, have: str) -> str:
+def _count_texts(count: int, has: str, have: str) -> str:
     return f"1 text {has}" if count == 1 else f"{count} texts {have}"
 
 
@@ -122,7 +122,7 @@ SHOWN = 5  # unusable entries of a server's lists that are shown
 async def mcp_server(source: Source, settings: Settings, lister: Lister) -> AsyncIterator[Check]:
     """Whether the server answers, and which entries of its lists are unusable."""
     wanted = settings.sources.get(source.name)
-    spec = (configured(source.name, wanted) if wanted else None) or spec_of(source)
+    spec = (configured_import(source.name, wanted) if wanted else None) or spec_of(source)
     subject = f"{source.name}: {source.tool_count} tools"
     try:
         report = await preview(spec, settings.imports, lister)
@@ -158,7 +158,7 @@ async def toolsets(
 
 async def held_back(pins: Pins, host_id: str) -> AsyncIterator[Check]:
     """Tools that wait for approval."""
-    held = await pins.held(host_id)
+    held = await pins.list_held(host_id)
     if held:
         names = ", ".join(tool.name for tool in held[:SHOWN])
         more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""

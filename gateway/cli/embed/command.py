@@ -16,7 +16,7 @@ from gateway.cli.common.output import err, harmless, print_json, print_rows, rem
 from gateway.cli.doctor.registry import mismatch
 from gateway.cli.embed.worker import crews_of, open_embedders
 from gateway.wings.table import wing_kinds
-from registry.database.postgres import borrowed
+from registry.database.postgres import borrow
 from registry.embedding import population
 from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.kinds import TOOLS
@@ -160,11 +160,11 @@ def _model(one: EmbeddingCounts) -> str:
 async def _status(settings: Settings) -> EmbeddingStatus:
     async with open_registry(settings) as registry:
         state = await status(registry.database.pool, registry.host_id)
-    counts = tuple(_awaited(count, state.models, settings.embedding) for count in state.counts)
+    counts = tuple(_with_pending(count, state.models, settings.embedding) for count in state.counts)
     return replace(state, counts=counts)
 
 
-def _awaited(
+def _with_pending(
     one: EmbeddingCounts, models: Mapping[str, Models], settings: EmbeddingSettings
 ) -> EmbeddingCounts:
     """With embeddings on, entities without a model are pending: they wait for the first one."""
@@ -188,7 +188,7 @@ async def _backfill(settings: Settings, no_wait: bool) -> tuple[int, int]:
 
 async def _register(registry: Registry, embedder: Embedder, purpose: str) -> None:
     pool = registry.database.pool
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         before = (await models(connection, purpose)).target
     if await register(pool, embedder, purpose) and before:
         _warn(
@@ -203,14 +203,14 @@ async def _embed_all(registry: Registry, crew: WorkerPool) -> int:
         group.start_soon(crew.run)
         await _watch(registry, crew)
         crew.stop()
-    if crew.displaced:
+    if crew.is_displaced:
         fail(
             "another gateway has registered another model: expected the same settings under "
             "`embedding` at all gateways"
         )
-    async with borrowed(registry.database.pool) as connection:
+    async with borrow(registry.database.pool) as connection:
         await settle(connection, crew.purpose, crew.kinds)
-    return crew.done
+    return crew.stored_count
 
 
 async def _watch(registry: Registry, crew: WorkerPool) -> None:
@@ -221,7 +221,7 @@ async def _watch(registry: Registry, crew: WorkerPool) -> None:
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task("", total=None)
         total, warned = 0, False
-        while not crew.displaced:
+        while not crew.is_displaced:
             counts = await tasks(registry.database.pool, crew.kinds)
             left = counts["pending"] + counts["running"]
             total = max(total, left)

@@ -90,7 +90,7 @@ async def _work(settings: Settings, workers: int | None) -> None:
                 if jobs is not None:
                     working.start_soon(jobs.run)
             group.cancel_scope.cancel()
-    log.info("stopped", extra={"embedded": sum(crew.done for crew in crews)})
+    log.info("stopped", extra={"embedded": sum(crew.stored_count for crew in crews)})
 
 
 async def _jobs(

@@ -87,22 +87,22 @@ def print_saved(name: str, saved: SavedTools) -> None:
 
 def _print_server(report: ImportReport) -> None:
     """Print facts of an MCP server."""
-    counts = Counter(outcome.key.rpartition("@")[2] for outcome in _kept(report.outcomes))
+    counts = Counter(outcome.key.rpartition("@")[2] for outcome in _named_outcomes(report.outcomes))
     numbers = [("tool", counts["call"]), *((kind, counts[kind]) for kind in ITEMS)]
-    say(f"It has {', '.join(counted(kind, count) for kind, count in numbers)}.")
+    say(f"It has {', '.join(count_noun(kind, count) for kind, count in numbers)}.")
     if report.source.server:
-        say(f"It speaks {spoken(report.source.server)}.")
+        say(f"It speaks {spoken_revisions(report.source.server)}.")
 
 
-def _kept(outcomes: tuple[Outcome, ...]) -> list[Outcome]:
+def _named_outcomes(outcomes: tuple[Outcome, ...]) -> list[Outcome]:
     return [outcome for outcome in outcomes if outcome.name is not None]
 
 
-def counted(thing: str, count: int) -> str:
+def count_noun(thing: str, count: int) -> str:
     return f"1 {thing}" if count == 1 else f"{count} {thing}s"
 
 
-def spoken(facts: ServerFacts) -> str:
+def spoken_revisions(facts: ServerFacts) -> str:
     """Revisions that a server agreed to, newest first."""
     revisions = [revision for revision in (facts.stateless, facts.handshake) if revision]
     return " and ".join(revisions) or "no known revision"
@@ -238,7 +238,7 @@ def _totals(report: ImportReport) -> Iterator[str]:
 
 
 def counted_large(thing: str, count: int) -> str:
-    return counted(thing, count) if count < 1000 else f"{count:,} {thing}s"
+    return count_noun(thing, count) if count < 1000 else f"{count:,} {thing}s"
 
 
 def _share(count: int, of: int) -> str:
@@ -323,9 +323,9 @@ def _counts(report: ImportReport, saved: SavedTools) -> dict[str, Any]:
 def print_markdown(report: ImportReport) -> None:
     """Print problems first, all else collapsed."""
     cost = costs(report)
-    write(f"## {escaped(title(report))}\n")
+    write(f"## {escape_markdown(title(report))}\n")
     for line in [*_totals(report), *_expenses(report, cost), *report.notes]:
-        write(f"- {escaped(line)}")
+        write(f"- {escape_markdown(line)}")
     odd = [outcome for outcome in report.outcomes if outcome.status in STYLES]
     rest = [outcome for outcome in report.outcomes if outcome.status not in STYLES]
     if odd:
@@ -340,14 +340,14 @@ def _write_rows(outcomes: Sequence[Outcome], cost: Mapping[str, int]) -> None:
     write("\n| status | tokens | tool | operation | reason |\n|---|--:|---|---|---|")
     for outcome in outcomes:
         cells = _row(outcome, cost.get(outcome.key) if outcome.name else None)
-        write(f"| {' | '.join(map(escaped, cells))} |")
+        write(f"| {' | '.join(map(escape_markdown, cells))} |")
 
 
 def write(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Markdown that shows `text` literally in one line; mentions notify no user."""
     plain = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace("\\", "\\\\")
     plain = plain.replace("@", "&#64;")
@@ -406,7 +406,7 @@ def telling_options(command: F) -> F:
     """--json, --report and --fail-on; the command receives them as `telling`."""
 
     @wraps(command)
-    def wrapped(
+    def call_with_report(
         *args: Any, report: Format | None, as_json: bool, fail_on: str | None, **others: Any
     ) -> Any:
         if report and as_json:
@@ -416,7 +416,7 @@ def telling_options(command: F) -> F:
         return command(*args, telling=telling, **others)
 
     usual_help = "skipped with --report, else never"
-    decorated: Any = unwanted_option("skipped", "degraded", usual=usual_help)(wrapped)
+    decorated: Any = unwanted_option("skipped", "degraded", usual=usual_help)(call_with_report)
     decorated = report_option(decorated)
     json_help = "Print JSON, like --report json, without failing by default."
     decorated = click.option("--json", "as_json", is_flag=True, help=json_help)(decorated)

@@ -26,7 +26,7 @@ from gateway.cli.imports.report import (
     F,
     ReportOptions,
     check,
-    counted,
+    count_noun,
     print_markdown,
     print_report,
     print_report_json,
@@ -38,7 +38,7 @@ from registry.catalog.toolsets import unknown
 from registry.sources.imports import ImportReport, Sources, preview
 from registry.sources.plan import SourceDraft
 from registry.sources.source_reader import DETECTION_BYTES, IMPORTERS, ImportSpec, looks_like
-from registry.sources.specs import configured
+from registry.sources.specs import configured_import
 from registry.sources.write import Progress
 from schemas.errors import ImportRejected
 from schemas.source import Options as SourceOptions
@@ -122,12 +122,12 @@ def import_options(command: F) -> F:
     `choice`."""
 
     @wraps(command)
-    def wrapped(*args: Any, telling: ReportOptions, dry_run: bool, **others: Any) -> Any:
+    def call_with_choice(*args: Any, telling: ReportOptions, dry_run: bool, **others: Any) -> Any:
         patterns = others.pop("include"), others.pop("exclude")
         choice = ImportChoice(*patterns, dry_run=dry_run, telling=telling)
         return command(*args, choice=choice, **others)
 
-    decorated: Any = telling_options(wrapped)
+    decorated: Any = telling_options(call_with_choice)
     for option in (_dry_run_option, _exclude_option, _include_option):
         decorated = option(decorated)
     return cast("F", decorated)
@@ -149,7 +149,7 @@ def report_import(
 ) -> None:
     wants = missing(report, settings, stored)
     notes = (*report.notes, *_homeless(report, settings), *wants)
-    report = replace(report, notes=notes, source=_adjusted(report.source, settings))
+    report = replace(report, notes=notes, source=_with_base_url(report.source, settings))
     printers = {"table": print_table, "json": print_report_json, "md": print_markdown}
     printer = printers[telling.format] if telling.format else print_report
     printer(report)
@@ -157,7 +157,7 @@ def report_import(
     check(telling.fail_on, {status: counts[status] for status in ("degraded", "skipped")})
 
 
-def _adjusted(source: SourceDraft, settings: Settings) -> SourceDraft:
+def _with_base_url(source: SourceDraft, settings: Settings) -> SourceDraft:
     """The source with the effective base URL of calls."""
     wanted = settings.sources.get(source.name)
     if wanted is None or wanted.base_url is None:
@@ -170,8 +170,8 @@ def _homeless(report: ImportReport, settings: Settings) -> Iterator[str]:
     names = (draft.toolsets for draft in report.drafts)
     for name, count in unknown(names, settings.toolsets).items():
         yield (
-            f"{counted('tool', count)} would be in the toolset {name}, which the settings do not "
-            f"have: add toolsets: {{{name}: {{}}}}"
+            f"{count_noun('tool', count)} would be in the toolset {name}, which the settings do "
+            f"not have: add toolsets: {{{name}: {{}}}}"
         )
 
 
@@ -223,7 +223,7 @@ async def _import(
 
 async def _refresh(settings: Settings, name: str) -> tuple[ImportReport, Stored]:
     wanted = settings.sources.get(name)
-    if wanted and (spec := configured(name, wanted)):
+    if wanted and (spec := configured_import(name, wanted)):
         return await _import(settings, spec, force=True)
     with progress_of(name) as advance:
         async with open_asking(settings, Act("refreshSource", name)) as (registry, lister, stored):

@@ -6,7 +6,7 @@ from gateway.cli.common.arguments import read_object, read_pairs
 from gateway.cli.common.database import run
 from gateway.cli.common.output import print_json, print_rows, remark
 from gateway.cli.running.client import RunningGateway, gateway_option
-from gateway.cli.running.jobs import finish, waited
+from gateway.cli.running.jobs import finish, wait_for_job
 
 
 @click.command()
@@ -47,7 +47,7 @@ def admin(
     given = {} if args_json is None else read_object(args_json)
     answer = run(gateway.call(name, given, read_pairs(arguments)))
     if answer.is_job and not no_wait:
-        finish(run(waited(gateway, answer.value["job"], cancels=True)))
+        finish(run(wait_for_job(gateway, answer.value["job"], cancels=True)))
     elif answer.value is not None:
         print_json(answer.value)
     if answer.etag:

@@ -87,7 +87,7 @@ class Bridge:
 
     async def _take(self, tasks: TaskGroup, line: bytes) -> None:
         """Serve requests in tasks of their own; messages without an answer go out in order."""
-        message = _decoded(line)
+        message = _decode_line(line)
         match message:
             case Request(method="initialize"):
                 self._opening, self._session = line, {}
@@ -185,7 +185,7 @@ class Bridge:
                 self._observe(message, body, response)
             if not body and _id_of(message) is not None:
                 raise Unreachable(f"The server answered with status {response.status} alone")
-            return body and _addressed(body, _id_of(message), response.status)
+            return body and _with_request_id(body, _id_of(message), response.status)
 
     def _observe(self, request: Sent, body: bytes, response: aiohttp.ClientResponse) -> None:
         """Remember of an answer the session, and the headers that tools want."""
@@ -197,7 +197,7 @@ class Bridge:
             self._session = {SESSION: session} if session else {}
             self._session |= {VERSION: version} if isinstance(version, str) else {}
         elif request.method == "tools/list":
-            self._mirrored |= _annotated(_result(body))
+            self._mirrored |= _mirrored_arguments(_result(body))
 
     def _routing_headers(self, message: Sent) -> dict[str, str]:
         """The headers that repeat the body of a 2026-07-28 request."""
@@ -228,7 +228,7 @@ class Bridge:
         """Write the messages of a stream. One that ends before the answer to `message` is resumed
         where its events have ids; raises Unreachable otherwise."""
         events, rounds = EventStream(MESSAGE_BYTES), 0
-        answered = await self._written(response, events, message, write)
+        answered = await self._write_messages(response, events, message, write)
         while not answered and _id_of(message) is not None:
             if not events.last_id:
                 raise Unreachable("The server closed the stream before it answered")
@@ -237,10 +237,10 @@ class Bridge:
                 if rest.content_type != SSE:
                     raise Unreachable(f"The server does not resume the stream ({rest.status})")
                 last = events.last_id
-                answered = await self._written(rest, events, message, write)
+                answered = await self._write_messages(rest, events, message, write)
                 rounds = 0 if events.last_id != last else rounds + 1
 
-    async def _written(
+    async def _write_messages(
         self,
         response: aiohttp.ClientResponse,
         events: EventStream,
@@ -274,7 +274,7 @@ class Bridge:
                     async with self._http.get(self._url, headers=self._resuming(events)) as stream:
                         if stream.content_type == SSE:
                             rounds = 0
-                            await self._written(stream, events, None, self._write)
+                            await self._write_messages(stream, events, None, self._write)
                         elif stream.status == 404:
                             events = EventStream(MESSAGE_BYTES)
                             await self._renew(session)
@@ -290,8 +290,8 @@ class Bridge:
         SessionGone."""
         async with self._renewing:
             if self._session is lost:
-                await self._ask(self._opening, _decoded(self._opening), {})
-                await self._ask(INITIALIZED, _decoded(INITIALIZED), self._session)
+                await self._ask(self._opening, _decode_line(self._opening), {})
+                await self._ask(INITIALIZED, _decode_line(INITIALIZED), self._session)
 
     async def _end_session(self) -> None:
         if SESSION in self._session:
@@ -302,7 +302,7 @@ class Bridge:
                 return  # the server ends it later
 
 
-def _decoded(line: bytes) -> Sent:
+def _decode_line(line: bytes) -> Sent:
     """Message in `line`; the server judges an invalid one."""
     try:
         return decode(line, NO_LIMIT)
@@ -332,7 +332,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     return b"".join(pieces)
 
 
-def _addressed(body: bytes, id_: RequestId, status: int) -> bytes:
+def _with_request_id(body: bytes, id_: RequestId, status: int) -> bytes:
     """`body`, if it is a message; one that refuses the whole HTTP request gets the id of what was
     sent. Raises Unreachable."""
     value = _value(body)
@@ -369,7 +369,7 @@ def _is_header_mismatch(answer: bytes) -> bool:
     return isinstance(error, dict) and error.get("code") == HeaderMismatch.code
 
 
-def _annotated(result: dict[str, Any]) -> dict[str, tuple[Mirrored, ...]]:
+def _mirrored_arguments(result: dict[str, Any]) -> dict[str, tuple[Mirrored, ...]]:
     """The arguments that tools of a list want repeated in headers. Tools with invalid annotations
     have none: the server refuses their calls."""
     by_tool: dict[str, tuple[Mirrored, ...]] = {}

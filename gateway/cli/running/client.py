@@ -52,7 +52,7 @@ def gateway_option(command: F) -> F:
     first argument."""
 
     @functools.wraps(command)
-    def wrapped(
+    def call_with_gateway(
         settings: Settings, url: str | None, key_file: IO[str] | None, **kwargs: Any
     ) -> Any:
         if url is None:
@@ -61,7 +61,7 @@ def gateway_option(command: F) -> F:
         return command(gateway, **kwargs)
 
     options = gateway_options(key_required=False)
-    return options(settings_option(wrapped))  # type: ignore[return-value]  # as settings_option
+    return options(settings_option(call_with_gateway))  # type: ignore[return-value]  # as settings_option
 
 
 def check_credentials(settings: Settings, key_file: IO[str] | None) -> None:

@@ -73,10 +73,10 @@ def wait(gateway: RunningGateway, *, job: str) -> None:
 
     The command fails if the job failed. Ctrl-C stops waiting; the job continues.
     """
-    finish(run(waited(gateway, job)))
+    finish(run(wait_for_job(gateway, job)))
 
 
-async def waited(
+async def wait_for_job(
     gateway: RunningGateway,
     job: str,
     *,

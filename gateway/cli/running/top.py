@@ -186,12 +186,12 @@ def rates(before: Scrape, after: Scrape) -> list[CallRate]:
 
 def _rate(name: str, before: Scrape, after: Scrape, seconds: float) -> CallRate:
     grown = {
-        outcome: _grown(before.counts.get((of, outcome), 0), count)
+        outcome: _increase(before.counts.get((of, outcome), 0), count)
         for (of, outcome), count in after.counts.items()
         if of == name
     }
     steps = {
-        bound: _grown(before.buckets.get((of, bound), 0), count)
+        bound: _increase(before.buckets.get((of, bound), 0), count)
         for (of, bound), count in after.buckets.items()
         if of == name
     }
@@ -199,7 +199,7 @@ def _rate(name: str, before: Scrape, after: Scrape, seconds: float) -> CallRate:
     return CallRate(name, sum(grown.values()) / seconds, _percentile(steps), failed / seconds)
 
 
-def _grown(before: float, after: float) -> float:
+def _increase(before: float, after: float) -> float:
     return after - before if after >= before else after
 
 

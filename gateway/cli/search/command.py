@@ -12,7 +12,7 @@ from gateway.cli.common.failure import fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option, source_option
 from gateway.cli.common.output import first_line, one_line, print_json, print_rows, say
-from gateway.cli.search.serving import Searched, searched
+from gateway.cli.search.serving import Searched, search_registry
 from registry.embedding.texts import sentences
 from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult
 from registry.search.fusion import enough
@@ -98,7 +98,7 @@ def try_(
         domains=domains or None,
         tiers=tiers or None,
     )
-    done, tools = run(_found(settings, SearchQuery(text, limit, mode, filters)))
+    done, tools = run(_run_search(settings, SearchQuery(text, limit, mode, filters)))
     result = done.found
     if as_json:
         print_json(_as_json(result))
@@ -119,12 +119,12 @@ def _weighing(
     return (1.0 if mode == "dense" else settings.search.semantic_share), enough(tools)
 
 
-async def _found(settings: Settings, query: SearchQuery) -> tuple[Searched, int]:
+async def _run_search(settings: Settings, query: SearchQuery) -> tuple[Searched, int]:
     """The search result, and the number of tools."""
     async with open_registry(settings) as registry:
         for source in query.filters.sources or ():
             await check_source(registry, source)
-        done = await searched(settings, registry, query)
+        done = await search_registry(settings, registry, query)
         if query.mode == "dense" and done.found.model is None:
             fail(". ".join(filter(None, (done.found.note, done.failure or done.note))))
         return done, len(await registry.store.tools(registry.host_id))

@@ -19,9 +19,9 @@ from gateway.cli.search.serving import open_serving
 from registry.evaluation import report
 from registry.evaluation.corpus import Corpus, of_catalog, of_registry
 from registry.evaluation.corpus import Progress as Heard
-from registry.evaluation.evaluate import drawn, evaluate
+from registry.evaluation.evaluate import evaluate, sample_requests
 from registry.evaluation.plots import NoPlots, write_plots
-from registry.evaluation.results import SetResult, Threshold, mean_of, missed
+from registry.evaluation.results import SetResult, Threshold, mean_of, missed_thresholds
 from registry.evaluation.runs import MODES
 from registry.evaluation.sets import (
     QUERIES,
@@ -164,7 +164,7 @@ def eval_(
     for threshold in thresholds:
         if (mode := threshold.mode or modes[0]) not in overall.modes:
             fail(f"--fail-under: {mode} was left out, without vectors")
-    if wrong := missed(thresholds, overall):
+    if wrong := missed_thresholds(thresholds, overall):
         fail("; ".join(wrong), UNWANTED)
 
 
@@ -207,7 +207,9 @@ async def _evaluate(
 ) -> list[SetResult]:
     sets = [_read(path, catalog, limit) for path in queries]  # all of them, before any is searched
     if from_usage:
-        sets.append(RequestSet("usage", drawn(await _used(settings), limit), None))
+        sets.append(
+            RequestSet("usage", sample_requests(await _used_requests(settings), limit), None)
+        )
     results = []
     with _progress() as heard:
         for number, request_set in enumerate(sets):
@@ -241,11 +243,11 @@ def usage(settings: Settings) -> None:
     Example:
       toolgate search usage > requests.jsonl
     """
-    for request in run(_used(settings)):
+    for request in run(_used_requests(settings)):
         say(encode({"query": request.query, "gold": request.gold}).decode())
 
 
-async def _used(settings: Settings) -> list[EvaluationRequest]:
+async def _used_requests(settings: Settings) -> list[EvaluationRequest]:
     search = settings.search
     async with open_registry(settings) as registry:
         log = UsageLog(
@@ -269,7 +271,7 @@ def _read(path: Path, catalog: Path | None, limit: int | None) -> RequestSet:
     else:
         file = path
     name = path.name if path.is_dir() else path.stem
-    requests = drawn(read_requests(file), limit)
+    requests = sample_requests(read_requests(file), limit)
     return RequestSet(name, requests, read_catalog(catalog) if catalog else None)
 
 
@@ -293,10 +295,10 @@ def _progress() -> Iterator[Callable[[str], Heard]]:
         bar = progress.add_task("", total=None)
 
         def of(name: str) -> Heard:
-            def heard(step: str, done: int, total: int) -> None:
+            def show_step(step: str, done: int, total: int) -> None:
                 progress.update(bar, description=f"{name}: {step}", completed=done, total=total)
 
-            return heard
+            return show_step
 
         yield of
 

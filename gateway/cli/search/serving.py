@@ -19,7 +19,7 @@ class Searched:
     note: str | None  # why there are no vectors
 
 
-async def searched(settings: Settings, registry: Registry, query: SearchQuery) -> Searched:
+async def search_registry(settings: Settings, registry: Registry, query: SearchQuery) -> Searched:
     """The search result. Raises Unreachable if required embeddings are unavailable."""
     async with open_serving(settings, registry) as serving:
         failure = None

@@ -114,7 +114,7 @@ class ServingProcess:
 
         return {
             "status": lambda _: gateway.health.status.encode(),
-            "figures": lambda _: gateway.console.counted() if gateway.console else b"",
+            "figures": lambda _: gateway.console.own_counts() if gateway.console else b"",
             "metrics": lambda _: generate_latest(gateway.metrics.registry),
             "open": partial(follow, "open"),
             "closed": partial(follow, "closed"),
@@ -150,7 +150,7 @@ class ServingProcess:
             return
         await self._server.listening.wait()
         if self._client is None:
-            await self._gateway.opened()
+            await self._gateway.wait_for_wings()
         gc.collect()
         gc.freeze()  # exempts current objects from garbage collection
         gc.set_threshold(GC_THRESHOLD)
@@ -274,7 +274,7 @@ class UvicornServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
         if self._one_of_several:
-            await self._settled()
+            await self._wait_until_settled()
         if not self.should_exit:
             await self._listen(sockets or [])
         for listener in sockets or ():
@@ -322,7 +322,7 @@ class UvicornServer(uvicorn.Server):
         self._gateway.drain()
         super().handle_exit(sig, frame)
 
-    async def _settled(self) -> None:
+    async def _wait_until_settled(self) -> None:
         """Wait until the gateway can serve, or is to stop."""
         waits = (self._gateway.feed.settled.wait(), self._stopped.wait())
         tasks = [asyncio.ensure_future(wait) for wait in waits]

@@ -89,7 +89,7 @@ class Supervisor:
         ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # ignored, as under nohup
         self._terminal = has_terminal() and not ignored
         # The first worker starts without the others: it migrates the database.
-        self._slots = {slot: _Slot() for slot in _wanted(settings) if slot <= 0}
+        self._slots = {slot: _Slot() for slot in _wanted_slots(settings) if slot <= 0}
         self._workers: dict[int, _Worker] = {}  # by process id
         self._upgrade: subprocess.Popen[bytes] | None = None
         self._announced = self._stopping = False
@@ -119,9 +119,9 @@ class Supervisor:
         """Handle signals; of those that came meanwhile one of each kind, but all that stop."""
         received = os.read(woken, 65536)
         for number in (*dict.fromkeys(received), *_repeated_stops(received)):
-            self._signalled(signal.Signals(number))
+            self._handle_signal(signal.Signals(number))
 
-    def _signalled(self, number: signal.Signals) -> None:
+    def _handle_signal(self, number: signal.Signals) -> None:
         if number is signal.SIGCHLD:
             self._reap()
         elif number is signal.SIGUSR2:
@@ -174,7 +174,9 @@ class Supervisor:
         self._resize()
 
     def _resize(self) -> None:
-        self._slots = {slot: self._slots.get(slot, _Slot()) for slot in _wanted(self._settings)}
+        self._slots = {
+            slot: self._slots.get(slot, _Slot()) for slot in _wanted_slots(self._settings)
+        }
         for worker in self._workers.values():
             if worker.slot not in self._slots and not worker.leaving:
                 self._end(worker)
@@ -268,13 +270,13 @@ class Supervisor:
         """Never leaves the forked process: what it would unwind is the supervisor's."""
         code = FAILED
         try:
-            code = self._forked(slot, link)
+            code = self._run_worker(slot, link)
         except Exception:
             log.exception("worker_failed", extra={"slot": slot})
         finally:
             os._exit(code)
 
-    def _forked(self, slot: int, link: socket.socket) -> int:
+    def _run_worker(self, slot: int, link: socket.socket) -> int:
         """The life of a worker; returns its exit code."""
         signal.set_wakeup_fd(-1)
         for number in SIGNALS:
@@ -324,12 +326,12 @@ class Supervisor:
             code = os.waitstatus_to_exitcode(status)
             worker = self._workers.pop(pid, None)
             if worker is not None:
-                self._ended(worker, code)
+                self._on_worker_end(worker, code)
             elif self._upgrade is not None and pid == self._upgrade.pid:
                 self._upgrade = None
                 log.error("upgrade_failed", extra={"code": code})
 
-    def _ended(self, worker: _Worker, code: int) -> None:
+    def _on_worker_end(self, worker: _Worker, code: int) -> None:
         if worker.link in self._selector.get_map():
             self._selector.unregister(worker.link)
         worker.link.close()
@@ -350,7 +352,7 @@ class Supervisor:
         )
 
 
-def _wanted(settings: Settings) -> list[int]:
+def _wanted_slots(settings: Settings) -> list[int]:
     """The slots of the processes that these settings ask for."""
     return [*([MODEL] if shares_model(settings) else []), *range(settings.server.processes)]
 
@@ -384,7 +386,7 @@ def _signals() -> Iterator[int]:
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
-    before = {number: signal.signal(number, _noted) for number in SIGNALS}
+    before = {number: signal.signal(number, _ignore_signal) for number in SIGNALS}
     try:
         yield woken
     finally:
@@ -395,5 +397,5 @@ def _signals() -> Iterator[int]:
         os.close(wake)
 
 
-def _noted(_number: int, _frame: object) -> None:
+def _ignore_signal(_number: int, _frame: object) -> None:
     """A signal handler: the selector is woken by the wakeup descriptor."""

@@ -41,7 +41,7 @@ class WorkerLink:
         """Send heartbeats, and answer the other workers, until cancelled. Stops this process once
         the supervisor is gone."""
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._link, self._left)
+        loop.add_reader(self._link, self._on_supervisor_end)
         try:
             async with self.siblings.answering(answers):
                 while True:
@@ -57,9 +57,9 @@ class WorkerLink:
         try:
             self._link.sendall(line + b"\n")
         except OSError:
-            self._left()
+            self._on_supervisor_end()
 
-    def _left(self) -> None:
+    def _on_supervisor_end(self) -> None:
         """Stop this process, once: heartbeats fail from then on, and a second SIGTERM would cut
         calls off."""
         if self.orphaned:

@@ -60,7 +60,7 @@ class Opened:
     async def read(self) -> SkillSnapshot:
         return await self.store.skills(self.host_id)
 
-    async def named(self, name: str) -> Skill:
+    async def find_skill(self, name: str) -> Skill:
         skills = await self.read()
         return skills.get(name) or no_such("skill", name, skills.of(None))
 
@@ -193,9 +193,9 @@ async def _show(settings: Settings, name: str) -> tuple[Skill, list[SkillVersion
     async with open_registry(settings) as registry:
         pool, host_id = registry.database.pool, registry.host_id
         opened = Opened(SkillStore(pool, settings.skills), host_id)
-        skill = await opened.named(name)
+        skill = await opened.find_skill(name)
         served = {tool.id for tool in await registry.store.tools(host_id)}
-        standings = await ManualTools(pool, host_id).disabled()
+        standings = await ManualTools(pool, host_id).list_disabled()
         gone = {standing.name for standing in standings}  # another tool may have the name now
         disabled = [
             standing.name
@@ -207,5 +207,5 @@ async def _show(settings: Settings, name: str) -> tuple[Skill, list[SkillVersion
 
 async def _text(settings: Settings, name: str, number: int) -> str:
     async with open_skills(settings) as opened:
-        skill = await opened.named(name)
+        skill = await opened.find_skill(name)
         return (await opened.store.document(opened.host_id, skill, number)).text

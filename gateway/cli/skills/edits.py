@@ -13,7 +13,7 @@ from gateway.cli.common.output import print_json, remark, say
 from gateway.cli.skills.command import open_skills
 from registry.skills.document import LEVELS, MEANING, Access
 from registry.skills.folders import SkillFolder, read_folders, write_folder
-from registry.skills.generated import generated, tag_texts
+from registry.skills.generated import generate_skills, tag_texts
 from registry.skills.store import Freed, SavedSkill
 
 
@@ -98,7 +98,9 @@ async def _export(
 ) -> list[Path]:
     async with open_skills(settings) as opened:
         skills = (await opened.read()).of(None)
-        wanted = [await opened.named(name) for name in dict.fromkeys(names)] or [*skills.values()]
+        wanted = [await opened.find_skill(name) for name in dict.fromkeys(names)] or [
+            *skills.values()
+        ]
         if not wanted:
             fail("there are no skills to export")
         return [
@@ -267,9 +269,9 @@ async def _generate(
         stored = await registry.store.document(registry.host_id, source)
         tools = await registry.store.tools(registry.host_id)
     async with open_skills(settings) as opened:
-        tagged = await opened.store.tagged(opened.host_id, source)
+        tagged = await opened.store.tools_by_tag(opened.host_id, source)
     about = tag_texts(stored[0], source) if stored else {}
-    folders = generated(source, tools, tagged, about, wanted=tags)
+    folders = generate_skills(source, tools, tagged, about, wanted=tags)
     if not folders:
         fail(
             f"no tool of {source} has {'one of these tags' if tags else 'a tag'}; "

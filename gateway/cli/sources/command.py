@@ -18,11 +18,11 @@ from gateway.cli.common.failure import no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import harmless, out, print_json, print_rows, remark, say
-from gateway.cli.imports.report import ITEMS, counted, spoken
+from gateway.cli.imports.report import ITEMS, count_noun, spoken_revisions
 from gateway.upstreams.http.connections import NO_ENTRIES, Entries
 from registry.sources.pins import Pins
 from registry.sources.source_reader import ImportSpec
-from registry.sources.specs import configured, removed_from_settings
+from registry.sources.specs import configured_import, removed_from_settings
 from schemas.mcp.snapshot import SnapshotItem
 from schemas.source import Source
 from schemas.tool import Tool
@@ -58,7 +58,7 @@ def list_(settings: Settings, as_json: bool) -> None:
     kind, and origin of the import: settings, example, cli, admin or -. "left over" marks sources
     that were in the settings once and are no longer.
     """
-    sources = [_adjusted(source, settings) for source in run(_list(settings))]
+    sources = [_with_base_url(source, settings) for source in run(_list(settings))]
     stale = removed_from_settings(sources, settings.sources)
     if as_json:
         print_json([{**_as_data(s), "left_over": s.name in stale} for s in sources])
@@ -76,7 +76,7 @@ def list_(settings: Settings, as_json: bool) -> None:
         print_rows(("name", "tools", "base URL", "description", "kind", "origin"), rows)
     waiting = settings.sources.keys() - {source.name for source in sources}
     for name in sorted(waiting):
-        if spec := configured(name, settings.sources[name]):
+        if spec := configured_import(name, settings.sources[name]):
             remark(f"{name} is not imported yet. {_how_to_import(spec)}")
     if not sources and not waiting:
         remark("No sources yet. Try: toolgate import openapi YOUR-API.yaml --name api")
@@ -120,7 +120,7 @@ def _lines(source: Source, items: Sequence[SnapshotItem]) -> Iterator[str]:
     if source.server is None:
         return
     counts = Counter(item.kind for item in items)
-    yield f"has   {', '.join(counted(kind, counts[kind]) for kind in ITEMS)}"
+    yield f"has   {', '.join(count_noun(kind, counts[kind]) for kind in ITEMS)}"
     info = source.server.info
     yield f"is    {info.get('name', 'nameless')} {info.get('version', '')}".rstrip()
     yield f"names prefix {source.options.prefix}"
@@ -150,7 +150,7 @@ def _as_data(source: Source) -> dict[str, Any]:
     return {**data, **{key: without_queries(url) for key, url in urls.items()}}
 
 
-def _adjusted(source: Source, settings: Settings) -> Source:
+def _with_base_url(source: Source, settings: Settings) -> Source:
     """The source with the effective base URL of calls."""
     wanted = settings.sources.get(source.name)
     if wanted is None or wanted.base_url is None:
@@ -172,7 +172,7 @@ def _print_source(source: Source, stale: bool) -> None:
     say(f"  from  {without_queries(source.location)}")
     say(f"  calls {_where(source)}")
     if source.server is not None:
-        say(f"  speaks {spoken(source.server)}")
+        say(f"  speaks {spoken_revisions(source.server)}")
     if source.rolled_back is not None:
         say(
             f"  is rolled back to version {source.number}, from {source.rolled_back.version}; "
@@ -205,12 +205,12 @@ def remove(settings: Settings, name: str, yes: bool) -> None:
     Its tools get new ids if it is imported again. `toolgate sources refresh` updates a source.
     """
     if not yes:
-        source = run(_named(settings, name))
+        source = run(_find_source(settings, name))
         ask("remove", f"{source.name} and its {source.tool_count} tools")
     removed = run(_remove(settings, name))
     say(f"Removed {name} and its {removed} tools.")
     wanted = settings.sources.get(name)
-    if wanted and configured(name, wanted):
+    if wanted and configured_import(name, wanted):
         say("The settings still name it, so `toolgate serve` will import it again.", "yellow")
 
 
@@ -231,14 +231,14 @@ def prune(settings: Settings, dry_run: bool, yes: bool) -> None:
         say("No source is left over from earlier settings.")
         return
     count = sum(source.tool_count for source in sources if source.name in stale)
-    what = f"{', '.join(stale)} and {counted('tool', count)}"
+    what = f"{', '.join(stale)} and {count_noun('tool', count)}"
     if dry_run:
         say(f"Would remove {what}.")
         return
     if not yes:
         ask("remove", what)
     for name, tools in run(_prune(settings, stale)).items():
-        say(f"Removed {name} and its {counted('tool', tools)}.")
+        say(f"Removed {name} and its {count_noun('tool', tools)}.")
 
 
 async def _list(settings: Settings) -> list[Source]:
@@ -251,10 +251,10 @@ async def _detail(
 ) -> tuple[Source, list[SnapshotItem], list[str], list[Tool], Entries]:
     """The source, its items, its tools that wait for approval, its served tools, and the stored
     credentials for its security schemes."""
-    source = _adjusted(await _named(settings, name), settings)
+    source = _with_base_url(await _find_source(settings, name), settings)
     async with open_registry(settings) as registry:
         items = await registry.store.items(registry.host_id)
-        held = await Pins(registry.database.pool).held(registry.host_id)
+        held = await Pins(registry.database.pool).list_held(registry.host_id)
         tools = await registry.store.tools(registry.host_id)
         stored = await stored_in(settings, registry)
     return (
@@ -266,7 +266,7 @@ async def _detail(
     )
 
 
-async def _named(settings: Settings, name: str) -> Source:
+async def _find_source(settings: Settings, name: str) -> Source:
     by_name = {source.name: source for source in await _list(settings)}
     return by_name[name] if name in by_name else no_such("source", name, by_name)
 

@@ -21,8 +21,8 @@ from gateway.cli.imports.report import (
     Format,
     Reporting,
     check,
-    counted,
-    escaped,
+    count_noun,
+    escape_markdown,
     print_saved,
     report_option,
     unwanted_option,
@@ -32,7 +32,7 @@ from gateway.cli.imports.shared import progress_of
 from registry.sources.compat import SchemaChange
 from registry.sources.history import Difference, History, RollbackResult, ToolChange, Versions
 from registry.sources.source_reader import ImportSpec
-from registry.sources.specs import configured, spec_of
+from registry.sources.specs import configured_import, spec_of
 from schemas.source import Version
 
 FATES = {"added": ("+", "green"), "changed": ("~", ""), "removed": ("-", "red")}
@@ -191,7 +191,7 @@ def _print_tool(tool: ToolChange) -> None:
 
 def _summary(found: Difference) -> str:
     if not found.tools:
-        return f"Nothing changes: {counted('tool', found.unchanged)} of {found.source}."
+        return f"Nothing changes: {count_noun('tool', found.unchanged)} of {found.source}."
     counts = {status: sum(tool.status == status for tool in found.tools) for status in FATES}
     told = ", ".join(f"{count} {status}" for status, count in counts.items())
     breaking = sum(tool.breaking for tool in found.tools)
@@ -212,19 +212,22 @@ def _print_json(found: Difference) -> None:
 
 
 def _print_markdown(found: Difference) -> None:
-    write(f"## {escaped(_summary(found))}")
+    write(f"## {escape_markdown(_summary(found))}")
     if not found.tools:
         return
     write("\n| tool | | where | change |\n|---|---|---|---|")
     for tool in found.tools:
         for status, breaking, name, where, text in _lines(tool):
             mark = "**breaking**" if breaking == "breaking" else status
-            write(f"| {escaped(name)} | {mark} | {escaped(where)} | {escaped(text)} |")
+            write(
+                f"| {escape_markdown(name)} | {mark} | {escape_markdown(where)} "
+                f"| {escape_markdown(text)} |"
+            )
 
 
 async def _versions(settings: Settings, name: str) -> list[Version]:
     async with open_registry(settings) as registry:
-        history = await Versions(registry.database.pool).listed(registry.host_id, name)
+        history = await Versions(registry.database.pool).list_versions(registry.host_id, name)
         return history or no_such("source", name, await _names(registry))
 
 
@@ -245,7 +248,7 @@ async def _difference(settings: Settings, name: str, new: str | None) -> Differe
 async def _spec(registry: Registry, settings: Settings, name: str) -> ImportSpec:
     """The import spec: that of the settings, else of the last import."""
     wanted = settings.sources.get(name)
-    if wanted and (spec := configured(name, wanted)):
+    if wanted and (spec := configured_import(name, wanted)):
         return spec
     source = await registry.store.source(registry.host_id, name)
     if source is None:
@@ -256,7 +259,7 @@ async def _spec(registry: Registry, settings: Settings, name: str) -> ImportSpec
 def _elsewhere(spec: ImportSpec, new: str | None) -> ImportSpec:
     if new is None:
         return spec
-    if not spec.facts.described:
+    if not spec.facts.has_description:
         fail(f"{spec.name} has no description; leave {new} out", USAGE)
     return replace(spec, location=absolute(new, Path.cwd()))
 

@@ -134,7 +134,7 @@ def add(
     if file and any(value for value in said.values()):
         fail("--from FILE takes no other options than --dry-run and --json", USAGE)
     wanted = [
-        _coded(request, folder, settings) for request in _read(objects, file or "the options")
+        _with_code(request, folder, settings) for request in _read(objects, file or "the options")
     ]
     for request in wanted:
         check_tier(request.tier, settings.policy.tiers)
@@ -164,10 +164,10 @@ def schema_of(text: str) -> Any:
             return decode_strict(text.encode())
         except (Fault, UnicodeEncodeError) as error:
             fail(f"--input-schema: {error}", USAGE)
-    return _parsed(text)
+    return _parse_file(text)
 
 
-def _parsed(file: str) -> dict[str, Any]:
+def _parse_file(file: str) -> dict[str, Any]:
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         if len(data) > FILE_BYTES:
@@ -180,7 +180,7 @@ def _parsed(file: str) -> dict[str, Any]:
 
 
 def _objects(file: str) -> list[Any]:
-    document = _parsed(file)
+    document = _parse_file(file)
     if "tools" not in document:
         return [document]
     if not isinstance(document["tools"], list) or not document["tools"] or len(document) > 1:
@@ -198,7 +198,7 @@ def _read(objects: Sequence[Any], place: str) -> Iterator[ToolRequest]:
             fail(f"{place}: tool{which}: {mismatch_text(value, ToolRequest, error)}", USAGE)
 
 
-def _coded(wanted: ToolRequest, folder: Path, settings: Settings) -> ToolRequest:
+def _with_code(wanted: ToolRequest, folder: Path, settings: Settings) -> ToolRequest:
     """The request with the source code instead of its file path."""
     try:
         tool_kind(wanted)

@@ -46,7 +46,7 @@ def approve(
     """
     if sum((bool(names), source is not None, everything)) != 1:
         fail("expected names of tools, or --source NAME, or --all", USAGE)
-    held = run(_held(settings, names, source))
+    held = run(_held_tools(settings, names, source))
     if not held:
         say("No tool waits for approval.")
         return
@@ -76,11 +76,13 @@ def _lines(document: Document) -> list[str]:
     return text.decode().splitlines()
 
 
-async def _held(settings: Settings, names: Sequence[str], source: str | None) -> list[HeldTool]:
+async def _held_tools(
+    settings: Settings, names: Sequence[str], source: str | None
+) -> list[HeldTool]:
     async with open_registry(settings) as registry:
         if source is not None:
             await _check_source(registry, source)
-        held = await Pins(registry.database.pool).held(registry.host_id)
+        held = await Pins(registry.database.pool).list_held(registry.host_id)
         if not names:
             return [tool for tool in held if source in {None, tool.source}]
         waiting = {tool.name: tool for tool in held}

@@ -10,7 +10,7 @@ from rich.json import JSON
 
 from config.settings import Settings
 from gateway.app import Gateway
-from gateway.cli.common.arguments import read_object, read_pairs, typed
+from gateway.cli.common.arguments import parse_arguments, read_object, read_pairs
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import fail, no_such
 from gateway.cli.common.options import json_option
@@ -115,7 +115,7 @@ async def _dispatch(
         no_such("tool", name, [*(tool.name for tool in catalog.tools), *by_service(catalog.tools)])
     _check_loaded(tool, gateway)
     checker = catalog.checker(tool)
-    arguments = typed(pairs, given, checker)
+    arguments = parse_arguments(pairs, given, checker)
     context = Context(Identity(gateway.principal), V2026_07_28, new_request_id())
     request = Request("2.0", "tools/call", {"name": tool.name, "arguments": arguments}, 1)
     reply = await gateway.dispatcher.dispatch(context, request)

@@ -12,7 +12,7 @@ from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option, source_option
 from gateway.cli.common.output import first_line, one_line, print_json, print_rows, remark
-from gateway.cli.search.serving import searched
+from gateway.cli.search.serving import search_registry
 from gateway.cli.tools.costs import print_costs
 from gateway.cli.tools.show import held_back, summary, waiting
 from registry.embedding.providers import NONE_YET
@@ -68,7 +68,7 @@ def list_(
     entries.
     """
     if disabled:
-        _print_disabled(run(_disabled(settings, source)), as_json)
+        _print_disabled(run(_disabled_tools(settings, source)), as_json)
         return
     tools, held = run(_tools(settings, source))
     if tokens or profile:
@@ -172,10 +172,10 @@ def _one(name: str | None) -> tuple[str, ...] | None:
     return None if name is None else (name,)
 
 
-async def _disabled(settings: Settings, source: str | None) -> list[CatalogRow]:
+async def _disabled_tools(settings: Settings, source: str | None) -> list[CatalogRow]:
     async with open_registry(settings) as registry:
         await check_source(registry, source)
-        tools = await ManualTools(registry.database.pool, registry.host_id).disabled()
+        tools = await ManualTools(registry.database.pool, registry.host_id).list_disabled()
     return [tool for tool in tools if source in {None, tool.source}]
 
 
@@ -210,7 +210,7 @@ async def _search(
         )
         mode: Mode = "lexical" if words else "hybrid"
         wanted = SearchQuery(query, limit, mode, filters, prefix=words)
-        done = await searched(settings, registry, wanted)
+        done = await search_registry(settings, registry, wanted)
         is_empty = not done.found.hits and not await registry.store.tools(registry.host_id)
     missing = done.note == NONE_YET and not words
     note = f"{done.found.note} {TO_MAKE_VECTORS}" if missing else done.found.note

@@ -20,17 +20,17 @@ SHOWN = 3  # tools that are named
 LARGE = 100_000  # tokens of a list; half of the largest context windows in 2026
 
 
-def listed(settings: Settings, tools: Sequence[Tool], profile: str | None = None) -> ToolList:
+def tool_list(settings: Settings, tools: Sequence[Tool], profile: str | None = None) -> ToolList:
     """The tool list as clients of the profile get it."""
     shaper = ToolShaper(settings.budgets, Profiles(settings.profiles))
-    return Catalog(tools, shaper=shaper).lists.tools(_chosen(shaper.profiles, profile))
+    return Catalog(tools, shaper=shaper).lists.tools(_chosen_profile(shaper.profiles, profile))
 
 
 def print_costs(
     settings: Settings, tools: Sequence[Tool], profile: str | None, as_json: bool
 ) -> None:
     """Print the most expensive tools first, omitted ones last."""
-    made = listed(settings, tools, profile)
+    made = tool_list(settings, tools, profile)
     order = sorted(tools, key=lambda tool: (-made.costs.get(tool.name, 0), tool.name))
     if as_json:
         print_json([_facts(tool, made) for tool in order])
@@ -45,7 +45,7 @@ def print_costs(
 
 def cost_of(settings: Settings, tool: Tool) -> str:
     """Token costs of a tool, in one line."""
-    made = listed(settings, [tool])
+    made = tool_list(settings, [tool])
     whole = tokens(bytes(tool.input_schema)) + tokens(encode(tool.description))
     if tool.name not in made.costs:
         return f"Left out of lists: {made.left_out[tool.name]}"
@@ -55,7 +55,7 @@ def cost_of(settings: Settings, tool: Tool) -> str:
 
 def check(settings: Settings, tools: Sequence[Tool]) -> Iterator[Check]:
     """Checks costs of lists, and tools that lists of limited clients omit."""
-    made = listed(settings, tools)
+    made = tool_list(settings, tools)
     most = settings.budgets.catalog_tokens
     dear = sorted(made.costs, key=lambda name: (-made.costs[name], name))[:SHOWN]
     named = ", ".join(f"{name} {made.costs[name]}" for name in dear)
@@ -74,7 +74,7 @@ def check(settings: Settings, tools: Sequence[Tool]) -> Iterator[Check]:
         detail += f"; budgets.catalog_tokens is {most}, so all are shortened further"
     yield Check("lists", "warning" if over or large else "ok", detail)
     for chosen in Profiles(settings.profiles):
-        left_out = listed(settings, tools, chosen.name).left_out
+        left_out = tool_list(settings, tools, chosen.name).left_out
         for name, reason in list(left_out.items())[:1]:
             count = f"{len(left_out)} tools are" if len(left_out) > 1 else "a tool is"
             hint = f"toolgate tools list --profile {chosen.name}"
@@ -82,10 +82,10 @@ def check(settings: Settings, tools: Sequence[Tool]) -> Iterator[Check]:
             yield Check("lists", "warning", f"{text}; see {hint}")
 
 
-def _chosen(profiles: Profiles, name: str | None) -> SelectedProfile:
+def _chosen_profile(profiles: Profiles, name: str | None) -> SelectedProfile:
     if name is None:
         return profiles.default
-    chosen = profiles.named(name)
+    chosen = profiles.chosen_profile(name)
     if chosen is None:
         no_such("profile", name, [profile.name for profile in profiles])
     return chosen

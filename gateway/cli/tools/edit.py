@@ -13,7 +13,7 @@ from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.options import ask, check_tier, finding_options, yes_option
 from gateway.cli.common.output import say
 from gateway.cli.tools.add import schema_of
-from registry.importers.drafts import truncated
+from registry.importers.drafts import truncate
 from registry.tools.edits import COST_TIERS, Details, Lifecycle, ManualEdit, NoSuchTool
 from registry.tools.store import ManualTools
 from schemas.errors import Fault
@@ -141,7 +141,7 @@ async def _with(settings: Settings, act: Act, work: Callable[[ManualTools], Awai
             return await work(tools)
         except NoSuchTool as error:
             there = [tool.name for tool in await registry.store.tools(registry.host_id)]
-            disabled = [tool.name for tool in await tools.disabled()]
+            disabled = [tool.name for tool in await tools.list_disabled()]
             no_such("tool", error.name, [*there, *disabled])
 
 
@@ -149,11 +149,11 @@ def _change(given: dict[str, Any]) -> ManualEdit:
     schema = given.get("input_schema")
     description = given.get("description")
     return ManualEdit(
-        description=None if description is None else truncated(description),
+        description=None if description is None else truncate(description),
         title=given.get("title"),
         input_schema=None if schema is None else schema_of(schema),
         examples=tuple(map(_example, given["examples"])) if "examples" in given else None,
-        tags=_listed(given.get("tags")),
+        tags=_split_values(given.get("tags")),
         details=Details(
             routing_domain=given.get("domain"),
             semantic_namespace=given.get("namespace"),
@@ -161,13 +161,13 @@ def _change(given: dict[str, Any]) -> ManualEdit:
             semantic_weight=given.get("weight"),
             lifecycle_status=given.get("lifecycle"),
             target_personas=given.get("personas"),
-            keywords=_listed(given.get("keywords")),
+            keywords=_split_values(given.get("keywords")),
             cost_tier=given.get("cost"),
         ),
     )
 
 
-def _listed(given: Sequence[str] | None) -> tuple[str, ...] | None:
+def _split_values(given: Sequence[str] | None) -> tuple[str, ...] | None:
     """The values; one empty text means an empty list."""
     return None if given is None else tuple(value for value in given if value)
 

@@ -85,7 +85,7 @@ def waiting(tool: Tool, held: Mapping[str, str]) -> dict[str, Any]:
 
 async def held_back(registry: Registry) -> dict[str, str]:
     """Why tools are held back, by name."""
-    held = await Pins(registry.database.pool).held(registry.host_id)
+    held = await Pins(registry.database.pool).list_held(registry.host_id)
     return {tool.name: tool.reason for tool in held}
 
 
@@ -163,7 +163,7 @@ async def _tool(
         by_name = {**aliases, **by_service(tools), **{tool.name: tool for tool in tools}}
         by_hand = ManualTools(registry.database.pool, registry.host_id)
         if name not in by_name:
-            disabled = {tool.name for tool in await by_hand.disabled()}
+            disabled = {tool.name for tool in await by_hand.list_disabled()}
             if name in disabled:
                 fail(f"{name} is disabled; to enable it: toolgate tools enable {name}")
             no_such("tool", name, [*by_name, *disabled])

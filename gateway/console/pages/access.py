@@ -12,7 +12,7 @@ from config.access import Policy, Rule
 from gateway.console.forms import read_json
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
-from gateway.console.visit import Visit, as_json, indented, segments_of
+from gateway.console.visit import Visit, as_json, indent_json, segments_of
 from gateway.policy.engine import CompiledRule, Subject, is_judged
 
 FILTERS = ("principal", "subject", "decision", "outcome", "since", "until")
@@ -28,7 +28,7 @@ async def policy(visit: Visit) -> Response:
     """The rules, what each of them matches, and the explanation of one call."""
     answer = await visit.desk.run("listRules", query={"after": visit.query.get("after", "")})
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     tools, settings = (
         visit.parts.catalogs.of(visit.desk.tenant).tools,
         visit.parts.settings().policy,
@@ -44,8 +44,8 @@ async def policy(visit: Visit) -> Response:
     ]
     if visit.query.get("format") == "json":
         return as_json(answer.value)
-    asked = {name: visit.posted(name) for name in ("tool", "principal", "roles", "scopes")}
-    explained, problem = await _explained(visit, asked)
+    asked = {name: visit.posted_value(name) for name in ("tool", "principal", "roles", "scopes")}
+    explained, problem = await _explain(visit, asked)
     return visit.page(
         "policy.html",
         rows=rows,
@@ -54,13 +54,13 @@ async def policy(visit: Visit) -> Response:
         adds=buttons(visit, ("putRule",), {}),
         acts=lambda name: buttons(visit, ("putRule", "deleteRule"), {"rule": name}),
         asked=asked,
-        arguments=visit.posted("arguments"),
+        arguments=visit.posted_value("arguments"),
         explained=explained,
         problem=problem,
     )
 
 
-async def _explained(visit: Visit, asked: Mapping[str, str]) -> tuple[Any, str]:
+async def _explain(visit: Visit, asked: Mapping[str, str]) -> tuple[Any, str]:
     """The explanation of a call that was asked for, or what is wrong with the question."""
     if visit.request.method != "POST":
         return None, ""
@@ -70,8 +70,8 @@ async def _explained(visit: Visit, asked: Mapping[str, str]) -> tuple[Any, str]:
         "roles": asked["roles"].split(),
         "scopes": asked["scopes"].split(),
     }
-    if visit.posted("arguments").strip():
-        reading = read_json(visit.posted("arguments"))
+    if visit.posted_value("arguments").strip():
+        reading = read_json(visit.posted_value("arguments"))
         if reading.errors:
             return None, next(iter(reading.errors.values()))
         body["arguments"] = reading.value
@@ -105,12 +105,12 @@ def _about(rule: Mapping[str, Any]) -> list[tuple[str, str]]:
 async def approvals(visit: Visit) -> Response:
     answer = await visit.desk.run("listApprovals", query={"after": visit.query.get("after", "")})
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     if visit.query.get("format") == "json":
         return as_json(answer.value)
     return visit.page(
         "approvals.html",
-        rows=[{**item, "pretty": indented(item["arguments"])} for item in answer.value["items"]],
+        rows=[{**item, "pretty": indent_json(item["arguments"])} for item in answer.value["items"]],
         next=answer.value.get("next", ""),
         may=visit.desk.may("decide"),
         problem="",
@@ -118,26 +118,26 @@ async def approvals(visit: Visit) -> Response:
     )
 
 
-async def decided(visit: Visit) -> Response:
+async def decide_call(visit: Visit) -> Response:
     """Approve or deny a call."""
-    approve = visit.posted("decision") == "approve"
+    approve = visit.posted_value("decision") == "approve"
     names = {"approval": visit.path("approval")}
     answer = await visit.desk.run("decide", names, body={"approve": approve})
     if not answer.ok:
-        return visit.refused(answer)
-    place = segments_of(visit.posted("next"))
+        return visit.problem_page(answer)
+    place = segments_of(visit.posted_value("next"))
     told = "" if place else "approved" if approve else "denied"
     return visit.to(*(place or ("approvals",)), decided=told)
 
 
-async def denied(visit: Visit) -> Response:
+async def deny_calls(visit: Visit) -> Response:
     """Deny all selected calls, also if one is decided already. Each is approved by itself."""
     refused = None
     for approval in visit.form.get("approval", ()):
         answer = await visit.desk.run("decide", {"approval": approval}, body={"approve": False})
         refused = refused or (None if answer.ok else answer)
     if refused is not None:
-        return visit.refused(refused)
+        return visit.problem_page(refused)
     return visit.to("approvals", decided="denied" if "approval" in visit.form else "")
 
 
@@ -148,7 +148,7 @@ async def audit(visit: Visit) -> Response:
         "searchAudit", query={**asked, "after": visit.query.get("after", "")}
     )
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     if visit.query.get("format") == "json":
         return as_json(answer.value)
     return visit.page(
@@ -163,7 +163,7 @@ async def audit(visit: Visit) -> Response:
     )
 
 
-async def exported(visit: Visit) -> Response:
+async def export_records(visit: Visit) -> Response:
     """The records that match, the newest first, as CSV. Cells never begin a formula."""
     given = {name: visit.query.get(name, "") for name in FILTERS}
     given = {**given, "since": _time(given["since"]), "until": _time(given["until"])}
@@ -173,7 +173,7 @@ async def exported(visit: Visit) -> Response:
     while count < EXPORTED:
         answer = await visit.desk.run("searchAudit", query={**given, "after": after, "limit": 500})
         if not answer.ok:
-            return visit.refused(answer)
+            return visit.problem_page(answer)
         for record in answer.value["items"]:
             cells = (record["entry"].get(name, "") for name in COLUMNS)
             table.writerow(
@@ -204,8 +204,8 @@ def _time(text: str) -> str:
 ROUTES = (
     PageRoute("/policy", policy, ("GET", "POST")),
     PageRoute("/approvals", approvals),
-    PageRoute("/approvals/deny", denied, ("POST",)),
-    PageRoute("/approvals/{approval}", decided, ("POST",)),
+    PageRoute("/approvals/deny", deny_calls, ("POST",)),
+    PageRoute("/approvals/{approval}", decide_call, ("POST",)),
     PageRoute("/audit", audit),
-    PageRoute("/audit/export", exported),
+    PageRoute("/audit/export", export_records),
 )

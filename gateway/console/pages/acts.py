@@ -153,7 +153,7 @@ def screens(visit: Visit) -> Mapping[str, ConsolePage]:
     return {**SCREENS, **{page.path: page for offer in offers for page in offer.pages}}
 
 
-async def listed(visit: Visit) -> Response:
+async def list_page(visit: Visit) -> Response:
     screen = screens(visit).get(visit.path("screen"))
     if screen is None:
         return visit.problem(404)
@@ -166,7 +166,7 @@ async def listed(visit: Visit) -> Response:
     )
     refused = value and answer.status in {400, 422}
     if not answer.ok and not refused:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     if visit.query.get("format") == "json" and answer.ok:
         return as_json(answer.value)
     fields = filters.fields(value, given.errors)
@@ -187,7 +187,7 @@ async def listed(visit: Visit) -> Response:
     )
 
 
-async def shown(visit: Visit) -> Response:
+async def entry_page(visit: Visit) -> Response:
     screen = screens(visit).get(visit.path("screen"))
     operation = visit.desk.operation(screen.shows) if screen is not None else None
     if screen is None or operation is None:
@@ -195,7 +195,7 @@ async def shown(visit: Visit) -> Response:
     names = {operation.names[0]: visit.path("entry")}
     answer = await visit.desk.run(operation.id, names)
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     return visit.page(
         "entry.html",
         screen=screen,
@@ -257,7 +257,7 @@ class ActForm:
         return self.form.is_drawn and not self.as_text
 
     @property
-    def named(self) -> str:
+    def subject_name(self) -> str:
         """Subject of the operation: the entry of its path, else those of its body."""
         value = self.reading.value if isinstance(self.reading.value, dict) else {}
         values = (value[subject] for subject in SUBJECTS if value.get(subject))
@@ -270,26 +270,26 @@ class ActForm:
         """Text that confirms an operation that removes something; "" for any other."""
         counts = isinstance(self.reading.value, dict) and self.reading.value.get("dry_run") is True
         is_asked = self.operation.effect == "remove" and not counts
-        return (self.named or self.operation.id) if is_asked else ""
+        return (self.subject_name or self.operation.id) if is_asked else ""
 
 
-async def done(visit: Visit) -> Response:
+async def act_page(visit: Visit) -> Response:
     """The page of an operation that changes something: a form by GET, the act by POST."""
     operation = visit.desk.operation(visit.path("operation"))
     if operation is None or operation.method == "GET":
         return visit.problem(404)
     if not visit.desk.may(operation.id):
         return visit.problem(403, operation.scope)
-    filled, act = await _filled(visit, operation), visit.posted("act")
+    filled, act = await _read_form(visit, operation), visit.posted_value("act")
     if act == "try" and not filled.reading.errors:
         body = {"rule": filled.reading.value}
         return _act_page(visit, filled, trial=await visit.desk.run("tryRule", body=body))
     if act == "do" and not filled.reading.errors:
-        return await _acted(visit, filled)
+        return await _run_act(visit, filled)
     return _act_page(visit, filled)
 
 
-async def _filled(visit: Visit, operation: Operation) -> ActForm:
+async def _read_form(visit: Visit, operation: Operation) -> ActForm:
     """The form as it was posted, or as it begins: with the resource that is changed, if any."""
     posted = visit.request.method == "POST"
     names, schema = _names(visit, operation, posted), _schema(operation.body)
@@ -297,8 +297,8 @@ async def _filled(visit: Visit, operation: Operation) -> ActForm:
     first = _first(visit, operation, schema) if present is None else _initial(present, schema)
     form = Form(schema, chosen_in(visit.form) if posted else chosen_for(schema, first))
     reading = _read(visit, operation, form) if posted else Reading(first)
-    began = read_json(visit.posted("began") or "{}").value if posted else first
-    as_text, act = visit.posted("view") == JSON_FIELD, visit.posted("act")
+    began = read_json(visit.posted_value("began") or "{}").value if posted else first
+    as_text, act = visit.posted_value("view") == JSON_FIELD, visit.posted_value("act")
     if act in {"form", JSON_FIELD} and not reading.errors:
         as_text = act == JSON_FIELD or (as_text and not form.holds(reading.value))
     return ActForm(
@@ -313,12 +313,12 @@ async def _filled(visit: Visit, operation: Operation) -> ActForm:
     )
 
 
-async def _acted(visit: Visit, filled: ActForm) -> Response:
+async def _run_act(visit: Visit, filled: ActForm) -> Response:
     """Run the operation, if its form is confirmed, and of what the resource is now."""
     operation, names = filled.operation, filled.names
-    if errors := _unconfirmed(visit, filled):
+    if errors := _confirmation_errors(visit, filled):
         return _act_page(visit, filled, errors=errors)
-    if visit.posted("if_match") != filled.edition and not operation.match:
+    if visit.posted_value("if_match") != filled.edition and not operation.match:
         answer = OperationAnswer(412, {"detail": visit.texts("It was changed or removed.")})
     else:
         answer = await _run(visit, operation, names, filled.reading.value)
@@ -382,7 +382,7 @@ def _act_page(
         fields=filled.form.fields(reading.value, errors) if draws else (),
         is_drawn=filled.is_drawn,
         can_draw=filled.form.is_drawn,
-        text=visit.posted(JSON_FIELD)
+        text=visit.posted_value(JSON_FIELD)
         if reading.errors and not filled.is_drawn
         else in_lines(reading.value),
         errors=errors,
@@ -392,12 +392,12 @@ def _act_page(
         conflict=conflict,
         began=_sent_along(filled),
         removes=operation.effect == "remove",
-        named=filled.named,
+        named=filled.subject_name,
         confirmed_by=filled.confirmed_by,
         is_typed=TYPED.fullmatch(filled.confirmed_by) is not None
         and OPAQUE.search(filled.confirmed_by) is None,
-        if_match=filled.edition if is_latest else visit.posted("if_match") or filled.edition,
-        key=(not is_latest and visit.posted("idempotency_key")) or secrets.token_urlsafe(16),
+        if_match=filled.edition if is_latest else visit.posted_value("if_match") or filled.edition,
+        key=(not is_latest and visit.posted_value("idempotency_key")) or secrets.token_urlsafe(16),
         back=_back(visit, operation, filled.names),
     )
 
@@ -424,7 +424,9 @@ def _schema(body: Any) -> Any:
 
 def _names(visit: Visit, operation: Operation, posted: bool) -> dict[str, str]:
     given = {
-        name: (visit.posted(NAMES + name) if posted else visit.query.get(NAMES + name, "")).strip()
+        name: (
+            visit.posted_value(NAMES + name) if posted else visit.query.get(NAMES + name, "")
+        ).strip()
         for name in operation.names
     }
     return {name: value for name, value in given.items() if value}
@@ -487,18 +489,18 @@ def _members(operation: Operation) -> set[str]:
 def _read(visit: Visit, operation: Operation, form: Form) -> Reading:
     if operation.body is None:
         return Reading({})
-    if visit.posted("view") == JSON_FIELD or not form.is_drawn:
-        return read_json(visit.posted(JSON_FIELD))
+    if visit.posted_value("view") == JSON_FIELD or not form.is_drawn:
+        return read_json(visit.posted_value(JSON_FIELD))
     return form.read(visit.form)
 
 
-def _unconfirmed(visit: Visit, filled: ActForm) -> dict[str, str]:
+def _confirmation_errors(visit: Visit, filled: ActForm) -> dict[str, str]:
     """Errors of a form without its entry, or without the confirmation of what it removes."""
     missing = set(filled.operation.names) - set(filled.names)
     if missing:
         return {NAMES + name: visit.texts("This is needed.") for name in missing}
     wanted = filled.confirmed_by
-    if not wanted or visit.posted("confirmed").strip() == wanted:
+    if not wanted or visit.posted_value("confirmed").strip() == wanted:
         return {}
     return {"#confirm": visit.texts("Confirm that you mean {name}.", name=wanted)}
 
@@ -507,12 +509,12 @@ async def _run(
     visit: Visit, operation: Operation, names: Mapping[str, str], value: Any
 ) -> OperationAnswer:
     headers: dict[str, str] = {}
-    if operation.match and visit.posted("if_match"):
-        headers["if-match"] = visit.posted("if_match")
+    if operation.match and visit.posted_value("if_match"):
+        headers["if-match"] = visit.posted_value("if_match")
     elif operation.creates:
         headers["if-none-match"] = "*"
-    if operation.keeps_answers and visit.posted("idempotency_key"):
-        headers["idempotency-key"] = visit.posted("idempotency_key")
+    if operation.keeps_answers and visit.posted_value("idempotency_key"):
+        headers["idempotency-key"] = visit.posted_value("idempotency_key")
     empty = operation.body is None or (operation.optional_body and not value)
     return await visit.desk.run(operation.id, names, body=None if empty else value, headers=headers)
 
@@ -524,7 +526,7 @@ async def _outcome(
     is_job = answer.status == 202 and isinstance(answer.value, dict) and "job" in answer.value
     if is_job:
         return visit.to("jobs", answer.value["job"])
-    if place := segments_of(visit.posted("next")):
+    if place := segments_of(visit.posted_value("next")):
         return visit.to(*place)
     if operation.method == "POST" and answer.value and "name" not in answer.value:
         return visit.page(
@@ -556,7 +558,7 @@ def _back(visit: Visit, operation: Operation, names: Mapping[str, str]) -> str:
 
 
 ROUTES = (
-    PageRoute("/do/{operation}", done, ("GET", "POST")),
-    PageRoute("/{screen}", listed),
-    PageRoute("/{screen}/{entry}", shown),
+    PageRoute("/do/{operation}", act_page, ("GET", "POST")),
+    PageRoute("/{screen}", list_page),
+    PageRoute("/{screen}/{entry}", entry_page),
 )

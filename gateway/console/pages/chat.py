@@ -24,18 +24,18 @@ class _Reached(Struct):
     name: str
 
 
-async def listed(visit: Visit) -> Response:
+async def list_page(visit: Visit) -> Response:
     """The conversations, and a first message of a new one."""
     if visit.request.method == "POST":
-        return await _begun(visit)
+        return await _begin_conversation(visit)
     return await _page(visit)
 
 
-async def shown(visit: Visit) -> Response:
+async def conversation_page(visit: Visit) -> Response:
     """A conversation; by POST with one more message."""
     id_ = visit.path("conversation")
     if visit.request.method == "POST":
-        body = {"content": visit.posted("message"), "wait": False, "stream": True}
+        body = {"content": visit.posted_value("message"), "wait": False, "stream": True}
         answer = await visit.desk.run(SEND, {"conversation": id_}, body=body)
         if not answer.ok:
             return await _page(visit, id_, problem=answer.problem, status=answer.status)
@@ -48,14 +48,14 @@ async def events(visit: Visit) -> Response:
     id_ = visit.path("run")
     answer = await visit.desk.run(RUN, {"run": id_})
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     last = visit.request.headers.get("last-event-id", "")
     after = int(last) if last.isascii() and last.isdigit() and len(last) <= 18 else 0
     ping = visit.parts.settings().agent.keep_alive_s
-    return EventSourceResponse(_told(visit, id_, after), ping=ping, sep="\n")
+    return EventSourceResponse(_stream_events(visit, id_, after), ping=ping, sep="\n")
 
 
-async def _told(visit: Visit, run: str, after: int) -> AsyncIterator[ServerSentEvent]:
+async def _stream_events(visit: Visit, run: str, after: int) -> AsyncIterator[ServerSentEvent]:
     async for event in visit.desk.follow(WING, run, after):
         kind, data = "change", {"type": event.type}
         if event.type == CHUNK:
@@ -66,10 +66,10 @@ async def _told(visit: Visit, run: str, after: int) -> AsyncIterator[ServerSentE
         yield ServerSentEvent(text, event=kind, id=str(event.number), sep="\n")
 
 
-async def _begun(visit: Visit) -> Response:
-    message = visit.posted("message")
+async def _begin_conversation(visit: Visit) -> Response:
+    message = visit.posted_value("message")
     title = " ".join(message.split())[:TITLE]
-    strategy = visit.posted("strategy")
+    strategy = visit.posted_value("strategy")
     made = await visit.desk.run(
         "agent_create_conversation", body={"title": title, "strategy": strategy}
     )
@@ -90,12 +90,12 @@ async def _page(visit: Visit, id_: str = "", *, problem: str = "", status: int =
         query = {"before": visit.query.get("before", "")}
         answer = await visit.desk.run("agent_get_conversation", {"conversation": id_}, query=query)
         if not answer.ok:
-            return visit.refused(answer)
+            return visit.problem_page(answer)
         conversation = answer.value
         run = await _run(visit, conversation)
     if visit.query.get("format") == "json" and conversation is not None:
         return as_json(conversation)
-    values = {"id": id_, "conversation": conversation, "run": run, "reached": _reached}
+    values = {"id": id_, "conversation": conversation, "run": run, "reached": _forwarded_tool}
     if visit.query.get("part") == "messages":
         return visit.page("chat_messages.html", **values)
     search_answer = await visit.desk.run(
@@ -108,7 +108,7 @@ async def _page(visit: Visit, id_: str = "", *, problem: str = "", status: int =
         **values,
         conversations=search_answer.value["conversations"] if search_answer.ok else (),
         health=health.value if health.ok else None,
-        message=visit.posted("message"),
+        message=visit.posted_value("message"),
         problem=problem or search_answer.problem,
     )
 
@@ -129,7 +129,7 @@ async def _run(visit: Visit, conversation: Any) -> dict[str, Any] | None:
     return {**run, "is_open": run["state"] in OPEN, "asked": waiting}
 
 
-def _reached(call: Mapping[str, Any]) -> str:
+def _forwarded_tool(call: Mapping[str, Any]) -> str:
     """The tool that a call reaches through `call_tool`; "" for any other call."""
     if call["tool"] != "call_tool":
         return ""
@@ -140,7 +140,7 @@ def _reached(call: Mapping[str, Any]) -> str:
 
 
 ROUTES = (
-    PageRoute("/chat", listed, ("GET", "POST")),
+    PageRoute("/chat", list_page, ("GET", "POST")),
     PageRoute("/chat/events/{run}", events),
-    PageRoute("/chat/{conversation}", shown, ("GET", "POST")),
+    PageRoute("/chat/{conversation}", conversation_page, ("GET", "POST")),
 )

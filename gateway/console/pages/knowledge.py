@@ -2,20 +2,20 @@
 
 from starlette.responses import Response
 
-from gateway.console.graph import GraphEdge, drawn
+from gateway.console.graph import GraphEdge, draw_graph
 from gateway.console.routes import PageRoute
 from gateway.console.visit import Visit, as_json
 
 NAMES = 24  # that are shown with an answer, and in a picture
 
 
-async def asked(visit: Visit) -> Response:
+async def ask_page(visit: Visit) -> Response:
     """Passages for a question, each with its place; the names in them."""
     question = visit.query.get("q", "").strip()
     collection = visit.query.get("collection", "")
     listed = await visit.desk.run("knowledge_collections")
     if not listed.ok:
-        return visit.refused(listed)
+        return visit.problem_page(listed)
     answer = None
     if question:
         body = {
@@ -40,12 +40,12 @@ async def asked(visit: Visit) -> Response:
     )
 
 
-async def named(visit: Visit) -> Response:
+async def name_page(visit: Visit) -> Response:
     """Page of a name: its mentions, and a graph of co-occurring names."""
     name = visit.path("name")
     answer = await visit.desk.run("knowledge_entity", body={"name": name, "limit": NAMES})
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     near = answer.value["near"][:NAMES]
     edges = [
         GraphEdge(answer.value["name"], neighbour["name"], "requires", str(neighbour["passages"]))
@@ -54,8 +54,8 @@ async def named(visit: Visit) -> Response:
     return visit.page(
         "name.html",
         entity=answer.value,
-        picture=drawn(answer.value["name"], edges, lambda one: visit.url("names", one)),
+        picture=draw_graph(answer.value["name"], edges, lambda one: visit.url("names", one)),
     )
 
 
-ROUTES = (PageRoute("/ask", asked), PageRoute("/names/{name}", named))
+ROUTES = (PageRoute("/ask", ask_page), PageRoute("/names/{name}", name_page))

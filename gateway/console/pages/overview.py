@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from config.load import masked
+from config.load import mask_secrets
 from gateway.console.routes import PageRoute
 from gateway.console.visit import Visit, as_json
 
@@ -19,7 +19,7 @@ async def overview(visit: Visit) -> Response:
     tenants, and for operators."""
     status = await visit.desk.run("getStatus")
     if not status.ok:
-        return visit.refused(status)
+        return visit.problem_page(status)
     figures, sees_calls = visit.parts.figures, visit.desk.is_operator
     if visit.query.get("format") == "json":
         if not sees_calls:
@@ -35,7 +35,7 @@ async def overview(visit: Visit) -> Response:
         "points": figures.points()[-12:],
         "waiting": len(await visit.desk.items("listApprovals", limit=500)),
         "sources": sources,
-        "broken": _broken(visit, sources),
+        "broken": _broken_sources(visit, sources),
         "sample_s": visit.parts.settings().console.sample_s,
     }
     part = visit.is_part("figures")
@@ -46,7 +46,7 @@ async def health(visit: Visit) -> Response:
     """States of the parts, and the settings in effect for those who may see them."""
     status = await visit.desk.run("getStatus")
     if not status.ok:
-        return visit.refused(status)
+        return visit.problem_page(status)
     examine = visit.parts.examine if visit.desk.is_operator else None
     posted = visit.request.method == "POST" and examine is not None
     findings = await examine() if posted and examine is not None else None
@@ -57,7 +57,7 @@ async def health(visit: Visit) -> Response:
         findings=findings and sorted(findings, key=lambda one: WORST.get(one["status"], 3)),
         failed=findings is not None and not findings,
         states=_flat(visit.parts.states()) if visit.desk.is_operator else {},
-        settings=masked(visit.parts.settings()) if visit.desk.is_operator else None,
+        settings=mask_secrets(visit.parts.settings()) if visit.desk.is_operator else None,
     )
 
 
@@ -94,7 +94,7 @@ def _samples(visit: Visit) -> Sequence[tuple[str, str, float]]:
     ]
 
 
-def _broken(visit: Visit, sources: Sequence[Mapping[str, Any]]) -> list[str]:
+def _broken_sources(visit: Visit, sources: Sequence[Mapping[str, Any]]) -> list[str]:
     """Sources that do not answer: all for operators, the visitor's own for others."""
     broken = visit.parts.states().get("breakers", {})
     own = {source["name"] for source in sources}

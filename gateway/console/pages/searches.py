@@ -24,9 +24,9 @@ TABLE = (1, 3, 5, 10)  # numbers of results that the table has
 
 async def evaluations(visit: Visit) -> Response:
     """The form of an evaluation, and those that were made; by POST a new one."""
-    text, problem, status = visit.posted("requests"), "", 200
+    text, problem, status = visit.posted_value("requests"), "", 200
     if visit.request.method == "POST":
-        answer = await _evaluated(visit, text)
+        answer = await _evaluate_requests(visit, text)
         if answer.ok and "job" in answer.value:
             return visit.to("search", answer.value["job"])
         if answer.ok:  # without jobs
@@ -45,7 +45,7 @@ async def evaluations(visit: Visit) -> Response:
     )
 
 
-async def compared(visit: Visit) -> Response:
+async def comparison_page(visit: Visit) -> Response:
     """One request searched in two ways, side by side, with the rank of each tool in the other."""
     query, problem, status = visit.query.get("q", "").strip(), "", 200
     sides: dict[str, dict[str, Any]] = {}
@@ -85,7 +85,7 @@ async def evaluation(visit: Visit) -> Response:
     """An evaluation: its progress, then its plots."""
     answer = await visit.desk.run("getJob", {"job": visit.path("job")})
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     if answer.value["operation"] != EVALUATE:
         return visit.problem(404)
     if visit.query.get("format") == "json":
@@ -96,14 +96,14 @@ async def evaluation(visit: Visit) -> Response:
 async def embeddings(visit: Visit) -> Response:
     answer = await visit.desk.run("getEmbeddings")
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     ids = ("refreshEmbeddings", "retryEmbeddings", "backfillEmbeddings")
     adds = buttons(visit, ids, {})
     return visit.page("embeddings.html", tab="embeddings", status=answer.value, adds=adds)
 
 
-async def _evaluated(visit: Visit, text: str) -> OperationAnswer:
-    if visit.posted("act") == "usage":
+async def _evaluate_requests(visit: Visit, text: str) -> OperationAnswer:
+    if visit.posted_value("act") == "usage":
         return await visit.desk.run(EVALUATE, body={"from_usage": True})
     requests = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -155,7 +155,7 @@ def _result(visit: Visit, job: Mapping[str, Any]) -> Response:
 
 ROUTES = (
     PageRoute("/search", evaluations, ("GET", "POST")),
-    PageRoute("/search/compare", compared),
+    PageRoute("/search/compare", comparison_page),
     PageRoute("/search/{job}", evaluation),
     PageRoute("/embeddings", embeddings),
 )

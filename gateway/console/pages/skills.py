@@ -6,7 +6,7 @@ from typing import Any
 from starlette.responses import Response
 
 from gateway.console.desk import OperationAnswer
-from gateway.console.graph import GraphEdge, drawn
+from gateway.console.graph import GraphEdge, draw_graph
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
 from gateway.console.screens import SCREENS
@@ -17,11 +17,11 @@ from registry.skills.snapshot import SkillSnapshot
 TEMPLATE = "---\nname: {name}\ndescription: \n---\n\n# {name}\n"
 
 
-async def shown(visit: Visit) -> Response:
+async def skill_page(visit: Visit) -> Response:
     name = visit.path("skill")
     answer = await visit.desk.run("getSkill", {"skill": name})
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     if visit.query.get("format") == "json":
         return as_json(answer.value)
     skills = _skills(visit)
@@ -29,8 +29,8 @@ async def shown(visit: Visit) -> Response:
     return visit.page(
         "skill.html",
         skill=answer.value,
-        picture=drawn(name, _edges(skills, name), lambda one: visit.url("skills", one)),
-        order=[needed_skill.name for needed_skill in skills.needed(name)]
+        picture=draw_graph(name, _edges(skills, name), lambda one: visit.url("skills", one)),
+        order=[needed_skill.name for needed_skill in skills.with_requirements(name)]
         if skills.get(name)
         else [name],
         versions=versions.value["items"] if versions.ok else (),
@@ -38,26 +38,26 @@ async def shown(visit: Visit) -> Response:
     )
 
 
-async def edited(visit: Visit) -> Response:
+async def edit_page(visit: Visit) -> Response:
     """The editor of a skill: a preview and what saving would do, by POST; then the save."""
     if not visit.desk.may("importSkills"):
         return visit.problem(403, "admin:registry:write")
     name = "" if visit.path("skill") == "new" else visit.path("skill")
     exported = await visit.desk.run("exportSkill", {"skill": name}) if name else None
     if exported is not None and not exported.ok:
-        return visit.refused(exported)
+        return visit.problem_page(exported)
     new: dict[str, Any] = {"document": TEMPLATE.format(name="new-skill"), "files": []}
     kept = new if exported is None else exported.value
     text, act = (
-        visit.posted("document").replace("\r\n", "\n") or kept["document"],
-        visit.posted("act"),
+        visit.posted_value("document").replace("\r\n", "\n") or kept["document"],
+        visit.posted_value("act"),
     )
     saved: OperationAnswer | None = None
     problem, conflict = "", ""
     present = await visit.desk.run("getSkill", {"skill": name}) if name else None
     digest = present.value["digest"] if present is not None and present.ok else ""
     if act in {"preview", "save"}:
-        if digest != visit.posted("digest"):
+        if digest != visit.posted_value("digest"):
             problem = visit.texts("Somebody changed it in the meantime.")
             conflict = kept["document"]
         else:
@@ -85,7 +85,7 @@ async def agent(visit: Visit) -> Response:
     name = visit.path("agent")
     answer = await visit.desk.run("getAgent", {"agent": name})
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     if visit.query.get("format") == "json":
         return as_json(answer.value)
     skills = _skills(visit)
@@ -106,12 +106,12 @@ async def agent(visit: Visit) -> Response:
                 "description": agent_skill.description,
                 "tools": [tool.name for tool in agent_skill.tools],
                 "first": len(f"{agent_skill.name}{agent_skill.description}") // CHARACTERS,
-                "whole": sum(len(each.text) for each in skills.needed(agent_skill.name))
+                "whole": sum(len(each.text) for each in skills.with_requirements(agent_skill.name))
                 // CHARACTERS,
             }
             for agent_skill in seen
         ],
-        picture=drawn(
+        picture=draw_graph(
             name,
             list(dict.fromkeys([*edges, *below])),
             lambda one: visit.url("agents" if one == name else "skills", one),
@@ -143,7 +143,7 @@ def _edges(skills: SkillSnapshot, start: str) -> list[GraphEdge]:
 
 
 ROUTES = (
-    PageRoute("/skills/{skill}", shown),
-    PageRoute("/skills/{skill}/edit", edited, ("GET", "POST")),
+    PageRoute("/skills/{skill}", skill_page),
+    PageRoute("/skills/{skill}/edit", edit_page, ("GET", "POST")),
     PageRoute("/agents/{agent}", agent),
 )

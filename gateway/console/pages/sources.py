@@ -23,10 +23,10 @@ SCHEMES = 20  # that a page names
 SCHEMA = msgspec.json.schema(Import)
 
 
-async def listed(visit: Visit) -> Response:
+async def list_page(visit: Visit) -> Response:
     answer = await visit.desk.run("listSources", query={"after": visit.query.get("after", "")})
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     if visit.query.get("format") == "json":
         return as_json(answer.value)
     status = await visit.desk.run("getStatus")
@@ -40,7 +40,7 @@ async def listed(visit: Visit) -> Response:
     )
 
 
-async def shown(visit: Visit) -> Response:
+async def source_page(visit: Visit) -> Response:
     """A source; by POST with what an import of it would change."""
     name = visit.path("source")
     compared = None
@@ -48,7 +48,7 @@ async def shown(visit: Visit) -> Response:
         compared = await visit.desk.run("compareSource", {"source": name})
     answer = await visit.desk.run("getSource", {"source": name})
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     versions = await visit.desk.run("listVersions", {"source": name})
     secrets_of = [
         secret
@@ -60,7 +60,7 @@ async def shown(visit: Visit) -> Response:
         source=answer.value,
         versions=versions.value["items"] if versions.ok else (),
         secrets=secrets_of,
-        wanted=_wanted(visit, name, {secret["scheme"] for secret in secrets_of}),
+        wanted=_wanted_credentials(visit, name, {secret["scheme"] for secret in secrets_of}),
         tools=await visit.desk.items("listTools", source=name, limit=10),
         acts=buttons(visit, ACTS, {"source": name}),
         imported=visit.query.get("imported", ""),
@@ -79,7 +79,7 @@ class WantedCredential:
     place: str  # "settings", "stored"; "": nowhere
 
 
-def _wanted(visit: Visit, source: str, stored: Set[str]) -> list[WantedCredential]:
+def _wanted_credentials(visit: Visit, source: str, stored: Set[str]) -> list[WantedCredential]:
     """The credentials that security schemes of a source's tools ask for, the most wanted first.
     Only operators are told which of them the settings have. Schemes are compared by name."""
     settings = visit.parts.settings().sources.get(source)
@@ -106,24 +106,26 @@ def _wanted(visit: Visit, source: str, stored: Set[str]) -> list[WantedCredentia
     ]
 
 
-async def imported(visit: Visit) -> Response:
+async def import_page(visit: Visit) -> Response:
     """Import a source: what it is, what an import makes of it, and the import."""
     if not visit.desk.may("importSource"):
         return visit.problem(403, "admin:registry:write")
     posted = visit.request.method == "POST"
     form = Form(SCHEMA, chosen_in(visit.form))
-    as_text = visit.posted("view") == "json"
+    as_text = visit.posted_value("view") == "json"
     reading = (
-        (read_json(visit.posted("json")) if as_text else form.read(visit.form)) if posted else None
+        (read_json(visit.posted_value("json")) if as_text else form.read(visit.form))
+        if posted
+        else None
     )
     value = reading.value if reading is not None else {}
     errors = dict(reading.errors) if reading is not None else {}
-    act, report, problem = visit.posted("act"), None, ""
+    act, report, problem = visit.posted_value("act"), None, ""
     if act in {"form", "json"} and not errors:
         as_text = act == "json" or (as_text and not form.holds(value))
     elif act in {"preview", "import"} and not errors:
         id_ = "previewImport" if act == "preview" else "importSource"
-        key = visit.posted("idempotency_key") if act == "import" else ""
+        key = visit.posted_value("idempotency_key") if act == "import" else ""
         headers = {"idempotency-key": key} if key else {}
         answer = await visit.desk.run(id_, body=value, headers=headers)
         if answer.ok and act == "import":
@@ -133,20 +135,20 @@ async def imported(visit: Visit) -> Response:
     is_drawn = not as_text
     return visit.page(
         "import.html",
-        fields=_ordered(form.fields(value, errors)) if is_drawn else (),
+        fields=_order_fields(form.fields(value, errors)) if is_drawn else (),
         is_drawn=is_drawn,
         can_draw=True,
-        text=visit.posted("json") if errors and as_text
+        text=visit.posted_value("json") if errors and as_text
         else msgspec.json.format(msgspec.json.encode(value), indent=2).decode(),
         errors=errors,
         report=report,
         public_only=not visit.parts.settings().imports.private_networks,
         problem=problem,
-        key=visit.posted("idempotency_key") or secrets.token_urlsafe(16),
+        key=visit.posted_value("idempotency_key") or secrets.token_urlsafe(16),
     )  # fmt: skip
 
 
-def _ordered(fields: Sequence[FormField]) -> tuple[FormField, ...]:
+def _order_fields(fields: Sequence[FormField]) -> tuple[FormField, ...]:
     """The fields of an import, what every import needs first."""
     (union,) = fields
     inner = sorted(
@@ -171,8 +173,8 @@ def _report(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 ROUTES = (
-    PageRoute("/sources", listed),
-    PageRoute("/sources/new", imported, ("GET", "POST")),
-    PageRoute("/sources/{source}", shown),
-    PageRoute("/sources/{source}/compare", shown, ("POST",)),
+    PageRoute("/sources", list_page),
+    PageRoute("/sources/new", import_page, ("GET", "POST")),
+    PageRoute("/sources/{source}", source_page),
+    PageRoute("/sources/{source}/compare", source_page, ("POST",)),
 )

@@ -15,7 +15,7 @@ from gateway.console.desk import Trial
 from gateway.console.forms import Form, Reading, chosen_in, example, read_json
 from gateway.console.routes import PageRoute
 from gateway.console.texts import visible
-from gateway.console.visit import Visit, as_json, in_lines, indented
+from gateway.console.visit import Visit, as_json, in_lines, indent_json
 from gateway.policy.approvals import META_APPROVAL
 from schemas.tool import TextContent
 
@@ -37,7 +37,7 @@ class Example:
     text: str
 
 
-async def listed(visit: Visit) -> Response:
+async def list_page(visit: Visit) -> Response:
     """The tools; with a query, those found by meaning and words."""
     query = visit.query.get("q", "").strip()
     given = {name: visit.query.get(name, "") for name in FILTERS}
@@ -48,7 +48,7 @@ async def listed(visit: Visit) -> Response:
         after = visit.query.get("after", "")
         answer = await visit.desk.run("listTools", query={**given, "after": after})
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     values = {
         "query": query,
         "given": given,
@@ -60,7 +60,7 @@ async def listed(visit: Visit) -> Response:
         "states": STATES,
         "protocols": PROTOCOLS,
         "tiers": visit.parts.settings().policy.tiers,
-        "marked": lambda text: _marked(text, query),
+        "marked": lambda text: _mark_words(text, query),
     }
     if visit.query.get("format") == "json":
         return as_json(answer.value)
@@ -68,11 +68,11 @@ async def listed(visit: Visit) -> Response:
     return visit.page("tools_rows.html" if part else "tools.html", **values)
 
 
-async def shown(visit: Visit) -> Response:
+async def tool_page(visit: Visit) -> Response:
     """One tool: what it is, as clients see it, and what may be done with it."""
     answer = await visit.desk.run("getTool", {"tool": visit.path("tool")})
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     definitions = await visit.desk.run("showDefinitions", {"tool": visit.path("tool")})
     return visit.page(
         "tool.html",
@@ -83,24 +83,24 @@ async def shown(visit: Visit) -> Response:
     )
 
 
-async def tried(visit: Visit) -> Response:
+async def try_page(visit: Visit) -> Response:
     """Try a tool: a form of its arguments, or JSON; then the exact requests and the answers."""
     name = visit.path("tool")
     answer = await visit.desk.run("getTool", {"tool": name})
     if not answer.ok:
-        return visit.refused(answer)
+        return visit.problem_page(answer)
     tool = answer.value
     schema = tool["input_schema"]
     form = Form(schema, chosen_in(visit.form))
     posted = visit.request.method == "POST"
-    as_text = (visit.posted("view") or visit.query.get("view", "")) == JSON_FIELD
+    as_text = (visit.posted_value("view") or visit.query.get("view", "")) == JSON_FIELD
     reading = _arguments(visit, form) if posted else Reading(example(schema))
-    value, errors, act = reading.value, dict(reading.errors), visit.posted("act")
+    value, errors, act = reading.value, dict(reading.errors), visit.posted_value("act")
     trial = None
     if act in ("form", JSON_FIELD) and not errors:
         as_text = act == JSON_FIELD or (as_text and not form.holds(value))
     elif act in TRIED and not errors and isinstance(value, dict):
-        if act == "call" and _asks(tool) and visit.posted("confirmed") != name:
+        if act == "call" and _asks(tool) and visit.posted_value("confirmed") != name:
             errors["#confirm"] = visit.texts("Type the name of the tool to call it.")
         else:
             trial = await visit.desk.try_tool(name, value, sends=act == "call")
@@ -113,16 +113,18 @@ async def tried(visit: Visit) -> Response:
         fields=form.fields(value, errors) if is_drawn else (),
         is_drawn=is_drawn,
         can_draw=form.is_drawn,
-        text=visit.posted(JSON_FIELD) if errors and not is_drawn and posted else in_lines(value),
+        text=visit.posted_value(JSON_FIELD)
+        if errors and not is_drawn and posted
+        else in_lines(value),
         errors=errors,
-        trial=None if trial is None else _told(trial),
+        trial=None if trial is None else _trial_values(trial),
         examples=() if trial is None else _examples(visit, trial),
     )
 
 
 def _arguments(visit: Visit, form: Form) -> Reading:
-    if visit.posted("view") == JSON_FIELD or not form.is_drawn:
-        return read_json(visit.posted(JSON_FIELD))
+    if visit.posted_value("view") == JSON_FIELD or not form.is_drawn:
+        return read_json(visit.posted_value(JSON_FIELD))
     return form.read(visit.form)
 
 
@@ -132,7 +134,7 @@ def _asks(tool: Mapping[str, Any]) -> bool:
     return hints.get("readOnlyHint") is not True and hints.get("destructiveHint") is True
 
 
-def _told(trial: Trial) -> dict[str, Any]:
+def _trial_values(trial: Trial) -> dict[str, Any]:
     """A trial as the page shows it."""
     recording, result = trial.recording, trial.result
     told: dict[str, Any] = {
@@ -154,13 +156,13 @@ def _told(trial: Trial) -> dict[str, Any]:
     waits = bool(result.meta) and META_APPROVAL in (result.meta or {})
     raw = result.structured_content
     if isinstance(raw, Raw):
-        text = indented(bytes(raw).decode())
+        text = indent_json(bytes(raw).decode())
     else:
         text = "\n".join([*texts, *(f"[{name}]" for name in others)])
     state = "waiting" if waits else "failed" if result.is_error else "done"
     shown, is_cut = text[:SHOWN_TEXT], len(text) > SHOWN_TEXT
     if recording is not None:
-        shown = recording.masked(shown, is_cut=is_cut)
+        shown = recording.mask(shown, is_cut=is_cut)
     return {**told, "state": state, "text": shown}
 
 
@@ -189,7 +191,7 @@ def _python(value: Any) -> str:
     return repr(json.loads(json.dumps(value)))
 
 
-def _marked(text: str, query: str) -> Markup:
+def _mark_words(text: str, query: str) -> Markup:
     """The text with the words of the query marked: why words found it."""
     words = {word.lower() for word in WORD.findall(query)}
     pieces = re.split(r"(\w+)", visible(text))
@@ -205,7 +207,7 @@ def _has(piece: str, words: set[str]) -> bool:
 
 
 ROUTES = (
-    PageRoute("/tools", listed),
-    PageRoute("/tools/{tool}", shown),
-    PageRoute("/tools/{tool}/try", tried, ("GET", "POST")),
+    PageRoute("/tools", list_page),
+    PageRoute("/tools/{tool}", tool_page),
+    PageRoute("/tools/{tool}/try", try_page, ("GET", "POST")),
 )

@@ -94,7 +94,7 @@ def line_starts(text: str) -> list[int]:
     return [0, *(match.end() for match in _LINE_END.finditer(text))]
 
 
-def located(text: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+def locate(text: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """Chunks with offsets in bytes and with lines, of those with offsets in characters."""
     offsets = Offsets(text)
     for chunk in chunks:

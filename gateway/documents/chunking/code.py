@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gateway.documents.chunking.chunks import Chunk, Chunking, CodeSymbol, Mention, Offsets
 from gateway.documents.chunking.outline import Outline, Scope, outline
-from gateway.documents.chunking.pieces import LINES, Cuts, Range, pieces, size, trimmed
+from gateway.documents.chunking.pieces import LINES, Cuts, Range, pieces, size, trim
 
 _DEPTHS = 24  # levels of the tree at which code is cut; below them between lines
 _SCOPES = 12  # nested definitions that have chunks of their own
@@ -112,7 +112,7 @@ class _Cutter:
 
     def _loose(self, inside: Range, above: tuple[Scope, ...], parent: int | None) -> None:
         """Statements between definitions. Brackets alone belong to the chunk before."""
-        start, end = trimmed(self._text, *inside)
+        start, end = trim(self._text, *inside)
         bare = not any(map(str.isalnum, self._text[start:end]))
         if bare and self._chunks and start < end:
             self._chunks[-1] = replace(self._chunks[-1], end=end)
@@ -122,7 +122,7 @@ class _Cutter:
 
     def _cut(self, inside: Range) -> Iterator[Range]:
         for part in pieces(self._text, *inside, limit=self._limit, cuts=self._cuts(*inside)):
-            start, end = trimmed(self._text, *part)
+            start, end = trim(self._text, *part)
             if start < end:
                 yield start, end
 
@@ -142,7 +142,7 @@ class _Cutter:
         listed: tuple[Scope, ...] = (),
         part_of: Scope | None = None,
     ) -> None:
-        start, end = trimmed(self._text, *inside)
+        start, end = trim(self._text, *inside)
         if start == end:
             return
         named = defines or part_of

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from gateway.documents.chunking.chunks import Chunk, Chunking, Mention, located
+from gateway.documents.chunking.chunks import Chunk, Chunking, Mention, locate
 from gateway.documents.chunking.code import code
 from gateway.documents.chunking.data import SCANNERS, data, table
 from gateway.documents.chunking.mentions import link_target, mentions
@@ -59,21 +59,21 @@ def cut(
     chosen = chunker or CHUNKERS.get(media_type, CHUNKERS["text/plain"])
     chunks_ = chosen(text, chunking)
     if chunker or media_type not in CODE:  # which has the mentions of its syntax tree
-        chunks_ = (_described(text, chunk, path) for chunk in chunks_)
-    chunks = list(located(text, chunks_))
+        chunks_ = (_add_mentions(text, chunk, path) for chunk in chunks_)
+    chunks = list(locate(text, chunks_))
     if chunks:
         about = [title, _stem(path), *chunks[0].subjects]
         chunks[0] = replace(chunks[0], subjects=tuple(dict.fromkeys(filter(None, about))))
     return tuple(chunks)
 
 
-def _described(text: str, chunk: Chunk, path: str) -> Chunk:
+def _add_mentions(text: str, chunk: Chunk, path: str) -> Chunk:
     """The chunk with its mentions; a link mentions its target by the stem of the file."""
     named = mentions(text, chunk.start, chunk.end)
-    return replace(chunk, mentions=tuple(_resolved(mention, path) for mention in named))
+    return replace(chunk, mentions=tuple(_resolve_link(mention, path) for mention in named))
 
 
-def _resolved(one: Mention, path: str) -> Mention:
+def _resolve_link(one: Mention, path: str) -> Mention:
     is_link = (one.role, one.type) == ("link", "path")
     return replace(one, name=_stem(link_target(path, one.name))) if is_link else one
 

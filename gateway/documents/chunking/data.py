@@ -13,7 +13,7 @@ from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from gateway.documents.chunking.chunks import Chunk, Chunking
-from gateway.documents.chunking.pieces import Cuts, lines, pieces, trimmed, words
+from gateway.documents.chunking.pieces import Cuts, lines, pieces, trim, words
 
 _DEPTHS = 16  # parts below are cut between lines
 _NAME = 100  # characters of a part's name
@@ -55,7 +55,7 @@ def data(text: str, chunking: Chunking, *, scanner: Scanner) -> Iterator[Chunk]:
     parts = sorted(part for part in scanner(text) if part.depth < _DEPTHS)
     paths = _Paths(parts)
     for piece in pieces(text, 0, len(text), limit=chunking.size, cuts=_cuts(parts)):
-        start, end = trimmed(text, *piece)
+        start, end = trim(text, *piece)
         if start < end:
             above, own = paths.at(start, end)
             yield Chunk(
@@ -216,7 +216,7 @@ def table(text: str, chunking: Chunking, *, delimiter: str) -> Iterator[Chunk]:
     first = next((line for line in text.splitlines() if line.strip()), "")
     header = " | ".join(_cells(first[: 4 * _HEADER], delimiter))[:_HEADER]
     for piece in pieces(text, 0, len(text), limit=chunking.size, cuts=(lines, words)):
-        start, end = trimmed(text, *piece)
+        start, end = trim(text, *piece)
         if start < end:
             yield Chunk(start, end, kind="row", header=header)
 

@@ -84,7 +84,7 @@ def mentions(text: str, start: int, end: int) -> Iterator[Mention]:
     spans = {(mention.start, mention.end) for mention in (*clear, *names)}
     titles = (
         mention
-        for mention in _quoted(text, start, end)
+        for mention in _quoted_titles(text, start, end)
         if (mention.start, mention.end) not in spans
     )
     whole = sorted((*clear, *names, *titles), key=lambda one: (one.start, -one.end))
@@ -125,7 +125,7 @@ def _patterns(text: str, start: int, end: int) -> Iterator[Mention]:
         yield Mention(name.removesuffix("()"), type_, "mention", at, at + len(name))
 
 
-def _quoted(text: str, start: int, end: int) -> Iterator[Mention]:
+def _quoted_titles(text: str, start: int, end: int) -> Iterator[Mention]:
     """Quotes that begin with a capital, as titles do: the words of a title are often no name each,
     or several."""
     for match in _QUOTED.finditer(text, start, end):
@@ -184,11 +184,11 @@ def aliases(text: str) -> Iterator[Alias]:
         short = match[1]
         words = text[max(0, match.start() - 120) : match.start()].split()[-2 * len(short) :]
         letters = [letter.lower() for letter in short if letter.isalnum()]
-        if (long := _spelled(words, letters)) and len(long) > len(short):
+        if (long := _spell_out(words, letters)) and len(long) > len(short):
             yield Alias(long, short)
 
 
-def _spelled(words: list[str], letters: list[str]) -> str:
+def _spell_out(words: list[str], letters: list[str]) -> str:
     """The shortest end of `words` that begins with the first letter and has all as initials, in
     order; particles may be left out."""
     for begin in range(len(words) - 1, -1, -1):

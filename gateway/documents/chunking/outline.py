@@ -269,10 +269,10 @@ def _references(node: Node, grammar: Grammar) -> Iterator[Mention]:
             end = target.end_byte
             yield Mention(match[0], "identifier", "call", end - len(match[0].encode()), end)
     elif (imported := grammar.imports.get(node.type)) is not None:
-        yield from _imported(node, imported)
+        yield from _import_mentions(node, imported)
 
 
-def _imported(node: Node, imported: str) -> Iterator[Mention]:
+def _import_mentions(node: Node, imported: str) -> Iterator[Mention]:
     target = node.child_by_field_name(imported) if imported else node
     text = _text(target)
     if target is not None and text[:1] in _QUOTES:
@@ -280,16 +280,16 @@ def _imported(node: Node, imported: str) -> Iterator[Mention]:
         start = target.start_byte + 1
         yield Mention(inner, "path", "import", start, start + len(inner.encode()))
     elif target is not None:
-        yield from _named(target, "import")
+        yield from _dotted_mentions(target, "import")
 
 
 def _bases(node: Node, grammar: Grammar) -> Iterator[Mention]:
     for at, child in enumerate(node.children):
         if child.type in grammar.inherits or node.field_name_for_child(at) in grammar.inherits:
-            yield from _named(child, "inherit")
+            yield from _dotted_mentions(child, "inherit")
 
 
-def _named(node: Node, role: str) -> Iterator[Mention]:
+def _dotted_mentions(node: Node, role: str) -> Iterator[Mention]:
     """Each dotted name in the text of a node, but for keywords."""
     text = _text(node)
     for match in _DOTTED.finditer(text):

@@ -23,7 +23,7 @@ def size(text: str, start: int, end: int) -> int:
     return sum(map(len, text[start:end].split()))
 
 
-def trimmed(text: str, start: int, end: int) -> Range:
+def trim(text: str, start: int, end: int) -> Range:
     """The range without blank lines before, and without white space after."""
     inner = text[start:end]
     begin = start + len(inner) - len(inner.lstrip())
@@ -82,14 +82,12 @@ def pieces(
         yield start, end
     elif cuts:
         atoms = _atoms(start, end, cuts[0](text, start, end))
-        yield from packed(text, atoms, limit=limit, cuts=cuts[1:])
+        yield from pack(text, atoms, limit=limit, cuts=cuts[1:])
     else:
         yield from _atoms(start, end, iter(range(start + limit, end, limit)))
 
 
-def packed(
-    text: str, atoms: Iterator[Range], *, limit: int, cuts: Sequence[Cuts]
-) -> Iterator[Range]:
+def pack(text: str, atoms: Iterator[Range], *, limit: int, cuts: Sequence[Cuts]) -> Iterator[Range]:
     """Neighbouring atoms joined as far as they fit. One that does not fit alone is cut, with what
     is before it if that is little."""
     begin, held, last = -1, 0, -1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from gateway.documents.chunking.chunks import Chunk, Chunking
-from gateway.documents.chunking.pieces import Range, overlapping, pieces, size, trimmed
+from gateway.documents.chunking.pieces import Range, overlapping, pieces, size, trim
 
 _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})(.*)")
 _ATX = re.compile(r"[ ]{0,3}(#{1,6})(?=[ \t]|\Z)")
@@ -119,8 +119,8 @@ def _chunks(
 def _ranges(text: str, group: Sequence[_Section], chunking: Chunking) -> list[Range]:
     start, end = group[0].start, group[-1].end
     cut = pieces(text, start, end, limit=chunking.size)
-    ranges = [span for span in (trimmed(text, *part) for part in cut) if span[0] < span[1]]
-    return [trimmed(text, *span) for span in overlapping(text, ranges, chunking.overlap)]
+    ranges = [span for span in (trim(text, *part) for part in cut) if span[0] < span[1]]
+    return [trim(text, *span) for span in overlapping(text, ranges, chunking.overlap)]
 
 
 def _common(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

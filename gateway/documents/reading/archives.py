@@ -32,14 +32,14 @@ _BOMB = "the archive unpacks to more than is allowed: it may be a zip bomb"
 _TARS = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")
 
 
-def archived(data: bytes, limits: ReadingLimits) -> Iterator[Found]:
+def archive_files(data: bytes, limits: ReadingLimits) -> Iterator[Found]:
     """The files of an archive, in its order, and why others are left out. Raises ReadingRefused
     before the first one: nothing is told of an archive that is not read to its end."""
-    deque(_found(data, limits), maxlen=0)
-    yield from _found(data, limits)
+    deque(_read_members(data, limits), maxlen=0)
+    yield from _read_members(data, limits)
 
 
-def _found(data: bytes, limits: ReadingLimits) -> Iterator[Found]:
+def _read_members(data: bytes, limits: ReadingLimits) -> Iterator[Found]:
     if len(data) > limits.container_bytes:
         raise ReadingRefused(f"the archive is larger than {limits.container_bytes:,} bytes")
     names: set[str] = set()
@@ -94,14 +94,14 @@ def safe_name(name: str, limits: ReadingLimits) -> str:
 
 def _members(data: bytes, limits: ReadingLimits) -> Iterator[tuple[str, IO[bytes]]]:
     if data.startswith(b"PK"):
-        yield from _zipped(data, limits)
+        yield from _zip_members(data, limits)
     elif data.startswith(_TARS) or data[257:262] == b"ustar":
-        yield from _tarred(data, limits)
+        yield from _tar_members(data, limits)
     else:
         raise ReadingRefused("expected a zip or tar archive")
 
 
-def _zipped(data: bytes, limits: ReadingLimits) -> Iterator[tuple[str, IO[bytes]]]:
+def _zip_members(data: bytes, limits: ReadingLimits) -> Iterator[tuple[str, IO[bytes]]]:
     archive = checked_zip(data, limits)
     for member in archive.infolist():
         if member.is_dir() or stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
@@ -132,8 +132,8 @@ def checked_zip(data: bytes, limits: ReadingLimits) -> zipfile.ZipFile:
     return archive
 
 
-def _tarred(data: bytes, limits: ReadingLimits) -> Iterator[tuple[str, IO[bytes]]]:
-    reader = _Counted(_unpacked(data), len(data), limits)
+def _tar_members(data: bytes, limits: ReadingLimits) -> Iterator[tuple[str, IO[bytes]]]:
+    reader = _Counted(_unpack(data), len(data), limits)
     with tarfile.open(fileobj=cast("IO[bytes]", reader), mode="r|") as archive:
         for count, member in enumerate(archive):
             if count >= limits.entries:
@@ -144,7 +144,7 @@ def _tarred(data: bytes, limits: ReadingLimits) -> Iterator[tuple[str, IO[bytes]
                 yield member.name, file
 
 
-def _unpacked(data: bytes) -> IO[bytes]:
+def _unpack(data: bytes) -> IO[bytes]:
     packed = io.BytesIO(data)
     if data.startswith(b"\x1f\x8b"):
         return cast("IO[bytes]", gzip.GzipFile(fileobj=packed))

@@ -58,7 +58,7 @@ def git_files(task: GitFetch) -> Iterator[GitHead | Found]:
     with tempfile.TemporaryDirectory(prefix="toolgate-git-") as folder:
         repository = Repo.init_bare(folder)
         try:
-            commit = _fetched(repository, task)
+            commit = _fetch(repository, task)
             if commit is None:
                 yield GitHead(task.wanted.seen, unchanged=True)
                 return
@@ -91,7 +91,7 @@ def _reason(error: Exception) -> str:
     return type(error).__name__
 
 
-def _fetched(repository: Repo, task: GitFetch) -> Commit | None:
+def _fetch(repository: Repo, task: GitFetch) -> Commit | None:
     """None: the branch is where it was."""
     client = HttpGitClient(
         task.url,
@@ -104,7 +104,7 @@ def _fetched(repository: Repo, task: GitFetch) -> Commit | None:
     def wants(refs: Mapping[Ref, ObjectID | None], depth: int | None = None) -> list[ObjectID]:  # noqa: ARG001
         if client.dumb:  # what it sends is not counted
             raise ReadingRefused("the server does not speak the smart protocol of git")
-        chosen.append(_chosen(refs, task.ref))
+        chosen.append(_choose_object(refs, task.ref))
         return [] if chosen[0].decode() == task.wanted.seen else chosen
 
     left = task.wanted.limits.source_bytes
@@ -130,7 +130,7 @@ def _fetched(repository: Repo, task: GitFetch) -> Commit | None:
     return _commit(repository, chosen[0])
 
 
-def _chosen(refs: Mapping[Ref, ObjectID | None], ref: str) -> ObjectID:
+def _choose_object(refs: Mapping[Ref, ObjectID | None], ref: str) -> ObjectID:
     """The object of a branch or tag, or of the default branch."""
     names = (f"refs/heads/{ref}", f"refs/tags/{ref}") if ref else ("HEAD",)
     for name in names:
@@ -192,11 +192,11 @@ class _GuardedConnection(HTTPSConnection):
 
     def _new_conn(self) -> socket.socket:
         try:
-            return self._connected()
+            return self._connect_guarded()
         except OSError as error:  # as PrivateAddress is
             raise NewConnectionError(self, "cannot connect") from error
 
-    def _connected(self) -> socket.socket:
+    def _connect_guarded(self) -> socket.socket:
         """Connect to an address of the host. All have to be public."""
         addresses_found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
         addresses = [str(entry[4][0]) for entry in addresses_found]

@@ -67,13 +67,13 @@ def media_type(path: str, data: bytes) -> str:
     named = EXTENSIONS.get(posixpath.splitext(path)[1][1:].lower(), "")
     magic = next((type_name for mark, type_name in _MAGIC.items() if data.startswith(mark)), "")
     if magic:
-        return _packed(data) if magic == ZIP else magic
+        return _zip_type(data) if magic == ZIP else magic
     if (b"\0" in data[:_LOOKED_AT] and not data.startswith(_WIDE)) or named in PARSED:
         return BINARY
-    return named or _guessed(data[:_LOOKED_AT].decode("utf-8", "replace").lstrip("\ufeff"))
+    return named or _guess_type(data[:_LOOKED_AT].decode("utf-8", "replace").lstrip("\ufeff"))
 
 
-def _packed(data: bytes) -> str:
+def _zip_type(data: bytes) -> str:
     """The type of a zip archive: a document of an office suite, or an archive."""
     if data.count(_ENTRY) > _ENTRIES:  # it takes long to list, and is no document
         return ZIP
@@ -85,5 +85,5 @@ def _packed(data: bytes) -> str:
     return next((type_name for name, type_name in _OFFICE.items() if name in names), ZIP)
 
 
-def _guessed(text: str) -> str:
+def _guess_type(text: str) -> str:
     return next((type_name for type_name, pattern in _GUESSES if pattern.match(text)), TEXT)

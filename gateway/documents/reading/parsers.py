@@ -66,13 +66,13 @@ def document_text(path: str, data: bytes, limits: ReadingLimits) -> DocumentText
         raise ReadingRefused(f"it is larger than {limit:,} bytes")
     if parser is not None:
         return parser(data, limits)
-    text, encoding = decoded(data)
+    text, encoding = decode_text(data)
     if media_type == kinds.HTML:
         return html_text(text, encoding)
     return DocumentText(text, media_type, encoding=encoding)
 
 
-def decoded(data: bytes) -> tuple[str, str]:
+def decode_text(data: bytes) -> tuple[str, str]:
     """A text and its encoding: by its byte order mark, UTF-8, or a guess. What cannot be decoded or
     stored, as NUL, becomes U+FFFD; line ends stay."""
     mark = next((mark for mark in _MARKS if data.startswith(mark)), b"")

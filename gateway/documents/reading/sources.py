@@ -103,18 +103,18 @@ class WantedFiles(Struct, frozen=True):
 
 def matches(patterns: Sequence[str], path: str) -> bool:
     """Whether patterns match a path or a directory above it; the last one that does decides."""
-    compiled = _compiled(tuple(patterns))
+    compiled = _compile_patterns(tuple(patterns))
     above = path.split("/")
     candidates = ["/".join(above[:n]) + "/" for n in range(1, len(above))]
-    return any(_decided(compiled, candidate) for candidate in (*candidates, path))
+    return any(_is_selected(compiled, candidate) for candidate in (*candidates, path))
 
 
-def _decided(patterns: Sequence[tuple[bool, Any]], path: str) -> bool:
+def _is_selected(patterns: Sequence[tuple[bool, Any]], path: str) -> bool:
     return next((wanted for wanted, pattern in reversed(patterns) if pattern.match(path)), False)
 
 
 @lru_cache(maxsize=64)
-def _compiled(patterns: tuple[str, ...]) -> tuple[tuple[bool, Any], ...]:
+def _compile_patterns(patterns: tuple[str, ...]) -> tuple[tuple[bool, Any], ...]:
     """Patterns, and whether each selects or, with `!`, deselects. RE2 matches in linear time, since
     callers choose them. Raises ReadingRefused."""
     if len(patterns) > _PATTERNS:
@@ -144,7 +144,7 @@ def directory(root: Path, wanted: WantedFiles) -> Iterator[Found]:
     """The files of a directory, but for those that .gitignore leaves out. Links are not
     followed."""
     left = wanted.limits.source_bytes
-    for path, file in listed(root, wanted):
+    for path, file in list_files(root, wanted):
         content = read_file(path, file.path, wanted)
         if isinstance(content, SourceFile) and content.data is not None:
             left -= len(content.data)
@@ -155,10 +155,10 @@ def directory(root: Path, wanted: WantedFiles) -> Iterator[Found]:
         yield content
 
 
-def listed(root: Path, wanted: WantedFiles) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def list_files(root: Path, wanted: WantedFiles) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """The paths of these files, sorted, and the files. Raises ReadingRefused and OSError."""
     count = 0
-    for path, file in _walked(root, ()):
+    for path, file in _walk(root, ()):
         if not wanted.selects(path):
             continue
         count += 1
@@ -170,7 +170,7 @@ def listed(root: Path, wanted: WantedFiles) -> Iterator[tuple[str, os.DirEntry[s
 _Rules = tuple[tuple[str, IgnoreFilter], ...]  # directories with a .gitignore
 
 
-def _walked(root: Path, rules: _Rules) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def _walk(root: Path, rules: _Rules) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Paths and files below a directory, sorted, without recursion."""
     stack: list[tuple[str, _Rules]] = [("", rules)]
     while stack:
@@ -186,7 +186,7 @@ def _walked(root: Path, rules: _Rules) -> Iterator[tuple[str, os.DirEntry[str]]]
         for entry in entries:
             path = posixpath.join(above, entry.name)
             is_directory = entry.is_dir(follow_symlinks=False)
-            if entry.name == ".git" or _ignored(rules, path + "/" * is_directory):
+            if entry.name == ".git" or _is_ignored(rules, path + "/" * is_directory):
                 continue
             if is_directory:
                 below.append((path, rules))
@@ -195,7 +195,7 @@ def _walked(root: Path, rules: _Rules) -> Iterator[tuple[str, os.DirEntry[str]]]
         stack.extend(reversed(below))
 
 
-def _ignored(rules: _Rules, path: str) -> bool:
+def _is_ignored(rules: _Rules, path: str) -> bool:
     """Whether a path is ignored; rules of directories further down come first."""
     for above, ignore in reversed(rules):
         inner = path[len(above) + 1 :] if above else path
@@ -223,7 +223,7 @@ def read_file(path: str, file_path: str, wanted: WantedFiles) -> Found:
     return SourceFile.of(readable, data, wanted.known)
 
 
-def limited(found: Iterable[Found], wanted: WantedFiles) -> Iterator[Found]:
+def select_files(found: Iterable[Found], wanted: WantedFiles) -> Iterator[Found]:
     """The files of an archive that are wanted."""
     for file in found:
         if isinstance(file, LeftOut):

@@ -120,7 +120,7 @@ class WasmRun(ABC):
             memories=1,
         )
         self._store.set_fuel(self._fuel)
-        with self._limited(len(data)):
+        with self._time_limit(len(data)):
             self._start(compiled)
 
     @abstractmethod
@@ -137,7 +137,7 @@ class WasmRun(ABC):
         return self._fuel - int(self._store.get_fuel())
 
     @contextmanager
-    def _limited(self, length: int) -> Iterator[None]:
+    def _time_limit(self, length: int) -> Iterator[None]:
         """End the module after its time; fuel counts no bytes of memory that one instruction
         moves."""
         seconds = self._limits.time_s + self._limits.time_per_mb_s * length / 2**20
@@ -165,7 +165,7 @@ class ModuleRun(WasmRun):
 
     def chunk(self, data: bytes, path: str, max_chunk_size: int) -> bytes:
         sample = _sample(data).encode()
-        with self._limited(len(data)):
+        with self._time_limit(len(data)):
             encoded = self._call("tg_analyze", sample, limit=CONFIG_BYTES) or b"null"
             try:
                 msgspec.json.decode(encoded)
@@ -206,7 +206,7 @@ class ComponentRun(WasmRun):
         self._instance = component.Linker(_engine()).instantiate(self._store, compiled)
 
     def chunk(self, data: bytes, path: str, max_chunk_size: int) -> bytes:
-        with self._limited(len(data)):
+        with self._time_limit(len(data)):
             config = self._call("analyze", _sample(data), PurePosixPath(path).suffix[1:])
             if len(msgspec.json.encode(vars(config))) > CONFIG_BYTES:
                 raise ChunkerRefused(f"returned a configuration above {CONFIG_BYTES} bytes")
@@ -448,7 +448,7 @@ def _check_size(text: str, start: int, end: int, *, index: int, limit: int) -> N
         )
 
 
-def tried(
+def try_module(
     module: bytes, samples: Sequence[tuple[str, str]], chunking: Chunking, limits: WasmLimits
 ) -> ChunkerReport:
     """The report of a module about samples, each a path and a text."""
@@ -460,12 +460,14 @@ def tried(
     compile_s = time.process_time() - began
     if compile_s > COMPILE_S:
         return ChunkerReport(compile_s * 1000, error=f"takes {compile_s:.1f} s to compile")
-    reports = tuple(_tried(module, path, text, chunking, limits=limits) for path, text in samples)
+    reports = tuple(
+        _try_sample(module, path, text, chunking, limits=limits) for path, text in samples
+    )
     errors = (f"{report.error} (sample {report.path})" for report in reports if report.error)
     return ChunkerReport(round(compile_s * 1000, 1), reports, next(errors, ""))
 
 
-def _tried(
+def _try_sample(
     module: bytes, path: str, text: str, chunking: Chunking, *, limits: WasmLimits
 ) -> SampleReport:
     """The report about one sample, which an instance cuts twice: what it remembers is seen."""

@@ -59,7 +59,7 @@ class UrlFile(Struct, frozen=True):
 async def url_file(url: str, fetching: Fetching, wanted: WantedFiles) -> UrlFile:
     """The file at a URL; its name is the host and the path. Raises ReadingRefused."""
     parts = check_file_url(url)
-    response = await _fetched(url, fetching, wanted.limits.container_bytes, wanted.seen)
+    response = await _fetch_source(url, fetching, wanted.limits.container_bytes, wanted.seen)
     seen = ": ".join(filter(None, response.validator))
     if response.unchanged:
         return UrlFile(None, seen)
@@ -79,7 +79,7 @@ def check_file_url(url: str) -> SplitResult:
     return parts
 
 
-async def _fetched(url: str, fetching: Fetching, limit_bytes: int, seen: str = "") -> Fetched:
+async def _fetch_source(url: str, fetching: Fetching, limit_bytes: int, seen: str = "") -> Fetched:
     condition, _, value = seen.partition(": ")
     try:
         return await fetch(
@@ -110,8 +110,8 @@ async def bucket_files(
     signer = await to_thread.run_sync(_Signer, bucket)
     left, count, after = wanted.limits.source_bytes, 0, ""
     for _ in range(wanted.limits.listings):
-        page = await _fetched(signer.listing(after), fetching, _LISTING_BYTES)
-        listed = await to_thread.run_sync(_listed, page.data, wanted)
+        page = await _fetch_source(signer.listing(after), fetching, _LISTING_BYTES)
+        listed = await to_thread.run_sync(_parse_listing, page.data, wanted)
         for entry in listed.found:
             if isinstance(entry, LeftOut):
                 yield entry
@@ -150,7 +150,9 @@ async def _object(
     if wanted.known.get(one.path) == one.id:
         return SourceFile(one.path, one.id, None)
     try:
-        response = await _fetched(signer.object(one.key), fetching, wanted.limits.container_bytes)
+        response = await _fetch_source(
+            signer.object(one.key), fetching, wanted.limits.container_bytes
+        )
     except ReadingRefused as error:
         return LeftOut(one.path, str(error), unread=True)
     return SourceFile(one.path, one.id, response.data)
@@ -182,12 +184,12 @@ class _Signer:
     def listing(self, after: str) -> str:
         parameters = {"Prefix": self._bucket.prefix, "MaxKeys": _KEYS, "EncodingType": "url"}
         more = {"ContinuationToken": after} if after else {}
-        return self._signed("list_objects_v2", {**parameters, **more})
+        return self._presign("list_objects_v2", {**parameters, **more})
 
     def object(self, key: str) -> str:
-        return self._signed("get_object", {"Key": key})
+        return self._presign("get_object", {"Key": key})
 
-    def _signed(self, operation: str, parameters: dict[str, Any]) -> str:
+    def _presign(self, operation: str, parameters: dict[str, Any]) -> str:
         parameters = {"Bucket": self._bucket.name, **parameters}
         try:
             return str(self._client.generate_presigned_url(operation, parameters, _SIGNED_S))
@@ -195,7 +197,7 @@ class _Signer:
             raise ReadingRefused(f"the bucket cannot be read: {error}") from error
 
 
-def _listed(data: bytes, wanted: WantedFiles) -> _Listing:
+def _parse_listing(data: bytes, wanted: WantedFiles) -> _Listing:
     """A page of a listing of S3. Raises ReadingRefused."""
     try:
         root = etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))

@@ -23,17 +23,17 @@ from msgspec.structs import replace
 
 from gateway.documents.chunking.chunks import Chunk, Chunking, Offsets
 from gateway.documents.chunking.cut import Chunker, cut
-from gateway.documents.reading.archives import archived
+from gateway.documents.reading.archives import archive_files
 from gateway.documents.reading.chunkers import ChunkerRefused, ChunkerReport, WasmLimits
 from gateway.documents.reading.git import GitFetch, GitHead, git_files
 from gateway.documents.reading.limits import ReadingLimits, ReadingRefused
-from gateway.documents.reading.parsers import DocumentText, decoded, document_text
+from gateway.documents.reading.parsers import DocumentText, decode_text, document_text
 from gateway.documents.reading.sources import (
     LeftOut,
     SourceFile,
     WantedFiles,
     is_generated,
-    limited,
+    select_files,
 )
 
 LENGTH_BYTES = 4
@@ -109,7 +109,7 @@ Answer = (
 def read_document(task: FileReading) -> ReadDocument:
     """The text and the chunks of a file. Raises ReadingRefused."""
     if task.plain or task.chunker:
-        document = DocumentText(decoded(task.data)[0], "text/plain")
+        document = DocumentText(decode_text(task.data)[0], "text/plain")
     else:
         document = document_text(task.path, task.data, task.limits)
     text, note = document.text, ""
@@ -126,7 +126,7 @@ def read_document(task: FileReading) -> ReadDocument:
     return ReadDocument(
         text,
         media_type,
-        _paged(text, chunks, document.pages),
+        _with_pages(text, chunks, document.pages),
         title=document.title,
         encoding=document.encoding,
         note=note,
@@ -146,7 +146,7 @@ def _wasm() -> ModuleType:
         raise ReadingRefused("chunkers need the extra toolgate[wasm]") from error
 
 
-def _paged(text: str, chunks: tuple[Chunk, ...], pages: Sequence[int]) -> tuple[Chunk, ...]:
+def _with_pages(text: str, chunks: tuple[Chunk, ...], pages: Sequence[int]) -> tuple[Chunk, ...]:
     if not pages:
         return chunks
     offsets = Offsets(text)
@@ -160,7 +160,9 @@ def answers(request: Request) -> Iterator[Answer]:
         if isinstance(request, FileReading):
             yield read_document(request)
         elif isinstance(request, ArchiveReading):
-            yield from limited(archived(request.data, request.wanted.limits), request.wanted)
+            yield from select_files(
+                archive_files(request.data, request.wanted.limits), request.wanted
+            )
         elif isinstance(request, ChunkerTrial):
             yield _wasm().tried(request.module, request.samples, request.chunking, request.wasm)
         else:

@@ -193,7 +193,7 @@ class ReadingWorkers:
         note = f"it was cut as plain text, until it is read again: its {by} failed or took too long"
         return replace(found, note=note, degraded=True)
 
-    async def tried(
+    async def try_module(
         self,
         module: bytes,
         samples: Sequence[tuple[str, str]],
@@ -238,7 +238,7 @@ class ReadingWorkers:
             raise ReadingRefused(answer.reason)
         return answer
 
-    async def isolated(self) -> bool:
+    async def is_isolated(self) -> bool:
         """Whether processes that read files are without network. Raises ReadingRefused."""
         worker = await self._worker()
         self._idle.append(worker)

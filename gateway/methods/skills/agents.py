@@ -84,9 +84,9 @@ class GrantedTools:
         raise InvalidParams(f"{tool.name} is not a tool of the skill {self.skill.name}")
 
 
-def given(skill: Skill, catalog: Catalog) -> GrantedTools:
+def granted_tools(skill: Skill, catalog: Catalog) -> GrantedTools:
     """Resolve the grants of `skill`; `catalog` is the caller's."""
-    loaded = catalog.skills.needed(skill.name)
+    loaded = catalog.skills.with_requirements(skill.name)
     grants = GrantedTools(skill, loaded, {}, {}, [])
     absent: dict[str, None] = {}
     for loaded_skill in loaded:
@@ -117,7 +117,7 @@ def fitting(
     tools: dict[str, Tool] = {}
     for name in names:
         skill = catalog.skills.get(name)
-        of_it = given(skill, catalog).tools.values() if skill is not None else ()
+        of_it = granted_tools(skill, catalog).tools.values() if skill is not None else ()
         new = {tool.name: tool for tool in of_it if tool.name not in tools}
         costs = sum(map(cost, new.values()))
         if costs <= most:
@@ -152,12 +152,12 @@ class Handles:
         payload = Handle(skill.name, agent.name if agent else None)
         return (await self._sealer()).seal(PURPOSE, payload, _owner(context), self._handle_s)
 
-    async def given(self, context: Context, catalog: Catalog, text: str) -> GrantedTools:
+    async def granted_tools(self, context: Context, catalog: Catalog, text: str) -> GrantedTools:
         """Grants of the skill whose name or handle is `text`; `catalog` is the caller's. Raises
         InvalidParams."""
         skills = self._agents.skills(context, catalog)
         if text in skills:
-            return given(skills[text], catalog)
+            return granted_tools(skills[text], catalog)
         try:
             handle = (await self._sealer()).unseal(PURPOSE, text, Handle, _owner(context))
         except InvalidParams as error:
@@ -174,7 +174,7 @@ class Handles:
         granted = catalog.skills.of(agent) if agent or handle.agent is None else {}
         if handle.skill not in granted:
             raise InvalidParams("skill: its handle is of a skill that is here no longer")
-        return given(granted[handle.skill], catalog)
+        return granted_tools(granted[handle.skill], catalog)
 
 
 def _owner(context: Context) -> bytes:

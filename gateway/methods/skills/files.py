@@ -14,7 +14,7 @@ from gateway.context import Context
 from gateway.methods.capabilities import require
 from gateway.methods.lists import Lists
 from gateway.methods.results import STAMP, WRITTEN
-from gateway.methods.skills.agents import Agents, given
+from gateway.methods.skills.agents import Agents, granted_tools
 from gateway.methods.skills.use_skill import ReadFile, content_of, instructions_of
 from gateway.protocol import cursors
 from gateway.protocol.shapes import Members, View
@@ -59,7 +59,7 @@ class SkillFiles:
         """Handle skills/get."""
         catalog = self._catalog(context, request)
         uri = read(request.params, ResourceParams).uri
-        found_file = self._found(context, catalog, uri)
+        found_file = self._find_file(context, catalog, uri)
         if found_file is None or found_file[0].uri != uri:
             raise InvalidParams("There is no such skill", {"uri": uri})
         return {"skill": entry_of(found_file[0]), **self._hold(context)}
@@ -81,7 +81,7 @@ class SkillFiles:
         if parse_uri(uri) is None:
             return None
         catalog = self._lists.visible(context)
-        found_file = self._found(context, catalog, uri) if catalog.skills.listed else None
+        found_file = self._find_file(context, catalog, uri) if catalog.skills.listed else None
         if found_file is None:
             return None
         skill, file = found_file
@@ -97,17 +97,17 @@ class SkillFiles:
         skill = catalog.skills.of(agent).get(items[name].key) if name in items else None
         if skill is None:
             return None
-        text = {"type": "text", "text": instructions_of(given(skill, catalog))}
+        text = {"type": "text", "text": instructions_of(granted_tools(skill, catalog))}
         messages = Raw(encode([{"role": "user", "content": text}]))
         members = {"description": Raw(encode(skill.description)), "messages": messages}
-        return View(context.revision, str, WRITTEN).prompted(members)
+        return View(context.revision, str, WRITTEN).prompt_result(members)
 
     def _catalog(self, context: Context, request: Request) -> Catalog:
         catalog = self._lists.visible(context)
         require(catalog, "skills", request.method)
         return catalog
 
-    def _found(
+    def _find_file(
         self, context: Context, catalog: Catalog, uri: str
     ) -> tuple[Skill, SkillFile] | None:
         place = parse_uri(uri)

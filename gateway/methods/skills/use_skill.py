@@ -15,8 +15,8 @@ from gateway.abc import SessionChange
 from gateway.context import Context, Session
 from gateway.methods.describe_tools import answer
 from gateway.methods.lists import Lists
-from gateway.methods.search_tools import BY_WORDS, UNSEARCHABLE, Find, unsearched
-from gateway.methods.skills.agents import Agents, GrantedTools, Handles, given
+from gateway.methods.search_tools import BY_WORDS, UNSEARCHABLE, Find, unsearchable_result
+from gateway.methods.skills.agents import Agents, GrantedTools, Handles, granted_tools
 from gateway.state.hub import LIST_NOTIFICATIONS
 from registry.catalog import lookup as wording
 from registry.catalog.catalog import Catalog
@@ -60,12 +60,12 @@ class ListSkills:
         if not query:
             return answer(_tree(skills, room))
         try:
-            skills_found, note = await self._found(query, skills, context)
+            skills_found, note = await self._find_skills(query, skills, context)
         except Unreachable as fault:
-            return unsearched(fault)
+            return unsearchable_result(fault)
         return answer(_hits(skills_found, note, room))
 
-    async def _found(
+    async def _find_skills(
         self, query: str, skills: Mapping[str, Skill], context: Context
     ) -> tuple[list[Skill], str | None]:
         by_id = {skill.id: skill for skill in skills.values()}
@@ -181,7 +181,7 @@ class UseSkill:
         if path is not None:
             text = await self._file(skill, path, context)
             return _read({"name": skill.name, "file": path}, text, after, self._limits)
-        grants = given(skill, catalog)
+        grants = granted_tools(skill, catalog)
         head: Json = {"name": skill.name, "version": skill.version}
         if after:
             return _read(head, instructions_of(grants), after, self._limits)
@@ -256,10 +256,10 @@ class UseSkill:
     ) -> Json:
         ceiling = Ceiling(self._limits.answer_tokens, self._lists.shaper, chosen, DESCRIBES)
         entries = [
-            ListedTool(replace(tool, name=catalog.called(tool, chosen)), {})
+            ListedTool(replace(tool, name=catalog.display_name(tool, chosen)), {})
             for tool in found.tools.values()
         ]
-        fitted = ceiling.fitted(entries, ceiling.tokens * CHARACTERS - AROUND, schemas=True)
+        fitted = ceiling.fit(entries, ceiling.tokens * CHARACTERS - AROUND, schemas=True)
         more = []
         if fitted.folded:
             more.append(f"{fitted.folded} without input schema: {DESCRIBES} tells it.")

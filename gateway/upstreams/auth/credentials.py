@@ -126,8 +126,8 @@ def entry_for(credentials: Entries, credential: Credential) -> SchemeSettings | 
     the spelling of an environment variable."""
     entry = credentials.get(credential.scheme)
     if entry is None and credentials:
-        folded = _folded(credential.scheme)
-        named = (entry for name, entry in credentials.items() if _folded(name) == folded)
+        folded = _fold(credential.scheme)
+        named = (entry for name, entry in credentials.items() if _fold(name) == folded)
         entry = next(named, None)
     return entry if entry is not None and _fits(entry, credential) else None
 
@@ -144,7 +144,7 @@ def missing_credentials(source: str, security: tuple[Alternative, ...]) -> str:
     """Error text: the missing credentials and how to configure them; no address and no secret."""
     stated = [alternative for alternative in security if alternative]
     wanted = ", or ".join(
-        " and ".join(dict.fromkeys(map(_named, alternative)))
+        " and ".join(dict.fromkeys(map(_credential_text, alternative)))
         for alternative in stated[:ALTERNATIVES_SHOWN]
     )
     return (
@@ -186,12 +186,12 @@ def settable(stated: Iterable[Alternative]) -> Alternative | None:
     )
 
 
-def _named(credential: Credential) -> str:
+def _credential_text(credential: Credential) -> str:
     scopes = f" (scopes {' '.join(credential.scopes)})" if credential.scopes else ""
     return f"{credential.scheme}{scopes}"
 
 
-def _folded(name: str) -> str:
+def _fold(name: str) -> str:
     return "".join(char if char.isalnum() else "_" for char in name.lower())
 
 
@@ -213,7 +213,9 @@ class FixedCredentials:
     ends: float  # when a token among them expires, in monotonic time
 
 
-def fixed(pool: SourcePool, security: tuple[Alternative, ...]) -> FixedCredentials | None:
+def fixed_credentials(
+    pool: SourcePool, security: tuple[Alternative, ...]
+) -> FixedCredentials | None:
     """Headers that `Credentials.apply` adds to every request of a tool, and the configured ones.
     None
     where callers or requests differ, where no token is at hand, and where `apply` would fail."""
@@ -268,7 +270,7 @@ class Credentials:
                 request = await _with(pool, credential, entry, request)
         return request
 
-    def renewed(
+    def renew(
         self, source: Source, security: tuple[Alternative, ...], sent: Mapping[str, str]
     ) -> bool:
         """Whether a retry after a 401 gets new credentials: only where the gateway fetched the
@@ -308,7 +310,7 @@ async def _with(
     pool: SourcePool, credential: Credential, entry: SchemeSettings, request: HttpRequest
 ) -> HttpRequest:
     if not pool.trusted:
-        raise UpstreamFailed(pool.untrusted("credentials"))
+        raise UpstreamFailed(pool.untrusted_text("credentials"))
     value = await _value(pool, credential, entry)
     match credential.location:
         case "query":

@@ -22,7 +22,7 @@ def on_behalf(pool: SourcePool, context: Context) -> Caller | None:
         return None
     key = "exchange" if pool.exchange is not None else "forward_token"
     if not pool.trusted:
-        raise UpstreamFailed(pool.untrusted(key))
+        raise UpstreamFailed(pool.untrusted_text(key))
     try:
         return caller_of(context)
     except NoCaller as why:
@@ -59,7 +59,7 @@ def invalidate_token(
     token = bare(headers[AUTHORIZATION])
     if caller is None:
         return pool.exchange.own_rejected(token)
-    return pool.exchange.rejected(caller, scopes, token)
+    return pool.exchange.reject(caller, scopes, token)
 
 
 def _passed_on(pool: SourcePool, caller: Caller) -> Headers:

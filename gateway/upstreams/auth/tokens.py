@@ -102,15 +102,15 @@ class TokenEndpoint:
             async with asyncio.timeout(self._timeout_s):
                 status, body = await self._post(http, form)
         except TimeoutError as error:
-            raise self.failed(f"did not answer within {self._timeout_s:g} s") from error
+            raise self.failure(f"did not answer within {self._timeout_s:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if is_private(error):
                 text = "leads into a private network (upstream.token_private_networks)"
-                raise self.failed(text) from error
-            raise self.failed("could not be reached") from error
+                raise self.failure(text) from error
+            raise self.failure("could not be reached") from error
         if not 200 <= status < 300:
             rejected = 400 <= status < 500
-            raise self.failed(f"answered HTTP {status}{_reason(body)}", rejected=rejected)
+            raise self.failure(f"answered HTTP {status}{_reason(body)}", rejected=rejected)
         return self._read(body)
 
     def token(self, answer: TokenAnswer, requested_at: float) -> AccessToken:
@@ -119,14 +119,14 @@ class TokenEndpoint:
         try:
             lasts_s = UNSAID_S if answer.expires_in is None else float(answer.expires_in)
         except ValueError as error:
-            raise self.failed("answered something that is no token") from error
+            raise self.failure("answered something that is no token") from error
         if answer.token_type.lower() != "bearer":
-            raise self.failed("answered a token that is not of the type Bearer")
+            raise self.failure("answered a token that is not of the type Bearer")
         if not answer.access_token.isascii() or not answer.access_token.isprintable():
-            raise self.failed("answered a token that cannot be sent")
+            raise self.failure("answered a token that cannot be sent")
         return AccessToken(answer.access_token, requested_at + lasts_s - min(EARLY_S, lasts_s / 2))
 
-    def failed(self, what: str, *, rejected: bool = False) -> TokenFailed:
+    def failure(self, what: str, *, rejected: bool = False) -> TokenFailed:
         return TokenFailed(f"has no token for {self._purpose}: its token_url {what}", rejected)
 
     async def _post(
@@ -157,7 +157,7 @@ class TokenEndpoint:
         try:
             return msgspec.json.decode(body, type=TokenAnswer)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise self.failed("answered something that is no token") from error
+            raise self.failure("answered something that is no token") from error
 
 
 async def client_token(
@@ -212,16 +212,16 @@ class SourceExchange:
         async def fetch() -> AccessToken:
             actor = await self.own(http) if self.has_own else ""
             try:
-                return await self._exchanged(http, caller, scope, actor)
+                return await self._exchange(http, caller, scope, actor)
             except TokenFailed as error:
                 # the actor's token may have been revoked
                 if not (actor and error.rejected and self._tokens.invalidate(_OWN, actor)):
                     raise
-            return await self._exchanged(http, caller, scope, await self.own(http))
+            return await self._exchange(http, caller, scope, await self.own(http))
 
         return await self._tokens.get((caller.digest, scope), fetch)
 
-    def rejected(self, caller: Caller, scopes: Iterable[str], token: str) -> bool:
+    def reject(self, caller: Caller, scopes: Iterable[str], token: str) -> bool:
         """Invalidate `token` after a 401; whether a new one may succeed."""
         return self._tokens.invalidate((caller.digest, self._scope(scopes)), token)
 
@@ -243,7 +243,7 @@ class SourceExchange:
     def _scope(self, scopes: Iterable[str]) -> str:
         return " ".join(sorted({*self._settings.scopes, *scopes}))
 
-    async def _exchanged(
+    async def _exchange(
         self, http: aiohttp.ClientSession, caller: Caller, scope: str, actor: str
     ) -> AccessToken:
         settings = self._settings
@@ -264,10 +264,10 @@ class SourceExchange:
         # section 2.2.1: required
         wanted = {settings.requested_token_type} if settings.requested_token_type else USUAL
         if answer.issued_token_type not in wanted:
-            raise self._endpoint.failed("issued a token of another type than requested")
+            raise self._endpoint.failure("issued a token of another type than requested")
         token = self._endpoint.token(answer, requested_at)
         if len(token.text) > TOKEN_LIMIT_BYTES:
-            raise self._endpoint.failed("answered a token that cannot be sent")
+            raise self._endpoint.failure("answered a token that cannot be sent")
         if caller.ends is None:
             return token
         return AccessToken(token.text, min(token.ends, requested_at + caller.ends - epoch_s))

@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from gateway.context import Context
 from gateway.http.http1 import FixedHeaders
-from gateway.telemetry.traces import TRACEPARENT, parsed
+from gateway.telemetry.traces import TRACEPARENT, parse
 from gateway.upstreams.http import results
-from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse, replaced
+from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse, replace_headers
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
-from gateway.upstreams.http.results import failed, failed_call
+from gateway.upstreams.http.results import failed_call, failure_result
 from schemas.binding import GraphQLBinding
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
@@ -58,8 +58,8 @@ class SelectionNode:
     head: str  # as it is printed: `issues(first: 10)`, `... on Pet`
     inner: "dict[str, SelectionNode]" = field(default_factory=dict)  # by name, alias or `on Type`
 
-    def printed(self) -> str:
-        return f"{self.head} {_braced(self.inner.values())}" if self.inner else self.head
+    def print(self) -> str:
+        return f"{self.head} {_brace(self.inner.values())}" if self.inner else self.head
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class _Wanted:
     inner: "dict[str, _Wanted]" = field(default_factory=dict)
 
 
-def narrowed(selection: str, paths: Iterable[Sequence[str]], always: Mapping[str, str]) -> str:
+def narrow(selection: str, paths: Iterable[Sequence[str]], always: Mapping[str, str]) -> str:
     """The selection set for `paths`, and for `always`: further fields by name, as printed.
 
     `on User` between two names of a path restricts it to objects of that type. Raises
@@ -77,16 +77,16 @@ def narrowed(selection: str, paths: Iterable[Sequence[str]], always: Mapping[str
     if not selection:
         raise InvalidParams("_fields: the answer has no fields to choose from")
     root = _Wanted()
-    for path in map(_checked, paths):
+    for path in map(_check_path, paths):
         at = root
         for segment in path:
             at = at.inner.setdefault(segment, _Wanted())
         at.whole = True
     known = read_selection(selection)
-    nodes = dict(_rendered(root, known))
+    nodes = dict(_render_nodes(root, known))
     for name, printed in always.items():
         nodes[name] = SelectionNode(printed)
-    return _braced(nodes.values())
+    return _brace(nodes.values())
 
 
 @lru_cache(maxsize=512)
@@ -106,7 +106,7 @@ def read_selection(selection: str) -> Mapping[str, SelectionNode]:
     return root.inner
 
 
-def _checked(path: Sequence[str]) -> list[str]:
+def _check_path(path: Sequence[str]) -> list[str]:
     names = []
     for segment in path:
         match = _SEGMENT.fullmatch(segment.strip())
@@ -119,7 +119,7 @@ def _checked(path: Sequence[str]) -> list[str]:
     return names
 
 
-def _rendered(
+def _render_nodes(
     wanted: _Wanted, known: Mapping[str, SelectionNode]
 ) -> Iterator[tuple[str, SelectionNode]]:
     for name, sub in wanted.inner.items():
@@ -145,7 +145,7 @@ def _rendered(
 def _node(name: str, wanted: _Wanted, known: SelectionNode | None) -> SelectionNode:
     head = known.head if known else f"... {name}" if _is_type(name) else name
     inner = dict(known.inner) if known and wanted.whole else {}
-    inner |= _rendered(wanted, known.inner if known else {})
+    inner |= _render_nodes(wanted, known.inner if known else {})
     return SelectionNode(head, inner)
 
 
@@ -153,8 +153,8 @@ def _is_type(key: str) -> bool:
     return key.startswith("on ")
 
 
-def _braced(nodes: Iterable[SelectionNode]) -> str:
-    return f"{{ {' '.join(node.printed() for node in nodes)} }}"
+def _brace(nodes: Iterable[SelectionNode]) -> str:
+    return f"{{ {' '.join(node.print() for node in nodes)} }}"
 
 
 class _Envelope(Struct):
@@ -179,15 +179,15 @@ class GraphQLUpstream:
         context: Context,
     ) -> ToolResult:
         if source is None:
-            return failed(f"The source of {tool.name} is gone")
+            return failure_result(f"The source of {tool.name} is gone")
         # app/upstreams.py: each upstream has its own kind
         binding = cast("GraphQLBinding", tool.binding)
         try:
             pool = self._client.connections.of(source)
             request = build(binding, arguments, _target(pool))
             headers: Mapping[str, str] = _headers_of(pool)
-            if (traceparent := context.headers.traceparent) is not None and parsed(traceparent):
-                headers = replaced(headers, {TRACEPARENT: traceparent})
+            if (traceparent := context.headers.traceparent) is not None and parse(traceparent):
+                headers = replace_headers(headers, {TRACEPARENT: traceparent})
                 request = replace(request, headers=headers)
             if (caller := self._client.caller(source, context)) is not None:
                 response = await self._client.send(source, replace(request, caller=caller))
@@ -215,7 +215,7 @@ def build(binding: GraphQLBinding, arguments: Mapping[str, Any], target: str = "
     selection = binding.selection
     if FIELDS in arguments and _is_control_argument(binding):
         paths = [text.split(".") for text in arguments[FIELDS]]
-        selection = narrowed(selection, paths, _always(binding))
+        selection = narrow(selection, paths, _always(binding))
     body = {
         "query": document(binding, selection),
         "variables": _variables(binding, arguments),
@@ -268,14 +268,14 @@ def read(
     envelope = None if 300 <= response.status < 400 else _decode(response.body)
     if envelope is None:
         if 200 <= response.status < 300:
-            return failed(f"{source} did not answer with a GraphQL response")
+            return failure_result(f"{source} did not answer with a GraphQL response")
         return results.error(response)
     data, errors = _data(envelope), _errors(envelope)
     value = data.get(binding.field)
     if errors and (value is None or bytes(value) == b"null"):
         return _failure(errors)
     if value is None:
-        return failed(f"{source} answered without {binding.field}")
+        return failure_result(f"{source} answered without {binding.field}")
     return _result(value, errors, binding, arguments)
 
 
@@ -332,14 +332,14 @@ def _plain(message: str) -> str:
     return f"{message[: MESSAGE_CHARACTERS - 1]}…"
 
 
-def _shown(error: Mapping[str, Any]) -> str:
+def _error_text(error: Mapping[str, Any]) -> str:
     path = ".".join(str(segment) for segment in error.get("path", ()))
     position = "; ".join(filter(None, (f"at {path}" if path else "", error.get("code", ""))))
     return f"{error['message']} ({position})" if position else str(error["message"])
 
 
 def _failure(errors: list[dict[str, Any]]) -> ToolResult:
-    text = "\n".join(_shown(error) for error in errors)
+    text = "\n".join(_error_text(error) for error in errors)
     return ToolResult((TextContent(text),), Raw(encode({"errors": errors})), is_error=True)
 
 
@@ -358,7 +358,7 @@ def _result(
         meta[META_NEXT] = {"arguments": following}
     if errors:
         meta[META_ERRORS] = errors
-        text = "; ".join(_shown(error) for error in errors)
+        text = "; ".join(_error_text(error) for error in errors)
         content.append(TextContent(f"Parts of this answer are missing: {text}"))
     return ToolResult(tuple(content), value, meta=meta or UNSET)
 

@@ -187,7 +187,7 @@ def _failure(
     return UpstreamFailed(text, late, is_outage(error))
 
 
-def replaced(headers: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
+def replace_headers(headers: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
     """The headers with `others`, which replace those of the same name in any case."""
     names = {name.lower() for name in others}
     kept = {name: value for name, value in headers.items() if name.lower() not in names}
@@ -209,7 +209,7 @@ def address_of(pool: SourcePool, server: str | None) -> str:
     one."""
     if server is not None and pool.trusted and not _same_origin(pool.base_url, server):
         server = None  # the operator's address applies to all operations
-    base = pool.base_url if server is None else _joined(pool.base_url, server)
+    base = pool.base_url if server is None else _join_server(pool.base_url, server)
     if base is None:
         raise UpstreamFailed(
             f"{pool.source} has no address: its description names no server. "
@@ -218,7 +218,7 @@ def address_of(pool: SourcePool, server: str | None) -> str:
     return base
 
 
-def _joined(base: str | None, server: str) -> str | None:
+def _join_server(base: str | None, server: str) -> str | None:
     """The URL of an operation's own server, which may be relative."""
     if "://" in server:
         return server.rstrip("/")

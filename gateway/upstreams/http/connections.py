@@ -172,7 +172,7 @@ class SourcePool:
         self._public: aiohttp.ClientSession | None = None
 
     @property
-    def unlimited(self) -> Pool:
+    def unlimited_pool(self) -> Pool:
         """Connections outside the limit, for long-lived streams, and for messages that a call waits
         for while it holds one of the others."""
         if self._unlimited is None:
@@ -209,7 +209,7 @@ class SourcePool:
         if not self.headers:
             return asked
         if not self.trusted:
-            raise UpstreamFailed(self.untrusted("configured headers"))
+            raise UpstreamFailed(self.untrusted_text("configured headers"))
         # a caller's token wins: the configured one is for requests without a caller
         proved = self.by_caller and "Authorization" in asked
         headers = self._besides if proved else self.headers
@@ -221,7 +221,7 @@ class SourcePool:
         """Whether the token_url of `entry` has to be public: it comes from the registry."""
         return any(entry is confined for confined in self._confined)
 
-    def untrusted(self, secret: str) -> str:
+    def untrusted_text(self, secret: str) -> str:
         return (
             f"{self.source} has {secret}, but only its description says where it is: "
             f"set sources.{self.source}.base_url"

@@ -148,11 +148,11 @@ def name_of(response: Http1Response) -> str:
     """The file name from the service, else the last segment of its path."""
     disposition = _one_line(response.headers.get("Content-Disposition", ""))
     path, _, _ = response.request.target.partition("?")
-    named = _named(disposition) or unquote(path.rpartition("/")[2])
+    named = _extended_filename(disposition) or unquote(path.rpartition("/")[2])
     return _safe(named) or "download"
 
 
-def _named(disposition: str) -> str:
+def _extended_filename(disposition: str) -> str:
     """The `filename*`, which takes precedence over `filename` (RFC 6266, section 4.3)."""
     message = Message()
     message["Content-Disposition"] = disposition

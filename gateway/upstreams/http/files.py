@@ -124,7 +124,7 @@ def _of_object(argument: str, value: dict[str, str]) -> CallFile:
 def _of_text(argument: str, text: str) -> CallFile:
     scheme = _SCHEME.match(text)
     if scheme is None:
-        return CallFile(argument, _unpacked(argument, text.encode()))
+        return CallFile(argument, _unpack(argument, text.encode()))
     if scheme[0].lower() == "data:":
         return _of_data_url(argument, text)
     return CallFile(argument, uri=text)
@@ -142,14 +142,14 @@ def _of_data_url(argument: str, url: str) -> CallFile:
     media_type = kind if kind and not kind.startswith(";") else "text/plain"
     return CallFile(
         argument,
-        _unpacked(argument, content) if encoded else content,
+        _unpack(argument, content) if encoded else content,
         uri="",
         name=None,
         media_type=media_type,
     )
 
 
-def _unpacked(argument: str, text: bytes) -> bytes:
+def _unpack(argument: str, text: bytes) -> bytes:
     """Bytes of base64 text (RFC 4648) in either alphabet, with or without line breaks and
     padding."""
     text = text.translate(_URL_SAFE, _SPACE).rstrip(b"=")

@@ -34,13 +34,13 @@ LONGEST_WAIT_S = 3600.0  # of what a service asks for in Retry-After
 OUTAGE_STATUSES = frozenset({502, 503, 504})  # sent by proxies, and by services that cannot serve
 
 
-def failed(text: str) -> ToolResult:
+def failure_result(text: str) -> ToolResult:
     return ToolResult((TextContent(text),), is_error=True)
 
 
 def failed_call(error: UpstreamFailed) -> ToolResult:
     """The result of a call that got no usable response."""
-    result = failed(str(error))
+    result = failure_result(str(error))
     return outage(result) if error.down else result
 
 
@@ -160,7 +160,7 @@ def structure(body: bytes) -> Raw | UnsetType:
     return Raw(body)
 
 
-def structured(response: HttpResponse) -> ToolResult:
+def structured_result(response: HttpResponse) -> ToolResult:
     """The result in a JSON body: its text and, unless it only claims to be JSON, its structure."""
     if _foreign_charset(response.headers.get("Content-Type", "")):
         return ToolResult((TextContent(text(response)),), structure(response.body))

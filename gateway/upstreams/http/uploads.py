@@ -77,7 +77,7 @@ class Uploads:
         self._read_resource = read_resource
 
     @asynccontextmanager
-    async def opened(self, request: HttpRequest, context: Context) -> AsyncIterator[HttpRequest]:
+    async def open(self, request: HttpRequest, context: Context) -> AsyncIterator[HttpRequest]:
         """`request` with a body that can be sent, inside. Raises UpstreamFailed."""
         upload, limits = request.upload, self._limits()
         if upload is None:
@@ -106,7 +106,7 @@ class Uploads:
         try:
             with Deadline(max(0.0, until - time.monotonic())):
                 if piece.file.uri.lower().startswith(("http://", "https://")):
-                    opening = _fetched(piece.file, limits.upload_private_networks)
+                    opening = _fetch(piece.file, limits.upload_private_networks)
                     return _of_url(piece, await stack.enter_async_context(opening))
                 return await self._resource(piece, context)
         except TimeoutError as error:
@@ -227,7 +227,7 @@ def _of_url(piece: RemoteFile, response: aiohttp.ClientResponse) -> _Opened:
 
 
 @asynccontextmanager
-async def _fetched(file: CallFile, private: bool) -> AsyncIterator[aiohttp.ClientResponse]:
+async def _fetch(file: CallFile, private: bool) -> AsyncIterator[aiohttp.ClientResponse]:
     """The response of `file.uri`. Raises UpstreamFailed, which contains no address."""
     argument = file.argument
     connector = aiohttp.TCPConnector(resolver=ThreadedResolver() if private else PublicResolver())
@@ -240,7 +240,7 @@ async def _fetched(file: CallFile, private: bool) -> AsyncIterator[aiohttp.Clien
         AsyncExitStack() as stack,
     ):
         try:
-            response = await _followed(session, file, private, stack)
+            response = await _follow(session, file, private, stack)
         except PrivateAddress as error:
             raise _private(argument) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -250,7 +250,7 @@ async def _fetched(file: CallFile, private: bool) -> AsyncIterator[aiohttp.Clien
         yield response
 
 
-async def _followed(
+async def _follow(
     session: aiohttp.ClientSession, file: CallFile, private: bool, stack: AsyncExitStack
 ) -> aiohttp.ClientResponse:
     """Follows redirects itself: each address is checked before it is connected to."""

@@ -197,11 +197,11 @@ def _rpc_failure(error: _Error, status: int) -> ToolResult:
         return status_failure(status, status_object, error.data)
     if not _is_error(status):
         status = error.code if _is_error(error.code) else 500
-    built = _built(error, status)
+    built = _status_of_error(error, status)
     return status_failure(status, built, built)
 
 
-def _built(error: _Error, status: int) -> dict[str, Any]:
+def _status_of_error(error: _Error, status: int) -> dict[str, Any]:
     """A Status built from an error without one."""
     message = error.message if isinstance(error.message, str) else "The call failed"
     data = _plain(error.data)
@@ -438,7 +438,7 @@ class HybridUpstream:
         caller = self._client.caller(source, context) if context.identity.verified else None
         # a base URL with a path of its own is the whole address, whatever the side
         target = "" if self._client.base_path(source) else PATHS[binding.side or "command"]
-        headers = carried(context, query)
+        headers = passed_headers(context, query)
         return Post(
             source,
             target,
@@ -449,7 +449,7 @@ class HybridUpstream:
         )
 
 
-def carried(context: Context, query: bool) -> dict[str, str]:
+def passed_headers(context: Context, query: bool) -> dict[str, str]:
     """The caller's headers that are passed on to a service, without credentials."""
     call_headers = context.headers
     headers = {

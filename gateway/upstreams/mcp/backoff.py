@@ -35,7 +35,7 @@ class RestartBackoff:
                 f"{self._name} {self.why}; it is not started again for another {left_s:.1f} s"
             )
 
-    def ended(self, lived_s: float, why: str) -> None:
+    def record_end(self, lived_s: float, why: str) -> None:
         """Record that a process ended unexpectedly; `why` follows the source's name in errors."""
         if lived_s > self._longest_s:
             self._pause_s = 0.0

@@ -30,7 +30,7 @@ class SessionCookies:
             self._jar.clear()
             log.warning("mcp_cookies_dropped", extra={"source": self._source})
 
-    def added(self, headers: Mapping[str, str], url: URL) -> Mapping[str, str]:
+    def with_cookies(self, headers: Mapping[str, str], url: URL) -> Mapping[str, str]:
         """The headers of a request to `url` with its cookies, behind configured ones."""
         fitting = self._jar.filter_cookies(url).values()
         if not fitting:

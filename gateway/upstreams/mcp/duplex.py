@@ -163,7 +163,7 @@ class DuplexLink(SubscribableLink):
             yield ended
 
     async def close(self) -> None:
-        self.lost(SessionLost(f"The session at {self._name} was closed", sent=True))
+        self.lose(SessionLost(f"The session at {self._name} was closed", sent=True))
         self._hearing.cancel()
         await asyncio.gather(self._hearing, return_exceptions=True)
         self._exchanges.close()
@@ -171,7 +171,7 @@ class DuplexLink(SubscribableLink):
         if self.carrier is not None:
             await self.carrier.close()
 
-    def arrived(self, text: bytes) -> None:
+    def receive(self, text: bytes) -> None:
         """Receive one JSON text from the server."""
         try:
             messages = wire.decode(text)
@@ -181,7 +181,7 @@ class DuplexLink(SubscribableLink):
         for message in messages:
             self._sort(message, len(text))
 
-    def lost(self, error: UpstreamFailed) -> None:
+    def lose(self, error: UpstreamFailed) -> None:
         """Fail the background mailbox and all running requests: the connection has ended."""
         self._background.fail(error)
         for box in self._boxes.values():

@@ -124,9 +124,9 @@ class ServerEndpoint:
     ) -> Awaitable[Http1Response]:
         """POST a request; `long_lived` for streams. The caller closes the response, and passes on
         what is to be `settled`."""
-        http = self.pool.unlimited if long_lived else self.pool.http
+        http = self.pool.unlimited_pool if long_lived else self.pool.http
         if self._cookies is not None:
-            headers = self._cookies.added(headers, self.url)
+            headers = self._cookies.with_cookies(headers, self.url)
         return http.request(self._site, "POST", "", headers, body=body)
 
     @asynccontextmanager
@@ -166,12 +166,12 @@ class ServerEndpoint:
         repeatable: bool = False,
     ) -> Http1Response:
         """Send a request outside the limit of connections."""
-        sent = headers if self._cookies is None else self._cookies.added(headers, url)
-        response = await self.pool.unlimited.request(
+        sent = headers if self._cookies is None else self._cookies.with_cookies(headers, url)
+        response = await self.pool.unlimited_pool.request(
             Site(url), method, "", sent, body=body, repeatable=repeatable
         )
         if self.is_unsettled(response):
-            return await self.settled(response, headers, url=url, long_lived=True)
+            return await self.settle(response, headers, url=url, long_lived=True)
         return response
 
     @staticmethod
@@ -179,7 +179,7 @@ class ServerEndpoint:
         """Whether an answer leads elsewhere, or sets cookies."""
         return response.status in REDIRECTS or "Set-Cookie" in response.headers
 
-    async def settled(
+    async def settle(
         self,
         response: Http1Response,
         headers: Mapping[str, str],
@@ -190,7 +190,7 @@ class ServerEndpoint:
         """The answer behind the redirects inside the origin, each of which is sent the method, the
         body and `headers` again; cookies are kept on the way. A redirect that leads elsewhere, or
         is one too many, is itself the answer. Raises what requests raise."""
-        http = self.pool.unlimited if long_lived else self.pool.http
+        http = self.pool.unlimited_pool if long_lived else self.pool.http
         url = url or self.url
         for _ in range(REDIRECT_LIMIT):
             self._receive_cookies(response, url)
@@ -199,7 +199,7 @@ class ServerEndpoint:
                 break
             response.close()
             self._note_redirect(response.status, url, target)
-            sent = headers if self._cookies is None else self._cookies.added(headers, target)
+            sent = headers if self._cookies is None else self._cookies.with_cookies(headers, target)
             method, body = response.request.method, response.request.body
             response = await http.request(Site(target), method, "", sent, body=body)
             url = target
@@ -239,9 +239,9 @@ class ServerEndpoint:
         """The error for a response other than 2xx."""
         status = response.status
         if status in (401, 403):
-            return HttpStatusError(self._unproved(response), status)
+            return HttpStatusError(self._proof_error(response), status)
         if 300 <= status < 400:
-            return self._redirected(response)
+            return self._redirect_error(response)
         try:
             text = await read(response, min(ERROR_LIMIT_BYTES, self.limit_bytes))
             for message in wire.decode(text):
@@ -252,7 +252,7 @@ class ServerEndpoint:
             pass
         return HttpStatusError(f"{self.name} answered HTTP {status}", status)
 
-    def _redirected(self, response: Http1Response) -> HttpStatusError:
+    def _redirect_error(self, response: Http1Response) -> HttpStatusError:
         """The error for a redirect that was not followed; its target is for operators."""
         status, target = response.status, _target(response, self.url)
         if target is None:
@@ -267,7 +267,7 @@ class ServerEndpoint:
         detail = f"; this one leads to {where}: name that address if it is the server's own"
         return HttpStatusError(text, status, detail)
 
-    def _unproved(self, response: Http1Response) -> str:
+    def _proof_error(self, response: Http1Response) -> str:
         """Error text for a rejected authentication (401 or 403). After a 401 the gateway's own
         token is invalidated."""
         status, sent = response.status, CIMultiDict(response.request.headers)
@@ -300,9 +300,9 @@ class ServerEndpoint:
                 return _own(messages[0], exchange).members()
             return await _handle(messages, exchange, exchanges)
         if kind == SSE:
-            return await self._streamed(response, exchange, exchanges, events)
+            return await self._read_stream(response, exchange, exchanges, events)
         if kind in (JSON, *LINES):
-            members = await self._streamed(
+            members = await self._read_stream(
                 response, exchange, exchanges, JsonTextParser(self.limit_bytes)
             )
             if members is None:
@@ -312,7 +312,7 @@ class ServerEndpoint:
             raise MalformedMessage("accepted the request without answering it")
         raise MalformedMessage(f"answered with {_type(kind)}; expected {JSON} or {SSE}")
 
-    async def _streamed(
+    async def _read_stream(
         self,
         response: Http1Response,
         exchange: Exchange,

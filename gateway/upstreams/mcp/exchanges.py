@@ -105,13 +105,13 @@ class TimedTasks:
                 kind = type(error).__name__
                 log.info("mcp_task_failed", extra={"source": self._name, "error": kind})
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def on_end(task: asyncio.Task[None]) -> None:
             work.close()  # otherwise a coroutine that never started would warn
             self._tasks.discard(task)
 
         task = asyncio.create_task(run())
         self._tasks.add(task)
-        task.add_done_callback(ended)
+        task.add_done_callback(on_end)
 
     async def close(self) -> None:
         tasks = list(self._tasks)
@@ -286,13 +286,13 @@ class Exchanges:
         if exchange is not None:
             exchange.server_requests.add(task)
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def on_end(task: asyncio.Task[None]) -> None:
             del self._server_requests[id_]
             for exchange in waiting:
                 exchange.idle_timeout.resume()
                 exchange.server_requests.discard(task)
 
-        task.add_done_callback(ended)
+        task.add_done_callback(on_end)
 
     def _within_limit(self, exchange: Exchange | None) -> bool:
         """Whether the call that is charged may cause one more request to its client.

@@ -295,7 +295,7 @@ def _facts_of_fault(name: str, fault: RelayedFault) -> ServerDescription | None:
     if fault.code in (HeaderMismatch.code, MissingClientCapability.code):
         return UNKNOWN
     if fault.code == UnsupportedProtocolVersion.code:
-        return UNKNOWN if V2026_07_28.name in _supported(fault.data) else None
+        return UNKNOWN if V2026_07_28.name in _supported_versions(fault.data) else None
     if fault.code == MethodNotFound.code and status == 404:
         return UNKNOWN
     if status >= 500 or status == 429:
@@ -303,7 +303,7 @@ def _facts_of_fault(name: str, fault: RelayedFault) -> ServerDescription | None:
     return None
 
 
-def _supported(data: Any) -> list[Any]:
+def _supported_versions(data: Any) -> list[Any]:
     named = data.get("supported") if isinstance(data, dict) else None
     return named if isinstance(named, list) else []
 

@@ -109,7 +109,7 @@ class HttpSseCarrier:
             log.info("mcp_stream_lost", extra={"source": self.name, "error": type(error).__name__})
         finally:
             self.open = False
-            self._link.lost(SessionLost(f"{self.name} has ended the session", sent=True))
+            self._link.lose(SessionLost(f"{self.name} has ended the session", sent=True))
 
     async def _stream(self) -> None:
         events = EventStream(self.limit_bytes)
@@ -124,7 +124,7 @@ class HttpSseCarrier:
 
     def _event(self, event: ServerEvent) -> None:
         if event.name == "message":
-            self._link.arrived(event.data)
+            self._link.receive(event.data)
         elif event.name == "endpoint" and not self._address.done():
             self._address.set_result(self._own_address(event.data))
 

@@ -47,7 +47,7 @@ class _Reading:
     def problem(self, text: str) -> None:
         self._problems[text] = None
 
-    def copied(self, definition: Raw) -> Raw:
+    def copy(self, definition: Raw) -> Raw:
         """A copy of `definition`, which is a slice of its page. Raises UpstreamFailed."""
         self.charge(len(definition))
         return definition.copy()
@@ -89,7 +89,7 @@ class Lister:
             async with server.pool.lease(SHARED, None) as link:
                 handshake = await self._lists(link, server, reading)
         tools, prompts, resources, templates = (
-            _merged(method, stateless, handshake) for method in LISTS
+            _merge(method, stateless, handshake) for method in LISTS
         )
         if (target := server.redirected_to) is not None:
             reading.problem(
@@ -131,7 +131,7 @@ class Lister:
         for _ in range(self._limits.mcp_list_pages):
             params = {} if cursor is None else {"cursor": cursor}
             members = await link.request(method, params, None, server.timeout)
-            listed = _listed(members.get(member), method, reading)
+            listed = _read_list(members.get(member), method, reading)
             entries += _entries(listed[:left], method, reading)
             cursor = _cursor(members)
             reading.charge(len(cursor or ""))
@@ -176,7 +176,7 @@ def _facts(supported: SupportedEras) -> ServerFacts:
     )
 
 
-def _listed(raw: Raw | None, method: str, reading: _Reading) -> list[Raw]:
+def _read_list(raw: Raw | None, method: str, reading: _Reading) -> list[Raw]:
     try:
         return first_members(raw or b"null", reading.items_limit)
     except msgspec.DecodeError:
@@ -193,7 +193,7 @@ def _entries(listed: Sequence[Raw], method: str, reading: _Reading) -> list[tupl
             continue
         try:
             name = msgspec.json.decode(definition, type=dict[str, Raw]).get(naming, b"")
-            entries.append((msgspec.json.decode(name, type=str), reading.copied(definition)))
+            entries.append((msgspec.json.decode(name, type=str), reading.copy(definition)))
         except msgspec.DecodeError:
             reading.problem(f"{method}: an entry has no {naming}")
     return entries
@@ -206,7 +206,7 @@ def _cursor(members: Mapping[str, Raw]) -> str | None:
         return None
 
 
-def _merged(method: str, stateless: Lists, handshake: Lists) -> tuple[SnapshotEntry, ...]:
+def _merge(method: str, stateless: Lists, handshake: Lists) -> tuple[SnapshotEntry, ...]:
     """Entries of both eras without duplicates; the 2026-07-28 definition takes precedence."""
     new, old = stateless.get(method, []), handshake.get(method, [])
     in_new, in_old = {name for name, _ in new}, dict(old)

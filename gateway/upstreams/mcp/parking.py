@@ -78,7 +78,7 @@ class ParkedCall:
         self._open: dict[str, tuple[Question, asyncio.Future[Any]]] = {}
         self._stirred = asyncio.Event()
         self._task = asyncio.ensure_future(work(self))
-        self._task.add_done_callback(self._ended)
+        self._task.add_done_callback(self._on_end)
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         if self.handler is not None:
@@ -110,7 +110,7 @@ class ParkedCall:
     async def outcome(self) -> Members | Questions:
         """Wait for the result, or for questions to the client. Raises what the call raised."""
         while True:
-            await self._gathered()
+            await self._gather()
             waiting = {
                 key: question for key, (question, answer) in self._open.items() if not answer.done()
             }
@@ -124,7 +124,7 @@ class ParkedCall:
             self._stirred.clear()
             await self._stirred.wait()
 
-    async def _gathered(self) -> None:
+    async def _gather(self) -> None:
         """Gather the questions that a server sends one after the other into one batch for the
         client."""
         count = -1
@@ -135,7 +135,7 @@ class ParkedCall:
     def cancel(self) -> None:
         self._task.cancel()
 
-    def _ended(self, task: "asyncio.Task[Members]") -> None:
+    def _on_end(self, task: "asyncio.Task[Members]") -> None:
         if not task.cancelled():
             task.exception()  # mark as retrieved: the client may never send its request again
         self._stirred.set()
@@ -404,7 +404,7 @@ class DeferredCalls:
     ) -> Members:
         """Run `work`: its result, or an input_required result when its server has questions for the
         client."""
-        bound = _bound(request, context)
+        bound = _binding_digest(request, context)
         sealer = await self._sealer()
         handler = ClientHandler(context, on_change)
 
@@ -438,7 +438,7 @@ def _answers_to(request: RelayRequest) -> dict[str, Any]:
     return responses if isinstance(responses, dict) else {}
 
 
-def _bound(request: RelayRequest, context: Context) -> bytes:
+def _binding_digest(request: RelayRequest, context: Context) -> bytes:
     """Digest that binds a requestState to this caller, and to the same request repeated."""
     same = {
         name: value

@@ -134,7 +134,7 @@ class SessionPool:
     async def take(
         self, key: SessionKey, handler: MessageHandler | None, caller: Caller | None
     ) -> _PooledSession:
-        pooled = self._find(key) or await self._opened(key, caller)
+        pooled = self._find(key) or await self._open_session(key, caller)
         pooled.calls += 1
         pooled.holder.caller = caller
         if not key.shareable:
@@ -161,7 +161,7 @@ class SessionPool:
                 return pooled
         return None
 
-    async def _opened(self, key: SessionKey, caller: Caller | None) -> _PooledSession:
+    async def _open_session(self, key: SessionKey, caller: Caller | None) -> _PooledSession:
         if key.exclusive_to is not None:
             return await self._new(key, caller)
         lock = self._opening[key]

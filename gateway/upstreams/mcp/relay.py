@@ -138,27 +138,27 @@ class McpRelay:
             )
 
         if not context.revision.handshake and context.revision.mcp:
-            members = await server.authenticated(caller, send)
+            members = await server.authenticate(caller, send)
             if "inputRequests" in members or members.get("resultType") == INPUT_REQUIRED:
-                return self._checked(members, request, context, asker)
+                return self._check_input_required(members, request, context, asker)
             return members
         left = self._requests_limit
         while True:
-            members = await server.authenticated(caller, send)
+            members = await server.authenticate(caller, send)
             if members.get("resultType") != INPUT_REQUIRED:
                 return members
-            wanted = _wanted(members, request.source.name)
+            wanted = _wanted_input(members, request.source.name)
             left -= max(1, len(wanted.input_requests))
             if left < 0:
                 raise Unreachable(_too_many(request.source.name, self._requests_limit))
             params = await _with_answers(params, wanted, handler)
 
-    def _checked(
+    def _check_input_required(
         self, members: Members, request: RelayRequest, context: Context, asker: str
     ) -> Members:
         """A result that requires input of a 2026-07-28 client, with each request as the client can
         be asked it. Raises MissingClientCapability, and Unreachable for what no client is asked."""
-        name, wanted = request.source.name, _wanted(members, request.source.name)
+        name, wanted = request.source.name, _wanted_input(members, request.source.name)
         if not wanted.input_requests and wanted.request_state is UNSET:
             raise Unreachable(f"{name} requires input without saying which")
         if members.get("resultType") == INPUT_REQUIRED and request.method not in METHODS:
@@ -259,11 +259,11 @@ class McpRelay:
                 return await link.request(request.method, params, handler, timeout, headers=headers)
 
         try:
-            return await server.authenticated(caller, send)
+            return await server.authenticate(caller, send)
         except SessionLost as lost:
             if lost.sent:
                 raise
-            return await server.authenticated(caller, send)
+            return await server.authenticate(caller, send)
 
     def _asker(self, server: McpServer) -> str:
         """The server's name, shown to clients that have several servers; else empty."""
@@ -294,7 +294,7 @@ class McpRelay:
 _decode_input = msgspec.json.Decoder(_InputRequired).decode
 
 
-def _wanted(members: Members, name: str) -> _InputRequired:
+def _wanted_input(members: Members, name: str) -> _InputRequired:
     """The input that a server requires (MRTR). Raises Unreachable for a malformed result."""
     try:
         return _decode_input(msgspec.json.encode(members))
@@ -310,12 +310,13 @@ async def _with_answers(
     if wanted.request_state is not UNSET:
         again["requestState"] = wanted.request_state
     again["inputResponses"] = {
-        key: await _answered(handler, question) for key, question in wanted.input_requests.items()
+        key: await _answer_question(handler, question)
+        for key, question in wanted.input_requests.items()
     }
     return again
 
 
-async def _answered(handler: MessageHandler, question: _Asked) -> Any:
+async def _answer_question(handler: MessageHandler, question: _Asked) -> Any:
     try:
         return await handler.on_request(question.method, question.params)
     except ClientRequestFailed as failed:
@@ -391,13 +392,13 @@ class McpUpstream:
         if members.get("resultType") == RESULT_TASK:
             if not knows_tasks(context):
                 raise Unreachable(f"{source} began a task, which this client does not know")
-            return await self._renamed(members, source, context)
+            return await self._rename(members, source, context)
         if not context.revision.tasks or "task" not in context.params:
             return members  # not a task of 2025-11-25: the client requested none
         task = decode_members(members["task"])
-        return {**members, "task": Raw(encode(await self._renamed(task, source, context)))}
+        return {**members, "task": Raw(encode(await self._rename(task, source, context)))}
 
-    async def _renamed(self, members: Members, source: str, context: Context) -> Members:
+    async def _rename(self, members: Members, source: str, context: Context) -> Members:
         task = msgspec.json.decode(members.get("taskId", b"null"))
         if not isinstance(task, str):
             raise Unreachable(f"{source} began a task without saying its id")

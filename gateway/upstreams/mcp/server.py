@@ -432,7 +432,7 @@ class McpServer:
         pool = self._transport.pool
         return None if pool is None else on_behalf(pool, context)
 
-    def authenticated(
+    def authenticate(
         self, caller: Caller | None, send: Callable[[Headers], Awaitable[Members]]
     ) -> Awaitable[Members]:
         """Call `send` with the caller's credentials as headers; retried once with new ones on a
@@ -440,7 +440,7 @@ class McpServer:
         pool = None if caller is None else self._transport.pool
         if caller is None or pool is None:
             return send(NONE)
-        return _authenticated(pool, caller, send)
+        return _authenticate(pool, caller, send)
 
     async def _open(
         self, key: SessionKey, background: MessageHandler, holder: CallerHolder
@@ -463,7 +463,7 @@ class McpServer:
         await self._transport.close()
 
 
-async def _authenticated(
+async def _authenticate(
     pool: Connected, caller: Caller, send: Callable[[Headers], Awaitable[Members]]
 ) -> Members:
     headers = await auth_headers(pool, caller)

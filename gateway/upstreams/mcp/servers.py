@@ -52,7 +52,7 @@ class Servers:
             if _target(known.source) == _target(source):
                 known.source = source
                 return known
-            return self._replaced(known, source)
+            return self._replace(known, source)
         server = self._servers[source.place] = self._server(source)
         return server
 
@@ -68,7 +68,7 @@ class Servers:
     def restart(self) -> None:
         """Replace all servers: the configuration of their transports may have changed."""
         for server in list(self._servers.values()):
-            self._replaced(server, server.source)
+            self._replace(server, server.source)
 
     def failures(self) -> dict[str, str]:
         """Failure reasons of the servers that do not answer, by source."""
@@ -98,7 +98,7 @@ class Servers:
     def _server(self, source: Source) -> McpServer:
         return McpServer(source, self._transport(source), self._audience, self._limits)
 
-    def _replaced(self, before: McpServer, source: Source) -> McpServer:
+    def _replace(self, before: McpServer, source: Source) -> McpServer:
         """A new server in place of `before`, with the same watched resources."""
         followed = before in self._following
         self._drop(before)

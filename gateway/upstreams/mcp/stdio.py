@@ -140,7 +140,7 @@ class LineProcess(asyncio.SubprocessProtocol):
             for line in self._out.feed(data):
                 self._on_line(line)
         except TooLarge as error:
-            self._ended(str(error))
+            self._record_end(str(error))
             self._signal(signal.SIGKILL)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
@@ -162,16 +162,16 @@ class LineProcess(asyncio.SubprocessProtocol):
     def _finish(self) -> None:
         """Finish after exit or EOF: report the end when both came, or force it."""
         if self._silent and self._exited.is_set():
-            self._ended(self._why)
+            self._record_end(self._why)
         else:  # its last output may not have been read
             asyncio.get_running_loop().call_later(EOF_TIMEOUT_S, self._cut)
 
     def _cut(self) -> None:
         self._signal(signal.SIGKILL)
-        self._ended(self._why)
+        self._record_end(self._why)
         self._transport.close()
 
-    def _ended(self, why: str) -> None:
+    def _record_end(self, why: str) -> None:
         self.running = False
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
@@ -248,9 +248,11 @@ class StdioCarrier:
         self._backoff.check()
         self._since = time.monotonic()
         try:
-            self._process = await LineProcess.start(self._command, self._link.arrived, self._ended)
+            self._process = await LineProcess.start(
+                self._command, self._link.receive, self._record_end
+            )
         except OSError as error:
-            self._backoff.ended(0.0, "could not be started")
+            self._backoff.record_end(0.0, "could not be started")
             raise UpstreamFailed(f"{self.name} could not be started") from error
 
     async def send(self, body: bytes) -> None:
@@ -263,9 +265,9 @@ class StdioCarrier:
         if self._process is not None:
             await self._process.close()
 
-    def _ended(self, why: str) -> None:
-        self._backoff.ended(time.monotonic() - self._since, why)
-        self._link.lost(SessionLost(f"{self.name} {why}", sent=True))
+    def _record_end(self, why: str) -> None:
+        self._backoff.record_end(time.monotonic() - self._since, why)
+        self._link.lose(SessionLost(f"{self.name} {why}", sent=True))
 
 
 async def open_stdio(
@@ -288,7 +290,7 @@ async def open_stdio(
         useless = carrier.open
         await link.close()
         if useless:
-            backoff.ended(0.0, "was started and did not begin a session")
+            backoff.record_end(0.0, "was started and did not begin a session")
         raise
     except BaseException:
         await link.close()

@@ -173,7 +173,7 @@ class HttpLink(Link):
         try:
             # `is_unsettled`, without a call for each answer
             if response.status in REDIRECTS or "Set-Cookie" in response.headers:
-                response = await self._endpoint.settled(response, sent)
+                response = await self._endpoint.settle(response, sent)
             await self._check(response)
             if self._session is None:
                 self._take_session(response)
@@ -187,9 +187,9 @@ class HttpLink(Link):
         except BaseException:
             response.close()
             raise
-        return members if members is not None else await self._resumed(exchange, events)
+        return members if members is not None else await self._resume(exchange, events)
 
-    async def _resumed(self, exchange: Exchange, events: EventStream) -> dict[str, Raw]:
+    async def _resume(self, exchange: Exchange, events: EventStream) -> dict[str, Raw]:
         """The result in the rest of a stream that ended without one, resumed by Last-Event-ID."""
         rounds = 0
         while True:
@@ -378,8 +378,8 @@ class StatelessLink(SubscribableLink):
             response = await self._endpoint.post(exchange.body, headers, long_lived=True)
             try:
                 if response.status in REDIRECTS:
-                    response = await self._endpoint.settled(response, headers, long_lived=True)
-                await self._heard(response, exchange)
+                    response = await self._endpoint.settle(response, headers, long_lived=True)
+                await self._listen(response, exchange)
             finally:
                 response.close()
         except TROUBLE as error:
@@ -387,7 +387,7 @@ class StatelessLink(SubscribableLink):
         finally:
             self._exchanges.end(exchange)
 
-    async def _heard(self, response: Http1Response, exchange: Exchange) -> None:
+    async def _listen(self, response: Http1Response, exchange: Exchange) -> None:
         """Read the messages of a stream; only the size of a single one is limited, not that of the
         stream."""
         if not 200 <= response.status < 300:
@@ -431,7 +431,7 @@ class StatelessLink(SubscribableLink):
         response = await self._endpoint.post(exchange.body, headers)
         try:
             if response.status in REDIRECTS:
-                response = await self._endpoint.settled(response, headers)
+                response = await self._endpoint.settle(response, headers)
             if not 200 <= response.status < 300:
                 raise await self._endpoint.refusal(response)
             events = EventStream(self._endpoint.limit_bytes)

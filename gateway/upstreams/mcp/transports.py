@@ -60,20 +60,20 @@ class HttpTransport:
         """Probe the eras of the server. Raises UpstreamFailed."""
         self.pool.redirected_to = None
         era = options_of(self._source).era
-        stateless = await self._discovered() if era != "handshake" else None
+        stateless = await self._discover() if era != "handshake" else None
         if era == "stateless":
             return SupportedEras(required_era(self._source, stateless), None)
         profile, timeout = ClientProfile(self._client), self._patience()
         opening = HttpLink.open(self.pool, profile, NullHandler(), timeout)
         handshake = await handshake_facts(opening, stateless)
         if isinstance(handshake, ServerDescription):
-            return self._found(SupportedEras(stateless, handshake))
+            return self._settle(SupportedEras(stateless, handshake))
         if stateless is not None:
-            return self._found(SupportedEras(stateless, None))
+            return self._settle(SupportedEras(stateless, None))
         opening_sse = open_http_sse(self.pool, profile, NullHandler(), timeout)
         older = await handshake_facts(opening_sse, None)
         if isinstance(older, ServerDescription):
-            return self._found(SupportedEras(None, older, "sse"))
+            return self._settle(SupportedEras(None, older, "sse"))
         raise UpstreamFailed(
             f"{self._source.name} does not answer as an MCP server of any revision: {handshake}"
         )
@@ -107,11 +107,11 @@ class HttpTransport:
     def _patience(self) -> Timeout:
         return Timeout(self.pool.timeout_s, self.pool.timeout_s)
 
-    def _found(self, supported: SupportedEras) -> SupportedEras:
+    def _settle(self, supported: SupportedEras) -> SupportedEras:
         self.one_stream = supported.transport == "sse"
         return supported
 
-    async def _discovered(self) -> ServerDescription | None:
+    async def _discover(self) -> ServerDescription | None:
         link = StatelessLink(self.pool, ClientProfile(self._client), UNKNOWN)
         try:
             return await stateless_facts(
@@ -150,7 +150,7 @@ class StdioTransport:
         """Probe each era in a process of its own: one probed in one era may not answer in the
         other. Raises UpstreamFailed."""
         era = options_of(self._source).era
-        stateless = await self._discovered() if era != "handshake" else None
+        stateless = await self._discover() if era != "handshake" else None
         if era == "stateless":
             return SupportedEras(required_era(self._source, stateless), None, "stdio")
         handshake = await handshake_facts(
@@ -182,7 +182,7 @@ class StdioTransport:
 
     async def _session(self, profile: ClientProfile, background: MessageHandler) -> Link:
         timeout = Timeout(self.timeout.idle_s, self.timeout.idle_s)
-        return await self._counted(
+        return await self._count(
             open_stdio(
                 self._command,
                 self._backoff,
@@ -198,9 +198,9 @@ class StdioTransport:
         opening = open_stdio_stateless(
             self._command, backoff, profile, background=NullHandler(), facts=facts
         )
-        return await self._counted(opening)
+        return await self._count(opening)
 
-    async def _counted(self, opening: Coroutine[Any, Any, DuplexLink]) -> DuplexLink:
+    async def _count(self, opening: Coroutine[Any, Any, DuplexLink]) -> DuplexLink:
         self._links = {link for link in self._links if link.alive}
         if len(self._links) + self._opening >= self._limits.stdio_processes:
             opening.close()
@@ -214,7 +214,7 @@ class StdioTransport:
         self._links.add(link)
         return link
 
-    async def _discovered(self) -> ServerDescription | None:
+    async def _discover(self) -> ServerDescription | None:
         self._backoff.check()
         # a process that exits on a request of the newer era may serve the older ones well
         trial = RestartBackoff(self._source.name, 1.0)

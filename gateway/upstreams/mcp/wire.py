@@ -229,10 +229,10 @@ def _message(text: bytes) -> Message:
     try:
         return _one.decode(text)
     except msgspec.ValidationError:
-        return _flawed(_loose.decode(text))
+        return _invalid_message(_loose.decode(text))
 
 
-def _flawed(loose: _Loose | list[Any]) -> Message:
+def _invalid_message(loose: _Loose | list[Any]) -> Message:
     if isinstance(loose, list) or loose.method is not UNSET:
         return InvalidMessage()  # not for any request of ours
     legible = isinstance(loose.id, int | str) and not isinstance(loose.id, bool)

@@ -70,7 +70,7 @@ class Multipart:
         if part.file:
             yield from self._file(part, headers, value)
             return
-        media_type, text = _written(part, value)
+        media_type, text = _write_part(part, value)
         if media_type:
             headers["Content-Type"] = media_type
         if part.transfer_encoding and _TRANSFER.lower() not in map(str.lower, headers):
@@ -120,7 +120,7 @@ def _as_query(part: Part) -> Parameter:
     )
 
 
-def _written(part: Part, value: Any) -> tuple[str | None, bytes]:
+def _write_part(part: Part, value: Any) -> tuple[str | None, bytes]:
     """Media type and text of a value that is no file. Text has no media type, as in browsers: with
     one, a service may take the part for a file."""
     stated = (part.content_type or "").split(",")[0].strip() or None
@@ -139,7 +139,7 @@ class EncodedBody(NamedTuple):
     data: bytes
 
 
-def written(body: Body, value: Any, arguments: Mapping[str, Any]) -> EncodedBody | StreamedBody:
+def encode_body(body: Body, value: Any, arguments: Mapping[str, Any]) -> EncodedBody | StreamedBody:
     """The encoded body for `value`. Raises InvalidParams."""
     if body.file:
         return _file(body, value)

@@ -62,7 +62,7 @@ def following(
 def _cursor(paging: Pagination, page: _AnsweredPage) -> Json | None:
     if paging.more and _any(_inside(page.body, paging.more)) is not True:
         return None
-    return _advanced(paging, page.arguments, _any(_inside(page.body, paging.path)))
+    return _advance(paging, page.arguments, _any(_inside(page.body, paging.path)))
 
 
 def _last(paging: Pagination, page: _AnsweredPage) -> Json | None:
@@ -70,7 +70,7 @@ def _last(paging: Pagination, page: _AnsweredPage) -> Json | None:
         return None
     members = _members(page.body, paging.path)
     return (
-        _advanced(paging, page.arguments, _any(_inside(members[-1], (paging.key,))))
+        _advance(paging, page.arguments, _any(_inside(members[-1], (paging.key,))))
         if members
         else None
     )
@@ -116,7 +116,7 @@ def _link(paging: Pagination, page: _AnsweredPage) -> Json | None:
     for argument, texts in values.items():
         if len(texts) != 1:
             return None
-        value = _typed(paging, argument, texts[0])
+        value = _parse_position(paging, argument, texts[0])
         if value is None:
             return None
         changed[argument] = value
@@ -143,18 +143,18 @@ def _query_values(url: str, binding: OpenAPIBinding, fed: set[str]) -> dict[str,
     return values
 
 
-def _advanced(paging: Pagination, arguments: Json, position: Any) -> Json | None:
+def _advance(paging: Pagination, arguments: Json, position: Any) -> Json | None:
     """The arguments with `position`, as it came in an answer."""
     if isinstance(position, bool) or not isinstance(position, str | int) or position == "":
         return None
     text = str(position)
     if len(text) > _URL_LIMIT or "://" in text:
         return None
-    value = _typed(paging, paging.argument, text)
+    value = _parse_position(paging, paging.argument, text)
     return None if value is None else {**arguments, paging.argument: value}
 
 
-def _typed(paging: Pagination, argument: str, text: str) -> str | int | None:
+def _parse_position(paging: Pagination, argument: str, text: str) -> str | int | None:
     if argument not in paging.integers:
         return text
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -44,9 +44,9 @@ def in_path(parameter: Parameter, value: Any) -> str:
     if parameter.media_type is not None:
         text = quote(_content(parameter.media_type, value), safe="")
     elif isinstance(value, str) and parameter.style == "simple":  # most are
-        text = _quoted(parameter, value) if parameter.allow_reserved else quote(value, safe="")
+        text = _quote_value(parameter, value) if parameter.allow_reserved else quote(value, safe="")
     else:
-        value = _defined(value)
+        value = _without_undefined(value)
         if value is None:
             raise InvalidParams(f"{parameter.argument}: null or nothing cannot stand in a path")
         layout = _LAYOUTS.get(parameter.style, _simple)
@@ -59,15 +59,15 @@ def in_path(parameter: Parameter, value: Any) -> str:
 def in_query(parameter: Parameter, value: Any) -> str:
     """`name=value`, perhaps several, joined by `&`; empty when the value is undefined."""
     if isinstance(value, str) and parameter.media_type is None:  # most are
-        return f"{quote(parameter.name, safe='')}={_quoted(parameter, value)}"
+        return f"{quote(parameter.name, safe='')}={_quote_value(parameter, value)}"
     if parameter.media_type is not None:
-        text = _quoted(parameter, _content(parameter.media_type, value))
+        text = _quote_value(parameter, _content(parameter.media_type, value))
         return f"{quote(parameter.name, safe='')}={text}"
     if parameter.style == "deepObject":
         flat = _deep(quote(parameter.name, safe=""), value, parameter.explode)
-        text = "&".join(f"{name}={_quoted(parameter, item)}" for name, item in flat)
+        text = "&".join(f"{name}={_quote_value(parameter, item)}" for name, item in flat)
     else:
-        text = _form(parameter, _defined(value))
+        text = _form(parameter, _without_undefined(value))
     return text if text or not parameter.allow_empty else f"{quote(parameter.name, safe='')}="
 
 
@@ -102,7 +102,7 @@ def in_cookie(parameter: Parameter, value: Any) -> str:
     if parameter.media_type is not None:
         text = quote(_content(parameter.media_type, value), safe="")
         return f"{quote(parameter.name, safe='')}={text}"
-    value = _defined(value)
+    value = _without_undefined(value)
     if parameter.style == "cookie":
         return _bare_cookie(parameter, value)
     if value is None and not parameter.allow_empty:
@@ -125,7 +125,7 @@ def _content(media_type: str, value: Any) -> str:
     return encode(value).decode() if is_json(media_type) else plain(value)
 
 
-def _defined(value: Any) -> Any:
+def _without_undefined(value: Any) -> Any:
     """`value` without its undefined members; None when it becomes empty."""
     if isinstance(value, dict):
         return {key: item for key, item in value.items() if item is not None} or None
@@ -137,21 +137,23 @@ def _defined(value: Any) -> Any:
 def _header(parameter: Parameter, value: Any) -> str:
     if parameter.media_type is not None:
         return _content(parameter.media_type, value)
-    match _defined(value):
+    match _without_undefined(value):
         case None:
             return ""
         case list(items):
-            return _joined(parameter, map(plain, items), _IN_HEADERS.get(parameter.style, ","))
+            return _join_members(
+                parameter, map(plain, items), _IN_HEADERS.get(parameter.style, ",")
+            )
         case dict(members) if parameter.explode:
             pairs = (f"{key}={plain(item)}" for key, item in members.items())
-            return _joined(parameter, pairs, ",")
+            return _join_members(parameter, pairs, ",")
         case dict(members):
-            return _joined(parameter, _flat(members), ",")
+            return _join_members(parameter, _flat(members), ",")
         case scalar:
             return plain(scalar)
 
 
-def _quoted(parameter: Parameter, value: Any) -> str:
+def _quote_value(parameter: Parameter, value: Any) -> str:
     text = value if isinstance(value, str) else plain(value)
     if parameter.location == "cookie":
         safe = _IN_COOKIES if text == text.strip() else _IN_COOKIES.rstrip()  # servers strip blanks
@@ -167,27 +169,27 @@ def _pairs(parameter: Parameter, value: Any) -> Iterator[tuple[str, str]]:
     """The encoded members of an object; of an array, each with an empty key."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield quote(key, safe=""), _quoted(parameter, item)
+            yield quote(key, safe=""), _quote_value(parameter, item)
     elif isinstance(value, list):
         for item in value:
-            yield "", _quoted(parameter, item)
+            yield "", _quote_value(parameter, item)
 
 
 Pairs = list[tuple[str, str]]
 
 
 def _simple(parameter: Parameter, value: Any, pairs: Pairs) -> str:
-    return _listed(parameter, value, pairs, _DELIMITERS.get(parameter.style, ","))
+    return _join_list(parameter, value, pairs, _DELIMITERS.get(parameter.style, ","))
 
 
 def _label(parameter: Parameter, value: Any, pairs: Pairs) -> str:
-    return "." + _listed(parameter, value, pairs, "." if parameter.explode else ",")
+    return "." + _join_list(parameter, value, pairs, "." if parameter.explode else ",")
 
 
 def _matrix(parameter: Parameter, value: Any, pairs: Pairs) -> str:
     name = quote(parameter.name, safe="")
     if not isinstance(value, dict | list) or not parameter.explode:
-        pairs = [(name, _listed(parameter, value, pairs, ","))]
+        pairs = [(name, _join_list(parameter, value, pairs, ","))]
     # RFC 6570, section 3.2.7: no `=` before an empty value
     return "".join(f";{key or name}={item}" if item else f";{key or name}" for key, item in pairs)
 
@@ -195,16 +197,16 @@ def _matrix(parameter: Parameter, value: Any, pairs: Pairs) -> str:
 _LAYOUTS = {"simple": _simple, "label": _label, "matrix": _matrix}
 
 
-def _listed(parameter: Parameter, value: Any, pairs: Pairs, comma: str) -> str:
+def _join_list(parameter: Parameter, value: Any, pairs: Pairs, comma: str) -> str:
     if not isinstance(value, dict | list):
-        return _quoted(parameter, value)
+        return _quote_value(parameter, value)
     if parameter.explode:
         members = (f"{key}={item}" if key else item for key, item in pairs)
-        return _joined(parameter, members, comma)
-    return _joined(parameter, _members(pairs), comma)
+        return _join_members(parameter, members, comma)
+    return _join_members(parameter, _members(pairs), comma)
 
 
-def _joined(parameter: Parameter, members: Iterable[str], delimiter: str) -> str:
+def _join_members(parameter: Parameter, members: Iterable[str], delimiter: str) -> str:
     """`members`, encoded, with `delimiter` between them. A comma inside a member is encoded where
     the place allows that. Raises InvalidParams for a member that the service would take for
     several."""
@@ -232,11 +234,13 @@ def _form(parameter: Parameter, value: Any) -> str:
         return ""
     name = quote(parameter.name, safe="")
     if not isinstance(value, dict | list):
-        return f"{name}={_quoted(parameter, value)}"
+        return f"{name}={_quote_value(parameter, value)}"
     pairs = list(_pairs(parameter, value))
     if parameter.explode:
         return "&".join(f"{key or name}={item}" for key, item in pairs)
-    return f"{name}={_joined(parameter, _members(pairs), _DELIMITERS.get(parameter.style, ','))}"
+    return (
+        f"{name}={_join_members(parameter, _members(pairs), _DELIMITERS.get(parameter.style, ','))}"
+    )
 
 
 def _deep(prefix: str, value: Any, numbered: bool) -> Iterator[tuple[str, Any]]:
@@ -267,17 +271,17 @@ def _bare_cookie(parameter: Parameter, value: Any) -> str:
     """3.2, section 4.12.2: unencoded, so without characters that end a cookie (RFC 6265, 4.1.1)."""
     if value is None:
         return f"{parameter.name}=" if parameter.allow_empty else ""
-    members = _named(parameter.name, value)
+    members = _named_members(parameter.name, value)
     if parameter.explode or not isinstance(value, dict | list):
         pairs = [f"{name}={text}" for name, text in members]
     else:
-        pairs = [f"{parameter.name}={_joined(parameter, _flat(value), ',')}"]
+        pairs = [f"{parameter.name}={_join_members(parameter, _flat(value), ',')}"]
     if any(char in ';\\"' or not " " < char < "\x7f" for pair in pairs for char in pair):
         raise InvalidParams(f"{parameter.argument}: this cannot stand in a cookie")
     return "; ".join(pairs)
 
 
-def _named(name: str, value: Any) -> Iterator[tuple[str, str]]:
+def _named_members(name: str, value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         yield from ((key, plain(item)) for key, item in value.items())
     else:

@@ -18,8 +18,8 @@ from gateway.abc import Execute, ToolCall
 from gateway.context import CallHeaders, Context
 from gateway.http.http1 import FixedHeaders
 from gateway.state.stored_answers import uri_of
-from gateway.telemetry.traces import TRACEPARENT, parsed
-from gateway.upstreams.auth.credentials import Credentials, fixed
+from gateway.telemetry.traces import TRACEPARENT, parse
+from gateway.upstreams.auth.credentials import Credentials, fixed_credentials
 from gateway.upstreams.http import results
 from gateway.upstreams.http.client import (
     Client,
@@ -28,15 +28,15 @@ from gateway.upstreams.http.client import (
     HttpResponse,
     Reader,
     address_of,
-    replaced,
+    replace_headers,
 )
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.http.connections import read as whole
 from gateway.upstreams.http.downloads import Downloads
 from gateway.upstreams.http.files import StreamedBody
-from gateway.upstreams.http.results import failed, failed_call
+from gateway.upstreams.http.results import failed_call, failure_result
 from gateway.upstreams.http.uploads import REDIRECT_LIMIT, REDIRECTS, Uploads
-from gateway.upstreams.rest.bodies import EncodedBody, written
+from gateway.upstreams.rest.bodies import EncodedBody, encode_body
 from gateway.upstreams.rest.paging import following, with_next
 from gateway.upstreams.rest.serialize import (
     in_cookie,
@@ -124,7 +124,7 @@ class RequestTemplate:
         )
         self._prepared: PreparedCalls | None = None
 
-    def prepared(self, source: Source, client: Client) -> PreparedCalls:
+    def prepare(self, source: Source, client: Client) -> PreparedCalls:
         """Prepared part of calls of `source`. It is made again when the source, its
         settings or secrets, or a fetched token have changed, or a token has expired."""
         prepared = self._prepared
@@ -136,12 +136,14 @@ class RequestTemplate:
             and prepared.ends > time.monotonic()
         ):
             return prepared
-        prepared = self._prepared = self._made(source, client.connections.of(source))
+        prepared = self._prepared = self._make_prepared(source, client.connections.of(source))
         return prepared
 
-    def _made(self, source: Source, pool: SourcePool) -> PreparedCalls:
+    def _make_prepared(self, source: Source, pool: SourcePool) -> PreparedCalls:
         """Without headers if arguments, callers or requests may change them."""
-        credentials = fixed(pool, self.binding.security) if self._plain_headers else None
+        credentials = (
+            fixed_credentials(pool, self.binding.security) if self._plain_headers else None
+        )
         version = pool.tokens.version
         if credentials is None:
             return PreparedCalls(source, pool, version)
@@ -247,11 +249,11 @@ def _elsewhere(parameter: Parameter, value: Any, headers: dict[str, str], query:
         headers[parameter.name] = text
 
 
-def _carried(headers: CallHeaders, method: str) -> Mapping[str, str]:
+def _passed_headers(headers: CallHeaders, method: str) -> Mapping[str, str]:
     """The caller's headers that are passed on to a service, without credentials."""
     given = {
         IDEMPOTENCY_KEY: None if method in _SAFE else headers.idempotency_key,
-        TRACEPARENT: None if parsed(headers.traceparent) is None else headers.traceparent,
+        TRACEPARENT: None if parse(headers.traceparent) is None else headers.traceparent,
     }
     return {name: value for name, value in given.items() if value is not None}
 
@@ -265,7 +267,7 @@ def _climbs(path: str) -> bool:
 
 def _content(body: Body, arguments: Mapping[str, Any]) -> EncodedBody | StreamedBody | None:
     value = _value(body, arguments)
-    return None if value is UNSET else written(body, value, arguments)
+    return None if value is UNSET else encode_body(body, value, arguments)
 
 
 def _value(body: Body, arguments: Mapping[str, Any]) -> Any:
@@ -300,27 +302,27 @@ class OpenAPIUpstream:
 
     def prepare(self, tool: Tool) -> Execute:
         # app/upstreams.py passes every upstream the bindings of its own kind
-        return partial(self._executed, RequestTemplate(cast("OpenAPIBinding", tool.binding)))
+        return partial(self._execute_call, RequestTemplate(cast("OpenAPIBinding", tool.binding)))
 
     async def call(
         self, tool: Tool, source: Source | None, arguments: dict[str, Any], context: Context
     ) -> ToolResult | RelayedResult:
         return await self.prepare(tool)(ToolCall(tool, source, arguments, context))
 
-    async def _executed(self, template: RequestTemplate, call: ToolCall) -> ToolResult:
+    async def _execute_call(self, template: RequestTemplate, call: ToolCall) -> ToolResult:
         tool, source, arguments, context = call.tool, call.source, call.arguments, call.context
         if source is None:
-            return failed(f"The source of {tool.name} is gone")
+            return failure_result(f"The source of {tool.name} is gone")
         binding, request = template.binding, template.request(arguments)
         carried: Mapping[str, str] = {}
         if context.headers.idempotency_key is not None or context.headers.traceparent is not None:
-            carried = _carried(context.headers, binding.method)
-            request = replace(request, headers=replaced(request.headers, carried))
+            carried = _passed_headers(context.headers, binding.method)
+            request = replace(request, headers=replace_headers(request.headers, carried))
         reader: Reader = whole
         if self._downloads is not None:
             reader = partial(self._downloads.read, context.identity.principal, tool.id)
         try:
-            prepared = template.prepared(source, self._client)
+            prepared = template.prepare(source, self._client)
             pool, added = prepared.pool, prepared.added
             proves = bool(binding.security) or pool.by_caller
             if request.upload is not None or (added is None and proves):
@@ -361,7 +363,7 @@ class OpenAPIUpstream:
             return response
         pool = self._client.connections.of(calling.source)
         for _ in range(REDIRECT_LIMIT):
-            step = _redirected(address_of(pool, request.server), request, response)
+            step = _redirect_request(address_of(pool, request.server), request, response)
             if step is None:
                 break
             request = step
@@ -374,7 +376,7 @@ class OpenAPIUpstream:
         """Whether a retry after a 401 gets new credentials."""
         if sent is None or not binding.security:
             return False
-        return self._credentials.renewed(source, binding.security, sent)
+        return self._credentials.renew(source, binding.security, sent)
 
     async def _send(
         self, calling: "_Calling", binding: OpenAPIBinding, request: HttpRequest
@@ -384,7 +386,7 @@ class OpenAPIUpstream:
         source, security, context = calling.source, binding.security, calling.context
         proved = await self._credentials.apply(source, security, request, context)
         response = await self._deliver(calling, proved)
-        if response.status == 401 and self._credentials.renewed(source, security, proved.headers):
+        if response.status == 401 and self._credentials.renew(source, security, proved.headers):
             proved = await self._credentials.apply(source, security, request, context)
             response = await self._deliver(calling, proved)
         return response
@@ -395,7 +397,7 @@ class OpenAPIUpstream:
             return await self._client.send(calling.source, request, calling.reader)
         if self._uploads is None:
             raise UpstreamFailed("Files can be sent as base64 only")
-        async with self._uploads.opened(request, calling.context) as ready:
+        async with self._uploads.open(request, calling.context) as ready:
             return await self._client.send(calling.source, ready, calling.reader)
 
 
@@ -408,7 +410,9 @@ class _Calling:
     context: Context
 
 
-def _redirected(base: str, request: HttpRequest, response: HttpResponse) -> HttpRequest | None:
+def _redirect_request(
+    base: str, request: HttpRequest, response: HttpResponse
+) -> HttpRequest | None:
     """The request that a redirect asks for; None where it leaves the origin of `base`."""
     location = response.headers.get("Location")
     if response.status not in REDIRECTS or not location:
@@ -446,7 +450,7 @@ def read(response: HttpResponse, request_id: str) -> ToolResult:
     if not response.body:
         return ToolResult((TextContent(_bodiless(response)),))
     if results.is_json(results.essence(response.headers.get("Content-Type", ""))):
-        return results.structured(response)
+        return results.structured_result(response)
     return ToolResult((results.content(response, request_id),))
 
 

@@ -40,7 +40,7 @@ class _Around:
     def deeper(self) -> "_Around":
         return _Around(self.depth + 1, self.prefixes)
 
-    def qualified(self, xml: Xml, name: str) -> str:
+    def qualify(self, xml: Xml, name: str) -> str:
         """The qualified name; an undeclared prefix is dropped, as it would make the XML invalid."""
         name = xml.name or name
         if not _NAME.fullmatch(name):
@@ -62,7 +62,7 @@ class _Writer:
         elif xml.wrapped or around.depth == 0:
             outer = around.within(xml)
             items = "".join(self._items(xml.name or name, xml, value, outer))
-            yield _tagged(outer.qualified(xml, name), _declared(xml), items)
+            yield _tag(outer.qualify(xml, name), _namespace_attributes(xml), items)
         else:  # the name of an array is that of its wrapping element only
             yield from self._items(name, xml, value, around.deeper())
 
@@ -72,21 +72,21 @@ class _Writer:
 
     def _one(self, name: str, xml: Xml, value: Any, around: _Around) -> str:
         around = around.within(xml)
-        attributes, tag = _declared(xml), around.qualified(xml, name)
+        attributes, tag = _namespace_attributes(xml), around.qualify(xml, name)
         if not isinstance(value, dict):
-            return _tagged(tag, attributes, _escaped(value))
+            return _tag(tag, attributes, _escape_text(value))
         inner: list[str] = []
         for key, member in value.items():
             of = self._of(xml.properties.get(key, _PLAIN))
             if of.attribute and not isinstance(member, dict | list):
                 if member is not None:
-                    attributes |= _declared(of) if of.prefix else {}
-                    attributes[around.within(of).qualified(of, key)] = _quoted(member)
+                    attributes |= _namespace_attributes(of) if of.prefix else {}
+                    attributes[around.within(of).qualify(of, key)] = _quote_attribute(member)
             elif of.text and not isinstance(member, dict | list):
-                inner.append(_escaped(member))
+                inner.append(_escape_text(member))
             else:
                 inner.extend(self.element(key, of, member, around))
-        return _tagged(tag, attributes, "".join(inner))
+        return _tag(tag, attributes, "".join(inner))
 
     def _of(self, xml: Xml) -> Xml:
         """`xml`, with missing members from the type that it refers to."""
@@ -105,22 +105,22 @@ class _Writer:
         )
 
 
-def _declared(xml: Xml) -> dict[str, str]:
+def _namespace_attributes(xml: Xml) -> dict[str, str]:
     if not xml.namespace:
         return {}
-    return {f"xmlns:{xml.prefix}" if xml.prefix else "xmlns": _quoted(xml.namespace)}
+    return {f"xmlns:{xml.prefix}" if xml.prefix else "xmlns": _quote_attribute(xml.namespace)}
 
 
-def _tagged(tag: str, attributes: Mapping[str, str], inner: str) -> str:
+def _tag(tag: str, attributes: Mapping[str, str], inner: str) -> str:
     opened = "".join([tag, *(f" {name}={text}" for name, text in attributes.items())])
     return f"<{opened}>{inner}</{tag}>" if inner else f"<{opened}/>"
 
 
-def _escaped(value: Any) -> str:
+def _escape_text(value: Any) -> str:
     return "" if value is None else escape(_legal(plain(value)), {"\r": "&#13;"})
 
 
-def _quoted(value: Any) -> str:
+def _quote_attribute(value: Any) -> str:
     return quoteattr(_legal(plain(value)), {"\r": "&#13;"})
 
 

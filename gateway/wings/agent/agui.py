@@ -59,7 +59,7 @@ class _Resume(Struct, rename="camel"):
     payload: Any = None
 
     @property
-    def approved(self) -> bool:
+    def is_approved(self) -> bool:
         granted = isinstance(self.payload, dict) and self.payload.get("approved") is True
         return self.status == "resolved" and granted
 
@@ -97,15 +97,17 @@ class AgUi:
         name = f"{principal.tenant}/{principal.id}/{asked.thread_id}"
         conversation = str(uuid5(NAMESPACE_URL, name))
         if not asked.resume:
-            run, after = await self._begun(context, conversation, asked)
+            run, after = await self._begin_run(context, conversation, asked)
         else:
             run = await self._waiting(context, conversation, asked)
-            if expired := await self._expired(run, asked):
-                return self._api.response(_refused(asked, expired))
-            after = await self._resumed(context, run, asked)
+            if expired := await self._expired_interrupts(run, asked):
+                return self._api.response(_refuse(asked, expired))
+            after = await self._resume(context, run, asked)
         return self._api.response(self._events(context, asked, run, after))
 
-    async def _begun(self, context: Context, conversation: str, asked: _Input) -> tuple[Run, int]:
+    async def _begin_run(
+        self, context: Context, conversation: str, asked: _Input
+    ) -> tuple[Run, int]:
         if not asked.messages or asked.messages[-1].role != "user":
             text = "Expected a message of the user as the last one."
             raise ProblemDetails(400, "bad-request", text)
@@ -114,7 +116,7 @@ class AgUi:
         arguments = {
             "conversation": conversation, "content": content, "wait": False, "stream": True
         }  # fmt: skip
-        view = await self._api.called(context, "agent_send", arguments)
+        view = await self._api.call_operation(context, "agent_send", arguments)
         return await self._api.run(context, view.run), 0
 
     async def _waiting(self, context: Context, conversation: str, asked: _Input) -> Run:
@@ -132,7 +134,7 @@ class AgUi:
             raise ProblemDetails(404, "not-found", "There is no such thread.")
         return own[0]
 
-    async def _expired(self, run: Run, asked: _Input) -> list[str]:
+    async def _expired_interrupts(self, run: Run, asked: _Input) -> list[str]:
         """Interrupts that are answered too late. Raises ProblemDetails if an open one is left
         out."""
         approvals = Approvals(self._runner.pool, run.tenant)
@@ -149,7 +151,7 @@ class AgUi:
             raise ProblemDetails(400, "bad-request", text)
         return sorted(late & answered)
 
-    async def _resumed(self, context: Context, run: Run, asked: _Input) -> int:
+    async def _resume(self, context: Context, run: Run, asked: _Input) -> int:
         """Decide on what the run waits for; a repeated decision changes nothing. The number of the
         event of the interrupt: the run may have gone on since, where another person has decided.
         Raises ProblemDetails."""
@@ -157,7 +159,7 @@ class AgUi:
         after = await interrupt_number(self._runner.stream, run, answered)
         for entry in asked.resume:
             if entry.interrupt_id in run.approvals:
-                await self._runner.decide(context.principal, entry.interrupt_id, entry.approved)
+                await self._runner.decide(context.principal, entry.interrupt_id, entry.is_approved)
         return after
 
     async def _events(
@@ -165,26 +167,26 @@ class AgUi:
     ) -> AsyncIterator[ServerSentEvent]:
         encoder = Encoder(asked.thread_id, asked.run_id, REASONING in context.identity.scopes)
         for told in encoder.begin():
-            yield _sent(told)
+            yield _server_event(told)
         if asked.resume:
-            run = await self._woken(run)
+            run = await self._wait_until_taken_up(run)
         interrupts: list[Json] = []
-        async with self._api.bound(context, run):
+        async with self._api.bind(context, run):
             async for event in self._api.follow(run, after):
                 if event.data.get("status") == WAITS:
                     interrupts.append(_interrupt(event))
                 for told in encoder.encode(event):
-                    yield _sent(told)
+                    yield _server_event(told)
         if not encoder.ended:
             turns = await self._turns(run) if interrupts else []
-            for told in encoder.interrupted(interrupts, turns):
-                yield _sent(told)
+            for told in encoder.interrupt(interrupts, turns):
+                yield _server_event(told)
 
     async def _turns(self, run: Run) -> list[tuple[Run, AgentTurn]]:
         limit = TurnQuery().limit
         return await self._runner.conversations.turns(run.tenant, run.conversation, limit)
 
-    async def _woken(self, run: Run) -> Run:
+    async def _wait_until_taken_up(self, run: Run) -> Run:
         """The run, once somebody has taken it up after a decision."""
         for _ in range(int(60 / self._api.settings.poll_s)):
             current = await self._runner.runs.get(run.tenant, run.owner, run.id) or run
@@ -211,12 +213,12 @@ class Encoder:
 
     def encode(self, event: RunEvent) -> Iterator[Json]:
         data = event.data
-        yield from self._stepped(data["iteration"])
+        yield from self._change_step(data["iteration"])
         match event.type:
             case "ResponseChunk":
-                yield from self._said("TEXT_MESSAGE", data["text"], "assistant")
+                yield from self._say("TEXT_MESSAGE", data["text"], "assistant")
             case "ReasoningTrace" if self._shows:
-                yield from self._said("REASONING_MESSAGE", data["text"], "reasoning")
+                yield from self._say("REASONING_MESSAGE", data["text"], "reasoning")
             case "ToolCallStart":
                 yield from self._close()
                 id_ = data["tool_call_id"]
@@ -231,18 +233,18 @@ class Encoder:
                     "toolCallId": data["tool_call_id"], "content": data["text"], "role": "tool",
                 }  # fmt: skip
             case "Completed":
-                yield from self._finished({"type": "success"}, data)
+                yield from self._finish({"type": "success"}, data)
             case "Error":
                 yield from self._close()
                 self.ended = True
                 yield {"type": "RUN_ERROR", "message": data["message"], "code": data["code"]}
 
-    def interrupted(
+    def interrupt(
         self, interrupts: list[Json], turns: Sequence[tuple[Run, AgentTurn]]
     ) -> Iterator[Json]:
         """`turns`: the newest ones of the thread, for the snapshots that precede an interrupt; none
         of one that was erased meanwhile."""
-        yield from self._stepped(0)
+        yield from self._change_step(0)
         if not turns:
             interrupts = []
         if interrupts:
@@ -256,21 +258,21 @@ class Encoder:
             ]
             yield {"type": "MESSAGES_SNAPSHOT", "messages": messages}
         outcome = {"type": "interrupt", "interrupts": interrupts}
-        yield from self._finished(outcome if interrupts else {"type": "success"}, {})
+        yield from self._finish(outcome if interrupts else {"type": "success"}, {})
 
-    def expired(self, interrupts: Sequence[str]) -> Iterator[Json]:
+    def expire(self, interrupts: Sequence[str]) -> Iterator[Json]:
         text = f"Nobody answered in time; expired: {', '.join(interrupts)}. Its call was not made."
         self.ended = True
         yield {"type": "RUN_ERROR", "message": text, "code": "interrupt_expired"}
 
-    def _finished(self, outcome: Json, data: Json) -> Iterator[Json]:
-        yield from self._stepped(0)
+    def _finish(self, outcome: Json, data: Json) -> Iterator[Json]:
+        yield from self._change_step(0)
         self.ended = True
         result = {name: data[name] for name in ("state", "stopped", "tokens") if name in data}
         told = {"result": result} if result else {}
         yield {"type": "RUN_FINISHED", **self._ids, "outcome": outcome, **told}
 
-    def _stepped(self, step: int) -> Iterator[Json]:
+    def _change_step(self, step: int) -> Iterator[Json]:
         if step == self._step:
             return
         yield from self._close()
@@ -280,7 +282,7 @@ class Encoder:
         if step:
             yield {"type": "STEP_STARTED", "stepName": f"iteration {step}"}
 
-    def _said(self, kind: str, text: str, role: str) -> Iterator[Json]:
+    def _say(self, kind: str, text: str, role: str) -> Iterator[Json]:
         if self._open != kind:
             yield from self._close()
             self._open = kind
@@ -325,11 +327,11 @@ def _messages(run: Run, turn: AgentTurn, shows_reasoning: bool) -> Iterator[Json
                 }  # fmt: skip
 
 
-async def _refused(asked: _Input, expired: Sequence[str]) -> AsyncIterator[ServerSentEvent]:
+async def _refuse(asked: _Input, expired: Sequence[str]) -> AsyncIterator[ServerSentEvent]:
     """Of a resume that comes after the end of an interrupt."""
     encoder = Encoder(asked.thread_id, asked.run_id, shows_reasoning=False)
-    for told in (*encoder.begin(), *encoder.expired(expired)):
-        yield _sent(told)
+    for told in (*encoder.begin(), *encoder.expire(expired)):
+        yield _server_event(told)
 
 
 def _interrupt(event: RunEvent) -> Json:
@@ -343,5 +345,5 @@ def _interrupt(event: RunEvent) -> Json:
     }
 
 
-def _sent(event: Json) -> ServerSentEvent:
+def _server_event(event: Json) -> ServerSentEvent:
     return ServerSentEvent(encode(event).decode(), sep="\n")

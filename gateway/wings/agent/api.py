@@ -22,7 +22,7 @@ from gateway.context import CallHeaders, Context, new_request_id
 from gateway.operations.http import check_known
 from gateway.operations.operation import MEDIA_TYPE, ProblemDetails, not_found
 from gateway.wings.abc import WingParts
-from gateway.wings.agent.events import RunEvent, followed, terminal_event
+from gateway.wings.agent.events import RunEvent, follow_run, terminal_event
 from gateway.wings.agent.operations import REASONING, RunView
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.store import Run
@@ -66,21 +66,25 @@ class StreamApi:
         )
 
     async def ask(self, request: Request) -> Response:
-        return await self._begun(request, "agent_ask", {})
+        return await self._begin_stream(request, "agent_ask", {})
 
     async def send(self, request: Request) -> Response:
         names = {"conversation": request.path_params["conversation"]}
-        return await self._begun(request, "agent_send", names)
+        return await self._begin_stream(request, "agent_send", names)
 
     async def events(self, request: Request) -> Response:
         """Events behind `Last-Event-ID`; without it all that are kept."""
         context = await self.context(request)
-        view = await self.called(context, "agent_get_run", {"run": request.path_params["run"]})
+        view = await self.call_operation(
+            context, "agent_get_run", {"run": request.path_params["run"]}
+        )
         last = request.headers.get("last-event-id", "0")
         after = int(last) if last.isascii() and last.isdigit() and len(last) <= 18 else 0
         return self._stream(context, await self.run(context, view.run), after)
 
-    async def called(self, context: Context, name: str, arguments: Mapping[str, Any]) -> RunView:
+    async def call_operation(
+        self, context: Context, name: str, arguments: Mapping[str, Any]
+    ) -> RunView:
         """A call of an operation that gives a run. Raises ProblemDetails."""
         try:
             result = await self._parts.call(context, name, arguments)
@@ -105,10 +109,14 @@ class StreamApi:
             raise not_found("run", run_id)
         return run
 
-    async def _begun(self, request: Request, name: str, names: Mapping[str, str]) -> Response:
+    async def _begin_stream(
+        self, request: Request, name: str, names: Mapping[str, str]
+    ) -> Response:
         context = await self.context(request)
         body = await self.body(request)
-        view = await self.called(context, name, {**body, **names, "wait": False, "stream": True})
+        view = await self.call_operation(
+            context, name, {**body, **names, "wait": False, "stream": True}
+        )
         run = await self.run(context, view.run)
         return self._stream(context, run, 0, leaving=True)
 
@@ -123,12 +131,14 @@ class StreamApi:
         _ = identity.scopes  # judged before a stream begins
         return context
 
-    async def told(self, context: Context, run_id: str, after: int) -> AsyncIterator[RunEvent]:
+    async def events_of_run(
+        self, context: Context, run_id: str, after: int
+    ) -> AsyncIterator[RunEvent]:
         """The events of a run for its owner, behind a number, up to its end. While it waits for an
         approval, which is an event too, the run is read now and then. Raises ProblemDetails."""
         run = await self.run(context, run_id)
         shows = REASONING in context.identity.scopes
-        while not run.ended:
+        while not run.has_ended:
             async for event in self.follow(run, after):
                 after = event.number
                 if shows or event.type != "ReasoningTrace":
@@ -136,10 +146,10 @@ class StreamApi:
                 if event.terminal:
                     return
             yield RunEvent(after, "Waiting", {"run_id": run.id})
-            run = await self._resumed(run)
+            run = await self._wait_until_resumed(run)
         yield terminal_event(run, after + 1)
 
-    async def _resumed(self, run: Run) -> Run:
+    async def _wait_until_resumed(self, run: Run) -> Run:
         """The run once it waits no longer. Raises ProblemDetails for one that is gone."""
         while True:
             current = await self._runner.runs.get(run.tenant, run.owner, run.id)
@@ -150,7 +160,7 @@ class StreamApi:
             await anyio.sleep(self.settings.poll_s)
 
     def _stream(self, context: Context, run: Run, after: int, *, leaving: bool = False) -> Response:
-        return self.response(self._sent(context, run, after, leaving))
+        return self.response(self._send_events(context, run, after, leaving))
 
     def response(self, events: AsyncIterator[ServerSentEvent]) -> Response:
         ping = self.settings.keep_alive_s
@@ -160,11 +170,11 @@ class StreamApi:
         """The members of the body. Raises ProblemDetails."""
         return await json_body(request, self.settings.message_characters * MESSAGE_BYTES)
 
-    async def _sent(
+    async def _send_events(
         self, context: Context, run: Run, after: int, leaving: bool
     ) -> AsyncIterator[ServerSentEvent]:
         shows = REASONING in context.identity.scopes
-        async with self.bound(context, run) if leaving else nullcontext():
+        async with self.bind(context, run) if leaving else nullcontext():
             async for event in self.follow(run, after):
                 if event.type == "ReasoningTrace" and not shows:
                     continue
@@ -172,7 +182,7 @@ class StreamApi:
                 yield ServerSentEvent(data, event=event.type, id=str(event.number), sep="\n")
 
     @asynccontextmanager
-    async def bound(self, context: Context, run: Run) -> AsyncIterator[None]:
+    async def bind(self, context: Context, run: Run) -> AsyncIterator[None]:
         """Cancels the run where its client leaves the stream within, if the settings want it."""
         try:
             yield
@@ -189,7 +199,7 @@ class StreamApi:
             return await self._runner.runs.get(run.tenant, run.owner, run.id)
 
         every_s = self.settings.keep_alive_s
-        async for event in followed(
+        async for event in follow_run(
             self._runner.stream, run, after, reread=reread, every_s=every_s
         ):
             if event is not None:

@@ -85,7 +85,7 @@ class EventWriter:
             log.warning("agent_events_lost", extra={"reason": error.message})
 
 
-async def followed(
+async def follow_run(
     stream: Log,
     run: Run,
     after: int,
@@ -120,7 +120,7 @@ async def followed(
                             yield event
                             if event.terminal:
                                 return
-            if current.ended:
+            if current.has_ended:
                 yield terminal_event(current, seen + 1)
                 return
             if current.state == "waiting":

@@ -98,15 +98,15 @@ class Facade:
 
     async def complete(self, request: Request) -> Response:
         context = await self._api.context(request)
-        asked = await self._asked(request)
-        view = await self._api.called(context, "agent_ask", self._arguments(asked))
+        asked = await self._read_request(request)
+        view = await self._api.call_operation(context, "agent_ask", self._arguments(asked))
         run = await self._api.run(context, view.run)
         if not asked.stream:
             return _json(_whole(view, asked.model, await self._usage(run)))
         usage = (asked.stream_options or {}).get("include_usage") is True
         return self._api.response(self._chunks(context, run, asked.model, usage=usage))
 
-    async def _asked(self, request: Request) -> _Completion:
+    async def _read_request(self, request: Request) -> _Completion:
         """Raises ProblemDetails."""
         body = await self._api.body(request)
         given = [name for name in UNSUPPORTED if body.get(name)]
@@ -147,7 +147,7 @@ class Facade:
         shows = REASONING in context.identity.scopes
         chunk = partial(_chunk, run.id, model, members={"usage": None} if usage else {})
         yield chunk({"role": "assistant", "content": ""})
-        async with self._api.bound(context, run):
+        async with self._api.bind(context, run):
             async for event in self._api.follow(run):
                 data = event.data
                 match event.type:

@@ -52,7 +52,7 @@ from gateway.wings.agent.steps import (
     Step,
 )
 from gateway.wings.agent.store import NOTHING, Ending, LeaseLost, Run, Runs, Spent, Used
-from gateway.wings.agent.tools import FoundTool, PlannedCall, SearchFailed, Toolbox, marked
+from gateway.wings.agent.tools import FoundTool, PlannedCall, SearchFailed, Toolbox, mark_foreign
 from gateway.wings.agent.window import window
 from registry.access.approvals import Approvals
 from registry.database.postgres import AWAY
@@ -99,9 +99,9 @@ class Loop:
                     if (ending := await self._next()) is not None:
                         return ending
         except TimeoutError:
-            return self._stopped("time")
+            return self._stop("time")
         except BudgetExhausted:
-            return self._stopped("budget")
+            return self._stop("budget")
         finally:
             with anyio.CancelScope(shield=True), suppress(LeaseLost, *AWAY):
                 if self.meter.owes:
@@ -112,19 +112,19 @@ class Loop:
         if rounds and rounds[-1].reply.calls and not rounds[-1].last:
             if rounds[-1].open and (ending := await self._execute()) is not None:
                 return ending
-            if self._repeated() >= STOP_AFTER:
-                return self._stopped("no_progress")
-        elif rounds and (ending := self._answered()) is not None:
+            if self._repetitions() >= STOP_AFTER:
+                return self._stop("no_progress")
+        elif rounds and (ending := self._end_by_answer()) is not None:
             return ending
         return await self._ask()
 
-    def _answered(self) -> Ending | None:
+    def _end_by_answer(self) -> Ending | None:
         """How an answer without calls ends the run; None: the model is asked again."""
         last = self.turn.rounds[-1]
         text, finish = last.reply.text, last.reply.finish
         if last.last:
             over = len(self.turn.rounds) > self.settings.max_iterations
-            return self._stopped("max_iterations" if over else "budget")
+            return self._stop("max_iterations" if over else "budget")
         if finish == "paused":
             return None
         if finish in ("length", "filtered", "refused"):
@@ -135,7 +135,7 @@ class Loop:
             return Ending(state="failed", error="empty_answer", stopped="The model said nothing.")
         return None
 
-    def _stopped(self, why: str) -> Ending:
+    def _stop(self, why: str) -> Ending:
         return Ending(state="exhausted", stopped=why, answer=self.turn.answer)
 
     async def _store(
@@ -143,14 +143,14 @@ class Loop:
         check: Callable[[Spent], None] | None = None,
     ) -> None:  # fmt: skip
         """Store steps; with `counted` also what the meter owes, and that. Raises as `Runs.add`."""
-        used = NOTHING if counted is None else self.meter.owed().plus(counted)
+        used = NOTHING if counted is None else self.meter.outstanding().plus(counted)
         with anyio.CancelScope(shield=True):  # what is stored is settled, or it would count twice
             spent = await self.runs.add(
                 self.run, self.turn.count, steps, used, iteration=iteration,
                 day=self.meter.reserved_on, check=check,
             )  # fmt: skip
         if counted is not None:
-            self.meter.settled(spent)
+            self.meter.settle(spent)
         for step in steps:
             self.turn.take(step)
 
@@ -158,18 +158,18 @@ class Loop:
 
     async def _search(self) -> FoundContext:
         async with asyncio.TaskGroup() as tasks:
-            searching = tasks.create_task(self._found())
+            searching = tasks.create_task(self._find_tools())
             reading = [tasks.create_task(self._read(name)) for name in self.settings.reads]
         tools, read = searching.result(), [text for task in reading if (text := task.result())]
         lines = "\n".join(f"{tool.name}: {tool.description}" for tool in tools)
-        told = [marked("search_tools", f"Tools that may help:\n{lines}")] if tools else []
+        told = [mark_foreign("search_tools", f"Tools that may help:\n{lines}")] if tools else []
         names = tuple(tool.name for tool in tools)
         tainted = bool(read) or self.tools.describes_outside(self.context, names)
         return FoundContext("\n".join([*told, *read]), names, tainted)
 
-    async def _found(self) -> Sequence[FoundTool]:
+    async def _find_tools(self) -> Sequence[FoundTool]:
         try:
-            return await self.tools.found(self.context, self.turn.content)
+            return await self.tools.find(self.context, self.turn.content)
         except SearchFailed as error:
             self.events.put("StatusUpdate", status="search_failed", phase=str(error)[:200])
             return ()
@@ -177,7 +177,7 @@ class Loop:
     async def _read(self, name: str) -> str:
         given = {"query": self.turn.content[:QUERY], "session": self.run.conversation}
         try:
-            return await self.tools.told(self._calling(f"read:{name}", 0), name, given)
+            return await self.tools.ask_tool(self._calling(f"read:{name}", 0), name, given)
         except SearchFailed as error:
             self.events.put("StatusUpdate", status="read_failed", phase=f"{name}: {error}"[:200])
             return ""
@@ -192,7 +192,7 @@ class Loop:
         for name in self.settings.keeps if answer.strip() else ():
             try:
                 context = self._calling(f"keep:{name}", len(self.turn.rounds))
-                await self.tools.told(context, name, given)
+                await self.tools.ask_tool(context, name, given)
             except SearchFailed as error:
                 log.warning("agent_not_kept", extra={"tool": name, "reason": str(error)[:200]})
 
@@ -219,9 +219,9 @@ class Loop:
             record=self._exchanges.append if self.settings.transcripts else None,
         )
         try:
-            reply = await self._replied(messages, tools, options)
+            reply = await self._ask_model(messages, tools, options)
         except ModelFailed as error:
-            return await self._failed(error)
+            return await self._handle_failure(error)
         finally:
             await self._keep_transcript()
         calls = Used(calls=len(reply.calls))
@@ -231,7 +231,7 @@ class Loop:
         )
         return None
 
-    async def _replied(
+    async def _ask_model(
         self,
         messages: Sequence[ChatMessage],
         tools: Sequence[ToolDefinition],
@@ -252,7 +252,7 @@ class Loop:
                         reply: ModelReply = event.reply
         return reply
 
-    async def _failed(self, error: ModelFailed) -> Ending | None:
+    async def _handle_failure(self, error: ModelFailed) -> Ending | None:
         if error.kind == "overflow" and self.turn.level < LEVELS:
             self.events.put("StatusUpdate", status="compacting", phase="model")
             await self._store(Compacted(self.turn.level + 1))
@@ -292,7 +292,7 @@ class Loop:
         planned = [
             planned_call
             for call in open_
-            if (planned_call := await self._planned(call)) is not None
+            if (planned_call := await self._plan_call(call)) is not None
         ]
         if planned and self.meter.calls_used:
             for planned_call in planned:
@@ -302,7 +302,7 @@ class Loop:
             await self._at_once(planned)
         else:
             for planned_call in planned:
-                await self._made(planned_call)
+                await self._make_call(planned_call)
         waiting = self.turn.rounds[-1].held.values()
         if not waiting:
             return None
@@ -316,37 +316,37 @@ class Loop:
     async def _at_once(self, planned: Sequence[PlannedCall]) -> None:
         limit = asyncio.Semaphore(self.settings.parallel)
 
-        async def made(one: PlannedCall) -> tuple[PlannedCall, Result | Held]:
+        async def call_one(one: PlannedCall) -> tuple[PlannedCall, Result | Held]:
             async with limit:
                 return one, await self._outcome(one)
 
         for planned_call in planned:
             self._show_start(planned_call)
         async with asyncio.TaskGroup() as tasks:
-            started = [tasks.create_task(made(planned_call)) for planned_call in planned]
+            started = [tasks.create_task(call_one(planned_call)) for planned_call in planned]
         outcomes = [task.result() for task in started]
-        await self._store(*(self._hinted(outcome) for _, outcome in outcomes))
+        await self._store(*(self._with_hint(outcome) for _, outcome in outcomes))
         for planned_call, _ in outcomes:
             self._show_result(planned_call.call)
 
-    async def _planned(self, call: ModelCall) -> PlannedCall | None:
+    async def _plan_call(self, call: ModelCall) -> PlannedCall | None:
         """A call to be made; None: its result is known without making it."""
         last = self.turn.rounds[-1]
         cut = last.reply.finish == "length" and call == last.reply.calls[-1]
         try:
-            planned = self.tools.planned(self.context, call, cut=cut)
+            planned = self.tools.plan(self.context, call, cut=cut)
         except UnusableArguments as error:
             await self._refuse(call, str(error))
             return None
         if (held := last.held.get(call.id)) is not None:
-            return await self._decided(planned, held)
+            return await self._planned_if_approved(planned, held)
         intent = last.intents.get(call.id)
         if intent is not None and not intent.repeatable:
             await self._refuse(call, UNKNOWN)
             return None
         return planned
 
-    async def _decided(self, planned: PlannedCall, held: Held) -> PlannedCall | None:
+    async def _planned_if_approved(self, planned: PlannedCall, held: Held) -> PlannedCall | None:
         """A call that waited for an approval, if it was approved."""
         approval = await self.approvals.get(held.approval)
         if (
@@ -360,7 +360,7 @@ class Loop:
         await self._refuse(planned.call, f"{text}. It was not made.")
         return None
 
-    async def _made(self, planned: PlannedCall) -> None:
+    async def _make_call(self, planned: PlannedCall) -> None:
         """Make one call that may have an effect."""
         call = planned.call
         intent = Intent(call.id, call.name, self._key(self._place(call)), planned.repeatable)
@@ -368,7 +368,7 @@ class Loop:
             await self._store(intent)
         self._show_start(planned)
         outcome = await self._outcome(planned)
-        await self._store(self._hinted(outcome))
+        await self._store(self._with_hint(outcome))
         self._show_result(call)
 
     async def _outcome(self, planned: PlannedCall) -> Result | Held:
@@ -378,8 +378,8 @@ class Loop:
     def _calling(self, place: str, rounds: int) -> Context:
         """The context of the call at a place of the run, behind `rounds` rounds of its turn."""
         headers = replace(self.context.headers, idempotency_key=self._key(place))
-        tainted = any(turn.tainted(len(turn.rounds)) for turn in self.turns[:-1])
-        tainted = tainted or self.turn.tainted(rounds)
+        tainted = any(turn.is_tainted(len(turn.rounds)) for turn in self.turns[:-1])
+        tainted = tainted or self.turn.is_tainted(rounds)
         return replace(self.context, headers=headers, note=None, run=RunMark(tainted))
 
     def _place(self, call: ModelCall) -> str:
@@ -390,10 +390,10 @@ class Loop:
         return hmac.new(self.run.id.encode(), place.encode(), hashlib.sha256).hexdigest()[:32]
 
     async def _refuse(self, call: ModelCall, text: str) -> None:
-        await self._store(self._hinted(self.tools.refused(call, text)))
+        await self._store(self._with_hint(self.tools.refusal(call, text)))
         self._show_result(call)
 
-    def _hinted(self, outcome: Result | Held) -> Result | Held:
+    def _with_hint(self, outcome: Result | Held) -> Result | Held:
         """A result, with a hint if the same call has had it before."""
         if isinstance(outcome, Held) or not outcome.digest:
             return outcome
@@ -401,7 +401,7 @@ class Loop:
             return outcome
         return replace(outcome, text=outcome.text + HINT)
 
-    def _repeated(self) -> int:
+    def _repetitions(self) -> int:
         digests = self.turn.digests
         return max(map(digests.count, digests), default=0)
 

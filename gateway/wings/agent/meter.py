@@ -21,7 +21,7 @@ class RunMeter:
         self._currency = settings.currency
         self._budgets = settings.budgets
         self._others = others
-        self._spent = Spent(run.used, day)
+        self._spent = Spent(run.usage, day)
         self._since = self._measured = time.monotonic()  # what is counted and stored; counted
         self._reserved = NOTHING
         self._request: Budget | None = None
@@ -55,7 +55,7 @@ class RunMeter:
         left = [limit.seconds - used.seconds for used, limit in self._limits() if limit.seconds]
         return min(left, default=None)
 
-    def owed(self) -> Used:
+    def outstanding(self) -> Used:
         """Usage that is not stored yet; negative where more was reserved."""
         self._measured = time.monotonic()
         request = self._request or Budget()
@@ -71,7 +71,7 @@ class RunMeter:
     def owes(self) -> bool:
         return self._reserved != NOTHING or time.monotonic() - self._since > WORTH_S
 
-    def settled(self, spent: Spent) -> None:
+    def settle(self, spent: Spent) -> None:
         """Mark the outstanding usage as stored."""
         self._spent, self._since = spent, self._measured
         self._reserved, self._request = NOTHING, None

@@ -262,15 +262,15 @@ class ConversationOperations:
         if body.history and body.conversation is not None:
             raise invalid("Expected a conversation or a history, found both.")
         if body.conversation is None:
-            conversation = await self._created(asked, "", body.strategy)
+            conversation = await self._create(asked, "", body.strategy)
         else:
             conversation = await self._conversation(asked, body.conversation)
         message = NewMessage(body.message, body.wait, body.stream, body.strategy)
-        return await self._sent(asked, conversation, message, body.history)
+        return await self._send(asked, conversation, message, body.history)
 
     async def create(self, asked: OperationInput) -> OperationOutput:
         body: NewConversation = asked.body or NewConversation()
-        made = await self._created(asked, body.title, body.strategy, body.id)
+        made = await self._create(asked, body.title, body.strategy, body.id)
         return OperationOutput(_view(made), location=f"/conversations/{made.id}")
 
     async def all(self, asked: OperationInput) -> ConversationPage:
@@ -288,7 +288,7 @@ class ConversationOperations:
         )
         shows = REASONING in _context(asked).identity.scopes
         messages = [view for run, turn in turns for view in _messages(run, turn, shows)]
-        active = next((run.id for run, _ in turns if not run.ended), "")
+        active = next((run.id for run, _ in turns if not run.has_ended), "")
         first = turns[0][0].turn if len(turns) == query.limit else 0
         before = first if first > 1 else 0  # turns count from 1, without gaps
         last = turns[-1][0].id if turns else ""
@@ -297,14 +297,14 @@ class ConversationOperations:
     async def delete(self, asked: OperationInput) -> None:
         id_ = (await self._conversation(asked, asked.names["conversation"])).id
         for run, _ in await self._runner.conversations.turns(asked.tenant, id_, 1):
-            if not run.ended and run.owner == asked.principal.id:
+            if not run.has_ended and run.owner == asked.principal.id:
                 await self._runner.cancel(_context(asked), run.id)
         if not await self._runner.conversations.delete(asked.tenant, asked.principal.id, id_):
             raise not_found("conversation", id_)
 
     async def send(self, asked: OperationInput) -> RunView:
         conversation = await self._conversation(asked, asked.names["conversation"])
-        return await self._sent(asked, conversation, asked.body)
+        return await self._send(asked, conversation, asked.body)
 
     async def runs(self, asked: OperationInput) -> RunPage:
         query: RunFilter = asked.query
@@ -314,7 +314,7 @@ class ConversationOperations:
         return RunPage(tuple(run_view(run) for run in runs))
 
     async def run(self, asked: OperationInput) -> RunView:
-        return await self._shown(await self._run(asked))
+        return await self._view_of_run(await self._run(asked))
 
     async def cancel(self, asked: OperationInput) -> RunView:
         run = await self._runner.cancel(_context(asked), asked.names["run"])
@@ -341,7 +341,7 @@ class ConversationOperations:
         tools: list[FoundTool] = []
         if asked.query.query:
             try:
-                tools = [*await self._runner.tools.found(_context(asked), asked.query.query)]
+                tools = [*await self._runner.tools.find(_context(asked), asked.query.query)]
             except SearchFailed as error:
                 raise invalid(str(error)) from error
         offered = self._runner.tools.definitions(_context(asked), OWN)
@@ -364,10 +364,10 @@ class ConversationOperations:
             return view
         return with_(view, last_outcome=last.outcome, last_s=round(last.seconds, 3))
 
-    async def _created(
+    async def _create(
         self, asked: OperationInput, title: str, strategy: str, id_: str | None = None
     ) -> Conversation:
-        self._known(strategy)
+        self._strategy_name(strategy)
         made = await self._runner.conversations.create(
             asked.tenant, asked.principal.id, title, strategy=strategy, id_=id_
         )
@@ -388,7 +388,7 @@ class ConversationOperations:
             raise not_found("run", id_)
         return run
 
-    async def _sent(
+    async def _send(
         self,
         asked: OperationInput,
         conversation: Conversation,
@@ -398,7 +398,9 @@ class ConversationOperations:
         self._check(message.content)
         for earlier_message in history:
             self._check(earlier_message.text)
-        name = self._known(message.strategy, conversation.strategy or self._settings.strategy)
+        name = self._strategy_name(
+            message.strategy, conversation.strategy or self._settings.strategy
+        )
         context = _context(asked)
         new = NewRun(
             asked.principal.id,
@@ -419,12 +421,12 @@ class ConversationOperations:
             raise ProblemDetails(429, "too-many-requests", text)
         if not message.wait:
             return run_view(run)
-        return await self._shown(await self._runner.ended(run, self._settings.wait_s))
+        return await self._view_of_run(await self._runner.wait_for_end(run, self._settings.wait_s))
 
-    async def _shown(self, run: Run) -> RunView:
+    async def _view_of_run(self, run: Run) -> RunView:
         return run_view(run, await self._runner.runs.turn(run))
 
-    def _known(self, named: str, default: str = "") -> str:
+    def _strategy_name(self, named: str, default: str = "") -> str:
         """The name of a strategy that can be asked. Raises ProblemDetails. `named`: by the request;
         "": `default` is meant."""
         try:

@@ -23,7 +23,7 @@ from gateway.wings.abc import WingParts
 from gateway.wings.agent.events import EventWriter, summary
 from gateway.wings.agent.loop import Loop
 from gateway.wings.agent.meter import RunMeter
-from gateway.wings.agent.steps import AgentTurn, folded
+from gateway.wings.agent.steps import AgentTurn, fold_steps
 from gateway.wings.agent.store import (
     NOTHING,
     Conversations,
@@ -111,12 +111,12 @@ class Runner:
     async def cancel(self, context: Context, run_id: str) -> Run | None:
         principal = context.principal
         run = await self.runs.cancel(principal.tenant, principal.id, run_id)
-        if run is None or run.ended:
+        if run is None or run.has_ended:
             return run
         if (held := self._held.get(run_id)) is not None:
             held.cancelled = True
             held.scope.cancel()
-            await self.ended(run, 5.0)
+            await self.wait_for_end(run, 5.0)
         elif run.state == "waiting" and (taken := await self.runs.claim(run.tenant, run_id)):
             await self._let_go(taken, Ending(state="cancelled", answer=run.answer))
         return await self.runs.get(principal.tenant, principal.id, run_id)
@@ -139,7 +139,7 @@ class Runner:
             raise ProblemDetails(403, "forbidden", f"{error}.") from error
         return decided is not None
 
-    async def ended(self, run: Run, within_s: float) -> Run:
+    async def wait_for_end(self, run: Run, within_s: float) -> Run:
         """The run, once it has ended or waits, or as it is when the time is over."""
         current: Run | None = run
         with anyio.move_on_after(within_s):
@@ -190,7 +190,7 @@ class Runner:
         writing = asyncio.create_task(writer.run())
         try:
             with held.scope:
-                ending = await self._advanced(run, writer)
+                ending = await self._advance(run, writer)
             if held.cancelled:
                 ending = Ending(state="cancelled", stopped="cancelled")
             if ending is not None:
@@ -214,7 +214,7 @@ class Runner:
             self._contexts.pop(run.id, None)  # a token is not held while a run waits
             self._ended.pop(run.id, anyio.Event()).set()
 
-    async def _advanced(self, run: Run, writer: EventWriter) -> Ending:
+    async def _advance(self, run: Run, writer: EventWriter) -> Ending:
         if run.cancel:
             return Ending(state="cancelled", stopped="cancelled")
         try:
@@ -232,7 +232,7 @@ class Runner:
             return Ending(state="failed", error="provider_price", stopped=f"{text} ({where}).")
         others = day = NOTHING
         if budgets.of_others:
-            others, day = await self.conversations.spent(run)
+            others, day = await self.conversations.spending(run)
         loop = Loop(
             run=run,
             turns=await self._turns(run),
@@ -262,7 +262,7 @@ class Runner:
     async def _turns(self, run: Run) -> list[AgentTurn]:
         """The turns of the conversation, up to this run's."""
         if run.turn == 1 and run.attempt == 1:  # nothing is stored yet
-            return [folded(run.content, (), msgspec.convert(run.history, list[ChatMessage]))]
+            return [fold_steps(run.content, (), msgspec.convert(run.history, list[ChatMessage]))]
         turns = await self.conversations.turns(run.tenant, run.conversation, TURNS)
         return [turn for earlier_run, turn in turns if earlier_run.turn <= run.turn]
 

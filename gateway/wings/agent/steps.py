@@ -64,11 +64,11 @@ Step = FoundContext | Asked | Replied | Intent | Held | Result | Compacted
 _steps: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
 
 
-def encoded(step: Step) -> bytes:
+def encode_step(step: Step) -> bytes:
     return msgspec.json.encode(step)
 
 
-def decoded(data: bytes) -> Step:
+def decode_step(data: bytes) -> Step:
     return _steps.decode(data)
 
 
@@ -141,10 +141,10 @@ class AgentTurn:
             case Compacted():
                 self.level = step.level
 
-    def tainted(self, rounds: int) -> bool:
+    def is_tainted(self, rounds: int) -> bool:
         """Whether the context or the first `rounds` rounds hold text from outside."""
         context = self.context is not None and self.context.tainted
-        return context or bool(self.history) or any(map(_tainted, self.rounds[:rounds]))
+        return context or bool(self.history) or any(map(_taints, self.rounds[:rounds]))
 
     @property
     def messages(self) -> list[ChatMessage]:
@@ -168,11 +168,13 @@ class AgentTurn:
         return self.rounds[-1].reply.text if self.rounds else ""
 
 
-def _tainted(one: Round) -> bool:
+def _taints(one: Round) -> bool:
     return any(result.made and result.outside for result in one.results.values())
 
 
-def folded(content: str, steps: Iterable[Step], history: Sequence[ChatMessage] = ()) -> AgentTurn:
+def fold_steps(
+    content: str, steps: Iterable[Step], history: Sequence[ChatMessage] = ()
+) -> AgentTurn:
     turn = AgentTurn(content, history)
     for step in steps:
         turn.take(step)

@@ -13,8 +13,8 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
 from gateway.models.abc import ChatMessage, ModelExchange
-from gateway.wings.agent.steps import AgentTurn, Step, decoded, encoded, folded
-from registry.database.postgres import Pool, borrowed
+from gateway.wings.agent.steps import AgentTurn, Step, decode_step, encode_step, fold_steps
+from registry.database.postgres import Pool, borrow
 
 T = TypeVar("T")
 Values = Sequence[Any] | Mapping[str, Any]
@@ -88,11 +88,11 @@ class Run:
     updated: datetime
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self.state in ENDED
 
     @property
-    def used(self) -> Used:
+    def usage(self) -> Used:
         return Used(self.tokens, self.money, self.seconds, self.calls)
 
 
@@ -217,19 +217,19 @@ class _Tables:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def _fetched(self, kind: type[T], statement: LiteralString, values: Values) -> list[T]:
-        async with borrowed(self._pool) as connection:
+    async def _fetch_rows(self, kind: type[T], statement: LiteralString, values: Values) -> list[T]:
+        async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(kind))
             await cursor.execute(statement, values)
             return await cursor.fetchall()
 
     async def _first(self, kind: type[T], statement: LiteralString, values: Values) -> T | None:
-        rows = await self._fetched(kind, statement, values)
+        rows = await self._fetch_rows(kind, statement, values)
         return rows[0] if rows else None
 
-    async def _changed(self, statement: LiteralString, values: Values) -> int:
+    async def _execute(self, statement: LiteralString, values: Values) -> int:
         """The number of rows that a statement has changed."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             return (await connection.execute(statement, values)).rowcount
 
 
@@ -264,7 +264,7 @@ class Conversations(_Tables):
         self, host_id: str, owner: str, before: datetime | None, limit: int
     ) -> list[Conversation]:
         """The newest first, those changed before `before`."""
-        return await self._fetched(
+        return await self._fetch_rows(
             Conversation,
             f"SELECT {_CONVERSATION} FROM agent_conversation_t"  # noqa: S608 - constants
             " WHERE host_id = %s AND owner = %s AND (%s::timestamptz IS NULL OR update_ts < %s)"
@@ -284,7 +284,7 @@ class Conversations(_Tables):
 
     async def delete(self, host_id: str, owner: str, id_: str) -> bool:
         """Erase a conversation with its runs and steps; whether it existed."""
-        changed = await self._changed(
+        changed = await self._execute(
             "DELETE FROM agent_conversation_t"
             " WHERE host_id = %s AND conversation_id = %s AND owner = %s",
             [host_id, id_, owner],
@@ -293,7 +293,7 @@ class Conversations(_Tables):
 
     async def erase(self, host_id: str, owner: str) -> None:
         """Listener: erases the conversations of a person, with what memories told them."""
-        await self._changed(
+        await self._execute(
             "DELETE FROM agent_conversation_t WHERE host_id = %s AND owner = %s", [host_id, owner]
         )
 
@@ -301,7 +301,7 @@ class Conversations(_Tables):
         self, host_id: str, id_: str, limit: int, before: int | None = None
     ) -> list[tuple[Run, AgentTurn]]:
         """The newest turns with their steps, oldest first; those before the turn `before`."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Run))
             await cursor.execute(
                 f"SELECT {_RUN} FROM agent_run_t"  # noqa: S608 - constants
@@ -312,9 +312,9 @@ class Conversations(_Tables):
             runs = (await cursor.fetchall())[::-1]
             return list(zip(runs, await _turns(connection, host_id, runs), strict=True))
 
-    async def spent(self, run: Run) -> tuple[Used, Used]:
+    async def spending(self, run: Run) -> tuple[Used, Used]:
         """Usage of the conversation's other runs, and of its owner on this day."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT sum(tokens)::bigint, sum(money), sum(seconds), sum(calls)::bigint"  # noqa: S608 - constants
                 " FROM agent_run_t WHERE host_id = %s AND conversation_id = %s AND run_id <> %s"
@@ -341,7 +341,7 @@ class Runs(_Tables):
         """A new run; None: the owner has `limit` that have not ended. `held`: by this process; else
         any may take it up. Raises Busy."""
         try:
-            async with borrowed(self._pool) as connection:
+            async with borrow(self._pool) as connection:
                 await connection.execute(_OWNER_LOCK, [host_id, new.owner])
                 cursor = connection.cursor(row_factory=class_row(Run))
                 await cursor.execute(
@@ -390,7 +390,7 @@ class Runs(_Tables):
 
     async def all(self, host_id: str, owner: str, state: str | None, limit: int) -> list[Run]:
         """The newest first."""
-        return await self._fetched(
+        return await self._fetch_rows(
             Run,
             f"SELECT {_RUN} FROM agent_run_t"  # noqa: S608 - constants
             " WHERE host_id = %s AND owner = %s AND (%s::text IS NULL OR state = %s)"
@@ -400,7 +400,7 @@ class Runs(_Tables):
 
     async def waits_for(self, host_id: str, approval: str) -> bool:
         """Whether a run of the tenant waits for an approval."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT FROM agent_run_t WHERE host_id = %s AND state = 'waiting'"
                 " AND approvals @> ARRAY[%s::uuid] LIMIT 1",
@@ -410,7 +410,7 @@ class Runs(_Tables):
 
     async def turn(self, run: Run) -> AgentTurn:
         """The fold of the steps of a run."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             [turn] = await _turns(connection, run.tenant, [run])
         return turn
 
@@ -418,7 +418,7 @@ class Runs(_Tables):
         """Tenant and id of runs that no process holds, of all tenants, oldest first. Runs that wait
         are due when one of their approvals was decided within `since_s` seconds and none waits
         any longer, and when the last one has expired."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_LOOK_AT_DUE, [since_s, limit])
             return [(host, run) async for host, run, _ in rows]
 
@@ -438,7 +438,7 @@ class Runs(_Tables):
     async def renew(self, runs: Sequence[Run]) -> dict[str, bool]:
         """Renew the leases of runs: by the ids of those that are still ours, whether they are to be
         cancelled."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "UPDATE agent_run_t r SET lease_until = clock_timestamp() + %s * interval '1 s'"
                 " FROM unnest(%s::uuid[], %s::uuid[], %s::integer[])"
@@ -478,9 +478,9 @@ class Runs(_Tables):
             "attempt": run.attempt,
             "numbers": list(range(number, number + len(steps))),
             "kinds": [type(step).__struct_config__.tag for step in steps],
-            "data": [encoded(step) for step in steps],
+            "data": [encode_step(step) for step in steps],
         }
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             row = await (await connection.execute(_ADD, values)).fetchone()
             if row is None:
                 raise LeaseLost(run.id)
@@ -491,7 +491,7 @@ class Runs(_Tables):
 
     async def end(self, run: Run, ending: Ending) -> None:
         """Leave the state `running`. Raises LeaseLost."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             done = await connection.execute(
                 "UPDATE agent_run_t SET state = %s, stopped = %s, error = %s, answer = %s,"
                 " approvals = %s::uuid[], node = NULL, update_ts = clock_timestamp(),"
@@ -517,7 +517,7 @@ class Runs(_Tables):
 
     async def keep(self, run: Run, exchange: ModelExchange) -> None:
         """Add the traffic of one request to the transcript of a run."""
-        await self._changed(
+        await self._execute(
             "INSERT INTO agent_exchange_t (host_id, run_id, data) VALUES (%s, %s, %s)",
             [run.tenant, run.id, msgspec.json.encode(exchange)],
         )
@@ -525,7 +525,7 @@ class Runs(_Tables):
     async def transcript(self, run: Run, after: int, limit: int) -> list[tuple[int, ModelExchange]]:
         """The traffic of a run with its provider, if it was kept, with its numbers: the oldest
         behind the number `after`."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT number, data FROM agent_exchange_t WHERE host_id = %s AND run_id = %s"
                 " AND number > %s ORDER BY number LIMIT %s",
@@ -538,7 +538,7 @@ class Runs(_Tables):
 
     async def release(self, run: Run) -> None:
         """Let another process take up the run at once."""
-        await self._changed(
+        await self._execute(
             "UPDATE agent_run_t SET state = 'queued', node = NULL, lease_until = NULL"
             " WHERE host_id = %s AND run_id = %s AND attempt = %s AND state = 'running'",
             [run.tenant, run.id, run.attempt],
@@ -546,7 +546,7 @@ class Runs(_Tables):
 
     async def cancel(self, host_id: str, owner: str, id_: str) -> Run | None:
         """Ask for the end of a run; its process notices with its next renewal."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(
                 "UPDATE agent_run_t SET cancel = true, lease_until ="  # noqa: S608 - constants
                 " CASE state WHEN 'waiting' THEN clock_timestamp() ELSE lease_until END"
@@ -566,15 +566,15 @@ class Runs(_Tables):
     async def _prune(self, tenants: LiteralString, statement: LiteralString, days: int) -> None:
         """Delete tenant by tenant, some rows at a time."""
         values = {"days": days, "limit": PRUNED}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(tenants, values)
             hosts = [host async for (host,) in rows]
         for host in hosts:
-            while await self._changed(statement, {**values, "host": host}) == PRUNED:
+            while await self._execute(statement, {**values, "host": host}) == PRUNED:
                 pass
 
     async def _active(self, host_id: str, conversation: str) -> str:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT run_id::text FROM agent_run_t"  # noqa: S608 - constants
                 f" WHERE host_id = %s AND conversation_id = %s AND {_OPEN}",
@@ -593,8 +593,8 @@ async def _turns(connection: AsyncConnection, host_id: str, runs: Sequence[Run])
     )
     steps: dict[str, list[Step]] = {run.id: [] for run in runs}
     async for id_, data in rows:
-        steps[id_].append(decoded(bytes(data)))
+        steps[id_].append(decode_step(bytes(data)))
     return [
-        folded(run.content, steps[run.id], msgspec.convert(run.history, list[ChatMessage]))
+        fold_steps(run.content, steps[run.id], msgspec.convert(run.history, list[ChatMessage]))
         for run in runs
     ]

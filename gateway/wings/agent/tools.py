@@ -17,7 +17,7 @@ from config.agent import AgentSettings
 from gateway.context import Context
 from gateway.models.abc import ModelCall, ToolDefinition
 from gateway.models.assembly import UnusableArguments, call_arguments
-from gateway.policy.approvals import awaited
+from gateway.policy.approvals import awaited_approval
 from gateway.wings.abc import CallTool, View
 from gateway.wings.agent.steps import Held, Result
 from registry.access.approvals import Approvals
@@ -75,7 +75,7 @@ class Toolbox:
         self._view = view
         self._settings = settings
 
-    async def found(self, context: Context, text: str) -> Sequence[FoundTool]:
+    async def find(self, context: Context, text: str) -> Sequence[FoundTool]:
         """The tools that a search finds for this caller. Raises SearchFailed."""
         query = {"query": text[:500], "limit": self._settings.found_tools, "detail": "names"}
         result = await self._answer(context, "search_tools", query)
@@ -88,7 +88,7 @@ class Toolbox:
         catalog = self._view(context)
         return [tool for tool in tools if not _is_agent(catalog.find(tool.name))]
 
-    async def told(self, context: Context, name: str, given: Mapping[str, Any]) -> str:
+    async def ask_tool(self, context: Context, name: str, given: Mapping[str, Any]) -> str:
         """Answer of a tool that settings name to the arguments of `given` that it has,
         marked; "": nothing, or the caller does not see it. Raises SearchFailed."""
         tool = self._view(context).find_configured(name)
@@ -96,8 +96,8 @@ class Toolbox:
             return ""
         known = msgspec.json.decode(tool.input_schema).get("properties", {})
         arguments = {key: value for key, value in given.items() if key in known}
-        text = _said(await self._answer(context, tool.name, arguments))
-        return marked(name, self._limited(text)) if text.strip() else ""
+        text = _result_text(await self._answer(context, tool.name, arguments))
+        return mark_foreign(name, self._cut_text(text)) if text.strip() else ""
 
     async def _answer(self, context: Context, name: str, given: Mapping[str, Any]) -> ToolResult:
         """Raises SearchFailed."""
@@ -125,7 +125,7 @@ class Toolbox:
                 left -= size
         return offered
 
-    def planned(self, context: Context, call: ModelCall, *, cut: bool) -> PlannedCall:
+    def plan(self, context: Context, call: ModelCall, *, cut: bool) -> PlannedCall:
         """`cut`: the answer ended at its limit, perhaps within this call. Raises
         UnusableArguments."""
         if not call.name:
@@ -133,7 +133,7 @@ class Toolbox:
         if cut and not call.arguments.strip():
             raise UnusableArguments("The answer ended before the arguments. Nothing was executed.")
         arguments = call_arguments(call, ARGUMENTS_BYTES)
-        tool = _reached(self._view(context), call.name, arguments)
+        tool = _reached_tool(self._view(context), call.name, arguments)
         hints = tool.annotations if tool is not None else None
         reads = hints is not None and hints.read_only_hint is True
         again = reads or (hints is not None and hints.idempotent_hint is True)
@@ -150,8 +150,8 @@ class Toolbox:
         except (RelayedFault, ServiceFailed) as fault:  # its words are another server's
             return self._result(planned, fault.message, is_error=True)
         except Fault as fault:
-            return self.refused(call, fault.message)
-        held = await awaited(result, approvals, context.principal.id, planned.reached)
+            return self.refusal(call, fault.message)
+        held = await awaited_approval(result, approvals, context.principal.id, planned.reached)
         if held is not None:
             return Held(call.id, held.id, held.expires)
         outside = self._tells_outside(context, planned, result)
@@ -180,25 +180,25 @@ class Toolbox:
         near = (name for unknown in told.unknown for name in unknown.near)
         return self.describes_outside(context, [*(tool.name for tool in told.tools), *near])
 
-    def refused(self, call: ModelCall, text: str) -> Result:
+    def refusal(self, call: ModelCall, text: str) -> Result:
         """The result of a call that was not executed."""
         return Result(call.id, f"Error: {text}", True, _plain_digest(call, text), made=False)
 
     def _result(
         self, planned: PlannedCall, said: str, *, is_error: bool, outside: bool = True
     ) -> Result:
-        call, text = planned.call, self._limited(said)
+        call, text = planned.call, self._cut_text(said)
         digest = _digest(planned, text)
-        return Result(call.id, marked(call.name, text), is_error, digest, outside=outside)
+        return Result(call.id, mark_foreign(call.name, text), is_error, digest, outside=outside)
 
-    def _limited(self, text: str) -> str:
+    def _cut_text(self, text: str) -> str:
         limit = self._settings.result_tokens * CHARACTERS
         if len(text) <= limit:
             return text
         return f"{text[:limit]}\n[cut: {len(text) - limit:,} more characters]"
 
 
-def _reached(catalog: Catalog, name: str, arguments: Mapping[str, Any]) -> Tool | None:
+def _reached_tool(catalog: Catalog, name: str, arguments: Mapping[str, Any]) -> Tool | None:
     """The tool that a call reaches, through `call_tool`, too."""
     tool, inner = catalog.find(name), arguments.get("name")
     if tool is not None and tool.binding == CALLS and isinstance(inner, str):
@@ -221,7 +221,7 @@ class SearchFailed(ToolgateError):
     """The initial search gave nothing that can be used."""
 
 
-def marked(source: str, text: str) -> str:
+def mark_foreign(source: str, text: str) -> str:
     """Text from outside, delimited and labelled: data, whatever it says. The delimiters have a
     number that is a digest of the text, so that no text can hold its own, and a run that is
     replayed has the same."""
@@ -238,7 +238,7 @@ _ENDS = re.compile(r"<\s*/\s*(data)", re.IGNORECASE)
 _ESCAPED = r"<\\/\1"
 
 
-def _said(result: ToolResult) -> str:
+def _result_text(result: ToolResult) -> str:
     """The member `text` of a result that has one, or all of it; "": nothing was found."""
     if result.structured_content is not UNSET:
         content = msgspec.json.decode(bytes(result.structured_content))

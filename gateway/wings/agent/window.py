@@ -31,7 +31,7 @@ def window(
     level = turns[-1].level
     parts = [turn.messages for turn in turns]
     if level:
-        parts = _stubbed(parts)
+        parts = _stub_results(parts)
     kept = [parts.pop()]
     count = len(kept[0])
     used = tokens(instructions) + sum(map(size, kept[0]))
@@ -47,7 +47,7 @@ def window(
     return [*system, *pinned, *(message for part in kept for message in part)]
 
 
-def _stubbed(parts: Sequence[list[ChatMessage]]) -> list[list[ChatMessage]]:
+def _stub_results(parts: Sequence[list[ChatMessage]]) -> list[list[ChatMessage]]:
     """Replace all but the newest long results of tools. Errors stay."""
     left = KEPT_RESULTS
     stubbed: list[list[ChatMessage]] = []

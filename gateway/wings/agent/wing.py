@@ -19,7 +19,7 @@ TABLES = Component("agent", importlib.resources.files("gateway.wings.agent").joi
 
 
 @asynccontextmanager
-async def opened(parts: WingParts) -> AsyncIterator[Offer]:
+async def open_agent(parts: WingParts) -> AsyncIterator[Offer]:
     settings: AgentSettings = parts.settings
     in_memory = settings.storage == "memory"
     async with parts.database.temporary(TABLES) if in_memory else nullcontext(parts.pool) as pool:
@@ -29,17 +29,17 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
 
 
 def _offer(parts: WingParts, runner: Runner) -> Offer:
-    operations = ConversationOperations(runner, parts.settings, parts.models.configured)
+    operations = ConversationOperations(runner, parts.settings, parts.models.configured_names)
     streams = StreamApi(parts, runner)
     agui = AgUi(streams, runner)
-    facade = Facade(streams, runner, parts.models.configured)
+    facade = Facade(streams, runner, parts.models.configured_names)
     own = streams.app(Route(PATH, agui.run, methods=["POST"]))
     return Offer(
         operations=operations.operations,
         tasks=[runner.run],
         pages=PAGES,
         apps={ROOT: own, COMPLETIONS: facade.app, MODELS: facade.app},
-        follow=streams.told,
+        follow=streams.events_of_run,
     )
 
 
@@ -67,7 +67,7 @@ PAGES = (
 WING = Wing(
     name="agent",
     title="Agent",
-    open=opened,
+    open=open_agent,
     mounts=(ROOT, COMPLETIONS, MODELS),
     migrations=TABLES,
     commands={

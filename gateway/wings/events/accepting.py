@@ -13,7 +13,7 @@ from gateway.context import Context
 from gateway.operations.callers import caller_of
 from gateway.operations.requests import has_nul
 from gateway.state.quotas import COUNT_S, Quota, Usage, UsageQuotas
-from gateway.telemetry.traces import CURRENT, ActiveTrace, parsed
+from gateway.telemetry.traces import CURRENT, ActiveTrace, parse
 from gateway.wings.abc import WingParts
 from gateway.wings.events.journal import Accepted, Conflict, Draft, Journal
 from gateway.wings.events.views import NewInvocation
@@ -159,7 +159,7 @@ class Accepting:
         cause = wanted.caused_by or context.headers.correlation_id
         if cause is None or cause == wanted.correlation_id:
             return 0
-        before = await self._journal.correlated(tenant, cause, context.principal.id)
+        before = await self._journal.find_correlated(tenant, cause, context.principal.id)
         hops = 0 if before is None else before.hops + 1
         if hops > self.settings.hops:
             text = f"{hops} invocations led to this one, expected at most {self.settings.hops}"
@@ -201,7 +201,7 @@ def _traceparent(context: Context) -> str | None:
         return (active.context if isinstance(active, ActiveTrace) else active).traceparent
     meta = context.params.get("_meta")
     told = meta.get("traceparent") if isinstance(meta, dict) else context.headers.traceparent
-    return told if parsed(told) is not None else None
+    return told if parse(told) is not None else None
 
 
 def _due(time: datetime | None) -> datetime | None:

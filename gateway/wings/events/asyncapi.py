@@ -77,7 +77,7 @@ def _ref(kind: str, name: str) -> Mapping[str, str]:
     return {"$ref": f"#/components/{kind}/{name}"}
 
 
-def published() -> Mapping[str, str]:
+def published_schemas() -> Mapping[str, str]:
     """The schemas as text, by the names of their files."""
     return {
         name: msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
@@ -87,7 +87,7 @@ def published() -> Mapping[str, str]:
 
 def main() -> None:
     folder = Path(str(files("schemas").joinpath(FOLDER)))
-    for name, text in published().items():
+    for name, text in published_schemas().items():
         (folder / name).write_text(text)
 
 

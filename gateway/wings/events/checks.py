@@ -14,7 +14,7 @@ from registry.jobs.store import JobStore
 from registry.sources.store import ToolStore
 
 
-async def checked(
+async def check_schedules(
     settings: EventsSettings, host_id: str, pool: Pool | None
 ) -> AsyncIterator[Finding]:
     """The findings of `toolgate doctor` and `toolgate config check`; without a database nothing
@@ -23,14 +23,16 @@ async def checked(
     if pool is not None and (settings.schedules or settings.inbound):
         catalog = Catalog(await ToolStore(pool).tools(host_id))
         texts += unknown_skills(settings, catalog)
-        texts += [text async for text in _failed(settings, host_id, pool)]
+        texts += [text async for text in _schedule_failures(settings, host_id, pool)]
     for text in texts:
         yield Finding("warning", text)
     if not texts:
         yield Finding("ok", "can be opened")
 
 
-async def _failed(settings: EventsSettings, host_id: str, pool: Pool) -> AsyncIterator[str]:
+async def _schedule_failures(
+    settings: EventsSettings, host_id: str, pool: Pool
+) -> AsyncIterator[str]:
     """A sentence on each schedule whose last invocation failed after it was accepted."""
     operations = {f"events_schedule_{name}": name for name in settings.schedules}
     for row in await JobStore(pool).newest_ended(host_id, SCHEDULE):

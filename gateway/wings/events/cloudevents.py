@@ -113,7 +113,7 @@ def schemas() -> Mapping[str, Mapping[str, Any]]:
         ("skill-invocation", SkillInvocationEvent),
         ("skill-completion", SkillCompletionEvent),
     ):
-        schema = _inlined(kind)
+        schema = _inline_components(kind)
         made[f"{name}.schema.json"] = {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "$id": f"{SCHEMAS}{name}.schema.json",
@@ -122,7 +122,7 @@ def schemas() -> Mapping[str, Mapping[str, Any]]:
     return made
 
 
-def _inlined(kind: Any) -> dict[str, Any]:
+def _inline_components(kind: Any) -> dict[str, Any]:
     schema, components = msgspec.json.schema_components([kind])
     schema_of_kind = components[kind.__name__]
     return (

@@ -13,7 +13,7 @@ import psycopg
 from anyio import CancelScope
 
 from config.settings import EventsSettings
-from gateway.wings.events.execution import Execution, Pause, failed
+from gateway.wings.events.execution import Execution, Pause, failed_end
 from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import Delivery, End, Journal
 from gateway.wings.events.notices import CANCEL, ENDED, FAILED, WORK
@@ -130,11 +130,11 @@ class Dispatch:
                 work.start_soon(self._heartbeats)
                 work.start_soon(self._feed, work)
                 await stopping.wait()
-                await self._drained()
+                await self._drain_and_wait()
                 work.cancel_scope.cancel()
                 ends.cancel_scope.cancel()
 
-    async def _drained(self) -> None:
+    async def _drain_and_wait(self) -> None:
         self.drain()
         await self._fed.wait()
         with anyio.move_on_after(self.settings.drain_s):
@@ -200,7 +200,7 @@ class Dispatch:
         delivery, report = running.delivery, None
         try:
             with running.scope:
-                report = await self._reported(delivery)
+                report = await self._outcome_of(delivery)
             if running.why != "lost":
                 await self._settle(running, report)
             if delivery.order_key is not None:  # the next one of its key may run now
@@ -211,24 +211,24 @@ class Dispatch:
             if not self._running:
                 self._idle.set()
 
-    async def _reported(self, delivery: Delivery) -> End | Pause:
+    async def _outcome_of(self, delivery: Delivery) -> End | Pause:
         try:
             if (refused := await self._hooks.before(delivery)) is not None:
-                return failed(delivery, refused, "rejected")
+                return failed_end(delivery, refused, "rejected")
             return await self._execution.outcome(delivery)
         except AWAY:
             return Pause(self.settings.poll_s)
         except Exception:
             log.exception("invocation_crashed", extra={"invocation": delivery.invocation_id})
-            return failed(delivery, "Internal error; the log has the story")
+            return failed_end(delivery, "Internal error; the log has the story")
 
     async def _settle(self, running: Running, report: End | Pause | None) -> None:
         """Store the report; None: the call was cancelled."""
         delivery = running.delivery
         if report is None and running.why == "cancelled":
-            report = failed(delivery, "Cancelled", "cancelled")
+            report = failed_end(delivery, "Cancelled", "cancelled")
         elif report is None:
-            report = self._interrupted(delivery)
+            report = self._after_interruption(delivery)
         with CancelScope(shield=True), anyio.move_on_after(self.settings.lease_s):
             while True:
                 try:
@@ -236,14 +236,14 @@ class Dispatch:
                         return
                 except psycopg.Error:  # it has what the database refuses, as NUL
                     log.exception("report_refused", extra={"invocation": delivery.invocation_id})
-                    report = failed(delivery, NOT_KEPT)
+                    report = failed_end(delivery, NOT_KEPT)
                 await anyio.sleep(self.settings.poll_s)
 
-    def _interrupted(self, delivery: Delivery) -> End | Pause:
+    def _after_interruption(self, delivery: Delivery) -> End | Pause:
         """Outcome of a call that a shutdown ended."""
         if delivery.repeatable:
             return Pause(0.0)
-        return failed(delivery, "The outcome is unknown: the gateway was shut down")
+        return failed_end(delivery, "The outcome is unknown: the gateway was shut down")
 
     async def _is_stored(self, delivery: Delivery, report: End | Pause) -> bool:
         """False while the database is away."""

@@ -16,7 +16,7 @@ from config.settings import EventsSettings
 from gateway.context import CallHeaders
 from gateway.operations.callers import StoredCaller, current_caller, later_context, read_caller
 from gateway.operations.operation import ProblemDetails
-from gateway.policy.approvals import awaited
+from gateway.policy.approvals import awaited_approval
 from gateway.wings.abc import WingParts
 from gateway.wings.events.journal import EXPIRED, Delivery, End, Reason
 from registry.access.approvals import Approvals
@@ -57,9 +57,9 @@ class Execution:
         try:
             principal = await current_caller(self._parts.pool, caller.principal)
         except ProblemDetails as problem:
-            return failed(delivery, problem.detail, "rejected")
+            return failed_end(delivery, problem.detail, "rejected")
         if delivery.approval_id is not None:
-            paused = await self._unapproved(delivery, delivery.approval_id)
+            paused = await self._check_approval(delivery, delivery.approval_id)
             if paused is not None:
                 return paused
         headers = CallHeaders(
@@ -83,16 +83,16 @@ class Execution:
             return await self._of_result(delivery, caller, result)
         return delivery.end(error=EXPIRED.encode(), reason="expired")
 
-    async def _unapproved(self, delivery: Delivery, approval_id: str) -> End | Pause | None:
+    async def _check_approval(self, delivery: Delivery, approval_id: str) -> End | Pause | None:
         """None once the call is approved."""
         approvals = Approvals(self._parts.pool, delivery.host_id)
         approval = await approvals.get(approval_id)
         if approval is None or approval.state == "denied":
-            return failed(delivery, "Its approval was denied", "rejected")
+            return failed_end(delivery, "Its approval was denied", "rejected")
         if approval.state != "waiting":
             return None
         if not await approvals.is_waiting(approval_id):
-            return failed(delivery, "Nobody approved it in time", "rejected")
+            return failed_end(delivery, "Nobody approved it in time", "rejected")
         return Pause(self.settings.approval_poll_s, approval_id)
 
     def _of_fault(self, delivery: Delivery, fault: Fault) -> End | Pause:
@@ -105,8 +105,8 @@ class Execution:
         if isinstance(fault, UNKNOWN):
             if delivery.repeatable:
                 return self._again(delivery, fault.message)
-            return failed(delivery, f"The outcome is unknown: {fault.message}", code=fault.code)
-        return failed(delivery, fault.message, "rejected", code=fault.code)
+            return failed_end(delivery, f"The outcome is unknown: {fault.message}", code=fault.code)
+        return failed_end(delivery, fault.message, "rejected", code=fault.code)
 
     async def _of_result(
         self, delivery: Delivery, caller: StoredCaller, result: ToolResult
@@ -114,13 +114,13 @@ class Execution:
         approval = await self._approval_of(delivery, caller, result)
         if approval is not None:
             return Pause(self.settings.approval_poll_s, approval)
-        told = _told(result)
+        told = _error_members(result)
         if (wait_s := wait_of(told)) is not None:
             return Pause(wait_s)
         kept = encode(result)
         if len(kept) > self.settings.result_bytes:
             text = f"The result has {len(kept)} bytes, more than are kept (events.result_bytes)"
-            return failed(delivery, text)
+            return failed_end(delivery, text)
         if not result.is_error:
             return delivery.end(result=kept)
         text = next(
@@ -129,7 +129,7 @@ class Execution:
         message = text.split("\n", 1)[0][:300] or "The tool failed"
         if self._is_worth_another(delivery, caller, told):
             return self._again(delivery, message, wait_s=asked_wait_s(told), result=kept)
-        return failed(delivery, message, result=kept, status=told.get("status"))
+        return failed_end(delivery, message, result=kept, status=told.get("status"))
 
     def _is_worth_another(
         self, delivery: Delivery, caller: StoredCaller, told: Mapping[str, Any]
@@ -149,7 +149,7 @@ class Execution:
         tool = self._tool(delivery, caller)
         name = delivery.skill_name if tool is None else tool.name
         approvals = Approvals(self._parts.pool, delivery.host_id)
-        approval = await awaited(result, approvals, caller.principal.id, name)
+        approval = await awaited_approval(result, approvals, caller.principal.id, name)
         return None if approval is None else approval.id
 
     def _tool(self, delivery: Delivery, caller: StoredCaller) -> Tool | None:
@@ -161,7 +161,7 @@ class Execution:
     ) -> End:
         """The report of an attempt that is followed by another one, if there is one left."""
         if delivery.attempt >= delivery.max_attempts:
-            return failed(delivery, message, "attempts", result=result)
+            return failed_end(delivery, message, "attempts", result=result)
         retry_s = max(wait_s, backoff(delivery.attempt, self.settings))
         return delivery.end(error=encode({"message": message}), retry_s=retry_s)
 
@@ -172,7 +172,7 @@ def backoff(attempt: int, settings: EventsSettings) -> float:
     return random.uniform(0, longest)  # noqa: S311 - no secret
 
 
-def failed(
+def failed_end(
     delivery: Delivery,
     message: str,
     reason: Reason = "error",
@@ -200,7 +200,7 @@ def asked_wait_s(told: Mapping[str, Any]) -> float:
     return float(min(max(wait_s, 0), LONGEST_WAIT_S)) if type(wait_s) in (int, float) else 0.0
 
 
-def _told(result: ToolResult) -> Mapping[str, Any]:
+def _error_members(result: ToolResult) -> Mapping[str, Any]:
     """The structured content of a failed result."""
     structure = result.structured_content
     if not result.is_error or not isinstance(structure, Raw):

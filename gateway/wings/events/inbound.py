@@ -22,7 +22,7 @@ from gateway.http.webhooks import ID, SignatureRefused, check_headers, key_of, v
 from gateway.operations.http import REALM
 from gateway.wings.abc import WingParts
 from gateway.wings.events.cloudevents import arguments_of
-from schemas.cloudevents import BATCH, STRUCTURED, CloudEvent, media_type, received
+from schemas.cloudevents import BATCH, STRUCTURED, CloudEvent, media_type, read_events
 from schemas.errors import Fault, InvalidParams, ToolgateError
 from schemas.expressions import (
     Expression,
@@ -64,9 +64,9 @@ class Hook:
                 key_of(secret)
         except ToolgateError as error:
             raise ToolgateError(f"{place}: {error}") from error
-        arguments = _compiled(f"{place}.arguments", settings.arguments)
+        arguments = _compile(f"{place}.arguments", settings.arguments)
         when, order_key = (
-            _compiled(f"{place}.{key}", text) if text else None
+            _compile(f"{place}.{key}", text) if text else None
             for key, text in (("when", settings.when), ("order_key", settings.order_key))
         )
         return cls(name, settings, arguments, when, order_key)
@@ -93,7 +93,7 @@ class Hook:
         return asked if key is None else {**asked, "orderKey": str(key)}
 
 
-def _compiled(place: str, text: str) -> Expression:
+def _compile(place: str, text: str) -> Expression:
     """Raises ToolgateError."""
     if not text:
         raise ToolgateError(f"{place}: expected an expression")
@@ -119,14 +119,14 @@ class Inbound:
         request = Request(scope, receive)
         hook = self.by_name.get(request.url.path.removeprefix(f"{HOOKS}/"))
         if hook is None:
-            response = _said(404, "There is no such webhook.")
+            response = _problem_response(404, "There is no such webhook.")
         elif request.method != "POST":
-            response = _said(405, "Expected POST.")
+            response = _problem_response(405, "Expected POST.")
         else:
-            response = await self._hooked(hook, request)
+            response = await self._accept_hook(hook, request)
         await response(scope, receive, send)
 
-    async def _hooked(self, hook: Hook, request: Request) -> Response:
+    async def _accept_hook(self, hook: Hook, request: Request) -> Response:
         headers = dict(request.headers)
         try:
             check_headers(headers, time.time())  # strangers need not send a body
@@ -134,11 +134,11 @@ class Inbound:
             id_ = verify(headers, body, hook.settings.secrets, time.time())
         except SignatureRefused as refused:
             log.warning("webhook_refused", extra={"webhook": hook.name, "reason": str(refused)})
-            return _said(401, "The signature, or its time, is not valid.")
+            return _problem_response(401, "The signature, or its time, is not valid.")
         try:
             asked = hook.invocation(id_, headers, body)
         except Fault as fault:
-            return _said(422, fault.message)
+            return _problem_response(422, fault.message)
         if asked is None:
             return Response(status_code=200)
         settings = hook.settings
@@ -161,18 +161,18 @@ class Inbound:
         elif request.method == "OPTIONS":
             response = await self._handshake(request)
         else:
-            response = _said(405, "Expected POST or OPTIONS.")
+            response = _problem_response(405, "Expected POST or OPTIONS.")
         await response(scope, receive, send)
 
     async def _events(self, request: Request) -> Response:
         identity = await self._parts.identify(request.scope)
         if identity.refusal is not None:
-            return _said(401, identity.refusal.message, {"WWW-Authenticate": REALM})
+            return _problem_response(401, identity.refusal.message, {"WWW-Authenticate": REALM})
         kind = request.headers.get("content-type", "")
         try:
-            events = received(kind, dict(request.headers), await request.body())
+            events = read_events(kind, dict(request.headers), await request.body())
         except InvalidParams as fault:
-            return _said(422, fault.message)
+            return _problem_response(422, fault.message)
         if media_type(kind) != BATCH:
             [event] = events
             return await self._event(identity, event, request.headers)
@@ -195,11 +195,11 @@ class Inbound:
     ) -> Response:
         """The answer to one event; `where` it stands in a batch begins texts of errors."""
         if isinstance(event, InvalidParams):
-            return _said(422, event.message)
+            return _problem_response(422, event.message)
         try:
             asked = arguments_of(event)
         except InvalidParams as fault:
-            return _said(422, f"{where}{fault.message}")
+            return _problem_response(422, f"{where}{fault.message}")
         traced = event.traceparent or headers.get("traceparent")
         status, told = await self._call(identity, asked, headers.get(CORRELATION), traced)
         return Response(told, status, media_type="application/json")
@@ -209,12 +209,12 @@ class Inbound:
         sender of events asks for it before the first one."""
         identity = await self._parts.identify(request.scope)
         if identity.refusal is not None:
-            return _said(401, identity.refusal.message, {"WWW-Authenticate": REALM})
+            return _problem_response(401, identity.refusal.message, {"WWW-Authenticate": REALM})
         headers = {"Allow": "POST, OPTIONS"}
         origin = request.headers.get(ORIGIN)
         if origin is not None:
             if _HOST.fullmatch(origin) is None:
-                return _said(422, f"Expected the name of a host in {ORIGIN}.")
+                return _problem_response(422, f"Expected the name of a host in {ORIGIN}.")
             # limits of calls hold for each event, and say when to go on
             headers |= {"WebHook-Allowed-Origin": origin, "WebHook-Allowed-Rate": "*"}
         return Response(headers=headers)
@@ -225,7 +225,7 @@ class Inbound:
         """Accept an event of Kafka: the status, and the reason of a refusal."""
         try:
             kind = headers.get("content-type", STRUCTURED)
-            [event] = received(kind, headers, body, percent_encoded=False)
+            [event] = read_events(kind, headers, body, percent_encoded=False)
             if isinstance(event, InvalidParams):
                 raise event
             asked = arguments_of(event)
@@ -268,6 +268,8 @@ def _answer(result: ToolResult) -> tuple[int, bytes]:
     return (status if isinstance(status, int) else 500), told
 
 
-def _said(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+def _problem_response(
+    status: int, detail: str, headers: Mapping[str, str] | None = None
+) -> Response:
     body = encode({"status": status, "detail": detail})
     return Response(body, status, headers, media_type="application/problem+json")

@@ -20,7 +20,7 @@ from psycopg.errors import UniqueViolation
 from psycopg.rows import args_row, class_row
 
 from gateway.state.quotas import Usage
-from registry.database.postgres import Pool, autocommitted, borrowed
+from registry.database.postgres import Pool, autocommit, borrow
 from schemas.errors import ToolgateError
 
 Status = Literal["PENDING", "DISPATCHED", "ACKED", "FAILED"]
@@ -174,7 +174,7 @@ class Invocation(Struct, frozen=True):
     principal: str | None = None
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self.status in ("ACKED", "FAILED")
 
 
@@ -423,10 +423,10 @@ class Journal:
     async def accept(self, drafts: Sequence[Draft]) -> list[Accepted | Conflict]:
         """Store invocations in one transaction. What was accepted before is found again, if it is
         the same request."""
-        made = [_identified(draft) for draft in drafts]
+        made = [_with_ids(draft) for draft in drafts]
         try:
-            async with autocommitted(self._pool) as connection:
-                stored = await _stored(connection, made)
+            async with autocommit(self._pool) as connection:
+                stored = await _store_drafts(connection, made)
         except UniqueViolation:  # one that has ended has the ids of one of them
             stored = await self._stored_but_known(made)
         accepted = [
@@ -449,14 +449,14 @@ class Journal:
         return await self._stored_unknown(drafts)
 
     async def _stored_unknown(self, drafts: Sequence[Draft]) -> set[str]:
-        async with borrowed(self._pool) as connection:
-            unknown = [draft for draft in drafts if await _known(connection, draft) is None]
-            return await _stored(connection, unknown)
+        async with borrow(self._pool) as connection:
+            unknown = [draft for draft in drafts if await _find_known(connection, draft) is None]
+            return await _store_drafts(connection, unknown)
 
     async def _earlier(self, draft: Draft) -> Accepted | Conflict:
         """The invocation that has the ids of the draft already."""
-        async with borrowed(self._pool) as connection:
-            row = await _known(connection, draft)
+        async with borrow(self._pool) as connection:
+            row = await _find_known(connection, draft)
         if row is None or row[2] != draft.request_hash:
             key = "correlationId" if row and row[1] == draft.correlation_id else "Idempotency-Key"
             return Conflict(f"the {key} belongs to another invocation")
@@ -466,7 +466,7 @@ class Journal:
         """Unblock the first open invocation of order keys; those that are None have no order."""
         rows = [dict(zip(_KEY, key, strict=True)) for key in set(map(tuple, keys)) if key[3]]
         if rows:
-            async with borrowed(self._pool) as connection:
+            async with borrow(self._pool) as connection:
                 await connection.execute(_UNBLOCK, [_rows(rows)])
 
     async def get(self, host_id: str, invocation_id: str) -> Invocation | None:
@@ -476,7 +476,7 @@ class Journal:
     async def awaits_approval(self, host_id: str, principal_id: str, mark: str) -> str | None:
         """The id of an open invocation of the principal that waits for an approval, or waited, of
         those whose correlation ids begin with `mark`."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             found = await connection.execute(
                 "SELECT invocation_id::text FROM invocation_t WHERE host_id = %s"
                 " AND principal_id = %s AND status IN ('PENDING', 'DISPATCHED')"
@@ -486,7 +486,7 @@ class Journal:
             row = await found.fetchone()
         return None if row is None else str(row[0])
 
-    async def correlated(
+    async def find_correlated(
         self, host_id: str, correlation_id: str, principal_id: str | None = None
     ) -> Invocation | None:
         """The invocation with this id: the principal's own, else that of another caller, if no two
@@ -507,7 +507,7 @@ class Journal:
         query = sql.SQL("SELECT {} FROM {} WHERE host_id = %s AND {} LIMIT 2").format(
             sql.SQL(_WHOLE), sql.Identifier(table), sql.SQL(condition)
         )
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Invocation))
             await cursor.execute(query, values)
             rows = await cursor.fetchall()
@@ -530,14 +530,14 @@ class Journal:
             " ORDER BY seq DESC LIMIT %(limit)s"
         ).format(sql.SQL(COLUMNS))
         values = {"host": host_id, "before": before, "limit": limit, **asdict(wanted)}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Invocation))
             await cursor.execute(query, values)
             return await cursor.fetchall()
 
     async def attempts(self, host_id: str, invocation_id: str) -> list[Attempt]:
         """The attempts that failed, in order."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Attempt))
             await cursor.execute(
                 "SELECT attempt, worker, error::text, ended_ts AS ended FROM invocation_attempt_t"
@@ -548,7 +548,7 @@ class Journal:
 
     async def tenants(self) -> list[str]:
         """Tenants with PENDING invocations of tools."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_TENANTS)
             return [host async for (host,) in rows]
 
@@ -570,7 +570,7 @@ class Journal:
         }
         statement = _claim(limit, _TOOLS if skills is None else _SKILLS)
         try:
-            async with autocommitted(self._pool) as connection:
+            async with autocommit(self._pool) as connection:
                 cursor = connection.cursor(row_factory=args_row(Delivery))
                 await cursor.execute(statement, values)
                 taken = await cursor.fetchall()
@@ -580,7 +580,7 @@ class Journal:
 
     async def end(self, ends: Sequence[End]) -> set[tuple[str, int]]:
         """Store reports in one transaction: ids and fences of those that count."""
-        async with autocommitted(self._pool) as connection:
+        async with autocommit(self._pool) as connection:
             ended = await connection.execute(_END, [_rows(ends), len(ends)])
             rows = await ended.fetchall()
         await self._unblock(key for _, _, *key in rows)
@@ -591,8 +591,8 @@ class Journal:
     ) -> dict[tuple[str, int], bool]:
         """Renew leases, of (tenant, id, fence): by id and fence whether it is to be cancelled.
         Those that are missing are no longer the worker's."""
-        rows = _fenced(deliveries)
-        async with autocommitted(self._pool) as connection:
+        rows = _fence_rows(deliveries)
+        async with autocommit(self._pool) as connection:
             result = await connection.execute(
                 "UPDATE invocation_t i SET lease_ts = now() + make_interval(secs => %s)"  # noqa: S608 - constants
                 f" {_OF_FENCED}"
@@ -610,8 +610,8 @@ class Journal:
     ) -> int:
         """Give deliveries, of (tenant, id, fence), back: the attempt does not count. Those that
         were to be cancelled are. `approval`: what they wait for."""
-        rows = _fenced(deliveries)
-        async with borrowed(self._pool) as connection:
+        rows = _fence_rows(deliveries)
+        async with borrow(self._pool) as connection:
             done = await connection.execute(
                 "UPDATE invocation_t i SET status = 'PENDING', attempt = attempt - 1,"  # noqa: S608 - constants
                 " worker = NULL, lease_ts = NULL, approval_id = %s, changed_ts = now(),"
@@ -627,7 +627,7 @@ class Journal:
     async def cancel(self, host_id: str, ids: Sequence[str]) -> tuple[int, int]:
         """Cancel: (ended at once, asked to end)."""
         values = {"host": host_id, "ids": list(ids), "error": CANCELLED}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             cancelled = await connection.execute(_CANCEL, values)
             rows = await cancelled.fetchall()
         await self._unblock(rows)
@@ -651,14 +651,14 @@ class Journal:
             "reason": reason,
             "limit": limit,
         }
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_REDRIVE, values)
             return [id_ async for (id_,) in rows]
 
     async def ended_among(self, ids: Iterable[tuple[str, str]]) -> set[str]:
         """Subset of these invocations, of (tenant, id), that have ended."""
         rows = [{"host_id": host, "invocation_id": id_} for host, id_ in ids]
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             result = await connection.execute(
                 "SELECT i.invocation_id::text FROM json_to_recordset(%s::json) AS"
                 " r(host_id uuid, invocation_id uuid), invocation_v i"
@@ -672,7 +672,7 @@ class Journal:
         """Open invocations of a tenant by principal, counted up to `limit`, and the bytes that
         their arguments take in the database, without reading these. Failed ones that hold up their
         key are among them, since they stay as long as they do."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             found = await connection.execute(
                 "SELECT principal_id, count(*), sum(bytes) FROM (SELECT principal_id,"
                 " pg_column_size(arguments) + coalesce(pg_column_size(result), 0)"
@@ -685,7 +685,7 @@ class Journal:
             return {principal: Usage(*usage) async for principal, *usage in found}
 
     async def counts(self, host_id: str) -> Counts:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Counts))
             await cursor.execute(
                 """
@@ -708,7 +708,7 @@ class Journal:
     async def erase(self, host_id: str, principal_id: str) -> int:
         """Blank arguments, results and errors of a caller; state and times stay. Open invocations
         are cancelled first, and of those that still run no result is stored."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT invocation_id::text FROM invocation_t WHERE host_id = %s"
                 " AND principal_id = %s AND status IN ('PENDING', 'DISPATCHED')",
@@ -717,7 +717,7 @@ class Journal:
             open_ = [id_ async for (id_,) in rows]
         await self.cancel(host_id, open_)
         blanked = 0
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             for table in ("invocation_t", "invocation_done_t"):
                 done = await connection.execute(
                     sql.SQL(
@@ -738,18 +738,18 @@ class Journal:
         return blanked
 
 
-def _identified(draft: Draft) -> Draft:
+def _with_ids(draft: Draft) -> Draft:
     """The draft with its ids."""
     id_ = draft.invocation_id or str(uuid.uuid4())
     return replace(draft, invocation_id=id_, correlation_id=draft.correlation_id or id_)
 
 
-async def _stored(connection: AsyncConnection, drafts: Sequence[Draft]) -> set[str]:
+async def _store_drafts(connection: AsyncConnection, drafts: Sequence[Draft]) -> set[str]:
     rows = await connection.execute(_ACCEPT, [_rows(map(_draft_row, drafts))])
     return {id_ async for (id_,) in rows}
 
 
-async def _known(connection: AsyncConnection, draft: Draft) -> Any:
+async def _find_known(connection: AsyncConnection, draft: Draft) -> Any:
     """Id, correlation id and hash of the invocation that has the ids of the draft."""
     rows = await connection.execute(_KNOWN, _same(draft))
     return await rows.fetchone()
@@ -769,7 +769,7 @@ def _draft_row(draft: Draft) -> dict[str, Any]:
     return {**asdict(draft), "request_hash": draft.request_hash.hex()}
 
 
-def _fenced(deliveries: Iterable[tuple[str, str, int]]) -> list[dict[str, Any]]:
+def _fence_rows(deliveries: Iterable[tuple[str, str, int]]) -> list[dict[str, Any]]:
     return [
         {"host_id": host, "invocation_id": id_, "fence": fence} for host, id_, fence in deliveries
     ]

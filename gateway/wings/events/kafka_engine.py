@@ -60,7 +60,7 @@ class KafkaEngine:
             "sasl_plain_password": settings.password or None,
         }
 
-    def accepted(self, host_id: str, invocation_id: str) -> None:
+    def announce(self, host_id: str, invocation_id: str) -> None:
         """Tell workers soon. Called after the commit."""
         self._unsent.append((host_id, invocation_id))
         self._wake.set()
@@ -94,7 +94,7 @@ class KafkaEngine:
                 await anyio.sleep(RETRY_S)
             finally:
                 self._producer = None
-                await _stopped(producer)
+                await _stop(producer)
 
     async def _send_to(self, producer: AIOKafkaProducer) -> None:
         while True:
@@ -109,10 +109,10 @@ class KafkaEngine:
     async def read(self) -> None:
         """Wake for what others have accepted, and take commands, until cancelled."""
         async with anyio.create_task_group() as group:
-            group.start_soon(self._read, self._accepted, {}, self._woken)
+            group.start_soon(self._read, self._accepted, {}, self._on_wakeup)
             if self._settings.principal:  # one gateway reads each, and goes on where another was
                 kept = {"group_id": self._settings.group, "auto_offset_reset": "earliest"}
-                group.start_soon(self._read, self._settings.commands, kept, self._given)
+                group.start_soon(self._read, self._settings.commands, kept, self._take_command)
 
     async def _read(self, topic: str, more: Mapping[str, str], handle: Handle) -> None:
         while True:
@@ -134,7 +134,7 @@ class KafkaEngine:
                 log.warning("kafka_away", extra=extra)
                 await anyio.sleep(RETRY_S)
             finally:
-                await _stopped(consumer)
+                await _stop(consumer)
 
     async def _step_over(self, consumer: AIOKafkaConsumer, handle: Handle) -> None:
         """Pass over the record that cannot be read, which would come first again for ever. Its
@@ -153,21 +153,25 @@ class KafkaEngine:
                 for record in records.get(partition, ()):
                     await handle(consumer, record)
 
-    async def _woken(self, _consumer: AIOKafkaConsumer, record: "ConsumerRecord[Any, Any]") -> None:
+    async def _on_wakeup(
+        self, _consumer: AIOKafkaConsumer, record: "ConsumerRecord[Any, Any]"
+    ) -> None:
         host_id = (record.key or b"").decode(errors="replace")
         if is_uuid(host_id):
             self._work(host_id)
 
-    async def _given(self, consumer: AIOKafkaConsumer, record: "ConsumerRecord[Any, Any]") -> None:
+    async def _take_command(
+        self, consumer: AIOKafkaConsumer, record: "ConsumerRecord[Any, Any]"
+    ) -> None:
         """Take a command, before those that follow it. It is committed when it is in the journal,
         or among the dead letters."""
-        if (reason := await self._refused(record)) is not None:
+        if (reason := await self._refusal(record)) is not None:
             extra = {"topic": record.topic, "offset": record.offset, "reason": reason[:300]}
             log.warning("command_refused", extra=extra)
             await self._bury(record, reason)
         await consumer.commit()
 
-    async def _refused(self, record: "ConsumerRecord[Any, Any]") -> str | None:
+    async def _refusal(self, record: "ConsumerRecord[Any, Any]") -> str | None:
         """The reason why a command cannot be taken; None: it was. One that has to wait for the
         gateway comes again until it need not."""
         headers = {
@@ -216,6 +220,6 @@ def _is_away(error: Exception) -> bool:
     return isinstance(error, AWAY) and not isinstance(error, UNREADABLE)
 
 
-async def _stopped(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
+async def _stop(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
     with anyio.CancelScope(shield=True), anyio.move_on_after(SEND_S):
         await client.stop()

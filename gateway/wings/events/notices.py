@@ -12,7 +12,7 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from gateway.wings.events.journal import Invocation, Journal
-from registry.database.postgres import RESYNC, Database, Notice, autocommitted
+from registry.database.postgres import RESYNC, Database, Notice, autocommit
 
 log = logging.getLogger("toolgate.events")
 
@@ -54,7 +54,7 @@ class Notices:
             self._wake = anyio.Event()
             notices, self._unsent = sorted(self._unsent), set()
             try:
-                async with autocommitted(self._database.pool) as connection:
+                async with autocommit(self._database.pool) as connection:
                     await connection.execute(
                         "SELECT pg_notify(%s, notice) FROM unnest(%s::text[]) AS notice",
                         [CHANNEL, notices],
@@ -80,7 +80,7 @@ class Waits:
         if self._waiting:
             self._wake.set()
 
-    def ended(self, ids: Sequence[tuple[str, str]]) -> None:
+    def wake_waiters(self, ids: Sequence[tuple[str, str]]) -> None:
         """Wake those who wait for these invocations, of (tenant, id)."""
         for key in ids:
             for waiter in self._waiting.get(key, ()):
@@ -94,7 +94,7 @@ class Waits:
         self._waiting.setdefault(key, []).append(waited)
         try:
             row = await self._journal.get(host_id, invocation_id)
-            if row is None or row.ended:
+            if row is None or row.has_ended:
                 return row
             with anyio.move_on_after(timeout_s):
                 await waited.wait()
@@ -118,4 +118,4 @@ class Waits:
             except FAILED:
                 log.warning("journal_away", exc_info=True)
                 continue
-            self.ended([key for key in keys if key[1] in ended])
+            self.wake_waiters([key for key in keys if key[1] in ended])

@@ -210,14 +210,14 @@ class EventOperations:
             yield Operation(
                 f"events_schedule_{name}", "POST", f"/schedules/{name}",
                 f"Accept the invocation of the schedule {name}.", ADMIN,
-                partial(self.scheduled, name, schedule), dict[str, Any],
+                partial(self.run_schedule, name, schedule), dict[str, Any],
                 no_tool="it runs on a schedule",
                 job=AsJob(
                     always=True, once=True, schedule=schedule.cron, timezone=schedule.timezone
                 ),
             )  # fmt: skip
 
-    async def scheduled(self, name: str, schedule: EventSchedule, asked: OperationInput) -> Any:
+    async def run_schedule(self, name: str, schedule: EventSchedule, asked: OperationInput) -> Any:
         """A job that is started again after a crash accepts the same invocation. None is accepted
         while an earlier one waits for an approval: one approval lets one call run."""
         job = new_request_id() if asked.context is None else asked.context.request_id
@@ -247,12 +247,12 @@ class EventOperations:
     async def invoke(self, asked: OperationInput) -> OperationOutput:
         if asked.context is None:
             raise invalid("Invocations are accepted as calls of the tool events_invoke.")
-        accepted = await self._accepted(asked.context, asked.body)
+        accepted = await self._accept(asked.context, asked.body)
         row = await self._row(asked.tenant, accepted)
         view = view_of(row, self.settings.payload_bytes)
         return OperationOutput(view, location=f"/invocations/{row.invocation_id}")
 
-    async def _accepted(self, context: Context, wanted: NewInvocation) -> str:
+    async def _accept(self, context: Context, wanted: NewInvocation) -> str:
         """The id of the invocation. Raises ProblemDetails, and Fault."""
         try:
             return (await self._accepting.accept(context, wanted)).invocation_id
@@ -282,43 +282,45 @@ class EventOperations:
         return ListPage(shown, cursor(str(rows[limit - 1].seq)) if len(rows) > limit else "")
 
     async def get(self, asked: OperationInput) -> InvocationView:
-        row = await self._found(asked)
+        row = await self._find_invocation(asked)
         wait_s = min(asked.query.wait_s, self.settings.wait_s)
-        if wait_s and not row.ended:
+        if wait_s and not row.has_ended:
             await self._waits.until_ended(asked.tenant, row.invocation_id, wait_s)
-            row = await self._found(asked)
+            row = await self._find_invocation(asked)
         attempts = await self._journal.attempts(asked.tenant, row.invocation_id)
         view: InvocationView = view_of(row, self.settings.payload_bytes, attempts)
         return view
 
     async def result(self, asked: OperationInput) -> Raw:
-        row = await self._found(asked)
+        row = await self._find_invocation(asked)
         if row.result is None:
             raise not_found("result of the invocation", asked.names["invocation"])
         return Raw(row.result.encode())
 
     async def cancel(self, asked: OperationInput) -> InvocationView:
-        row = await self._found(asked)
+        row = await self._find_invocation(asked)
         ended, running = await self._journal.cancel(asked.tenant, [row.invocation_id])
         if running:
             self._say(CANCEL)
         if ended:
-            self._waits.ended([(asked.tenant, row.invocation_id)])
+            self._waits.wake_waiters([(asked.tenant, row.invocation_id)])
             self._say(ENDED)
-        view: InvocationView = view_of(await self._found(asked), self.settings.payload_bytes)
+        view: InvocationView = view_of(
+            await self._find_invocation(asked), self.settings.payload_bytes
+        )
         return view
 
     async def claim(self, asked: OperationInput) -> DeliveryList:
         body: Claims = asked.body
         wait_s = min(body.wait_s, self.settings.wait_s)
         with anyio.CancelScope(shield=True):  # what was taken is not lost
-            taken = await self._taken(asked.tenant, body)
+            taken = await self._claim_deliveries(asked.tenant, body)
         with anyio.move_on_after(wait_s):
             while not taken and not self._dispatch.draining:
                 with anyio.move_on_after(LOOK_S):
                     await self._work.wait()
                 with anyio.CancelScope(shield=True):
-                    taken = await self._taken(asked.tenant, body)
+                    taken = await self._claim_deliveries(asked.tenant, body)
         try:
             await checkpoint()
         except anyio.get_cancelled_exc_class():  # the worker went away
@@ -331,7 +333,7 @@ class EventOperations:
             )
         )
 
-    async def _taken(self, tenant: str, body: Claims) -> Sequence[Delivery]:
+    async def _claim_deliveries(self, tenant: str, body: Claims) -> Sequence[Delivery]:
         return await self._journal.claim(
             tenant,
             body.worker,
@@ -362,12 +364,12 @@ class EventOperations:
         most = self.settings.result_bytes
         if len(result) > most:
             raise invalid(f"The result has {len(result)} bytes, expected at most {most}.")
-        row = await self._delivered(asked)
+        row = await self._find_delivery(asked)
         end = End(asked.tenant, row.invocation_id, asked.body.fence, result=Raw(result))
-        return await self._reported(asked, row, end)
+        return await self._report_end(asked, row, end)
 
     async def fail(self, asked: OperationInput) -> Settled:
-        row, body = await self._delivered(asked), asked.body
+        row, body = await self._find_delivery(asked), asked.body
         error = encode({"message": body.error})
         again = body.retry and row.attempt < row.max_attempts
         wait_s = body.retry_after_s
@@ -381,21 +383,21 @@ class EventOperations:
             if again
             else None,
         )
-        return await self._reported(asked, row, end)
+        return await self._report_end(asked, row, end)
 
-    async def _reported(self, asked: OperationInput, row: Invocation, end: End) -> Settled:
+    async def _report_end(self, asked: OperationInput, row: Invocation, end: End) -> Settled:
         """Store a report; the same one again changes nothing. Raises ProblemDetails."""
         counts = await self._dispatch.end(end)
         if row.order_key is not None:  # the next one of its key may run now
             self._say(WORK + asked.tenant)
         row = await self._row(asked.tenant, row.invocation_id)
-        as_before = row.fence == end.fence and row.ended and end.retry_s is None
+        as_before = row.fence == end.fence and row.has_ended and end.retry_s is None
         if not counts and not (as_before and (row.status == "ACKED") == (end.error is None)):
             raise late(row, end.fence)
         return Settled(row.status)
 
     async def extend(self, asked: OperationInput) -> Settled:
-        row, fence = await self._delivered(asked), asked.body.fence
+        row, fence = await self._find_delivery(asked), asked.body.fence
         lease_s = asked.body.lease_s or self.settings.lease_s
         kept = await self._journal.extend([(asked.tenant, row.invocation_id, fence)], lease_s)
         if not kept:
@@ -403,7 +405,7 @@ class EventOperations:
         return Settled("DISPATCHED", kept[row.invocation_id, fence])
 
     async def release(self, asked: OperationInput) -> Settled:
-        row, body = await self._delivered(asked), asked.body
+        row, body = await self._find_delivery(asked), asked.body
         key = (asked.tenant, row.invocation_id, body.fence)
         if not await self._journal.release([key], delay_s=body.delay_s):
             raise late(row, body.fence)
@@ -455,7 +457,7 @@ class EventOperations:
             return True  # without authentication all callers are one
         return ADMIN in context.identity.scopes
 
-    async def _found(self, asked: OperationInput) -> Invocation:
+    async def _find_invocation(self, asked: OperationInput) -> Invocation:
         """The invocation of the path. Raises ProblemDetails, also for that of another caller."""
         name = asked.names["invocation"]
         row = await self._looked_up(asked.tenant, name, asked.principal.id)
@@ -463,7 +465,7 @@ class EventOperations:
             raise not_found("invocation", name)
         return row
 
-    async def _delivered(self, asked: OperationInput) -> Invocation:
+    async def _find_delivery(self, asked: OperationInput) -> Invocation:
         """The invocation of the path, of workers. Raises ProblemDetails."""
         name = asked.names["invocation"]
         row = await self._looked_up(asked.tenant, name)
@@ -476,7 +478,7 @@ class EventOperations:
     ) -> Invocation | None:
         if is_uuid(name) and (row := await self._journal.get(tenant, name)) is not None:
             return row
-        return await self._journal.correlated(tenant, name, principal_id)
+        return await self._journal.find_correlated(tenant, name, principal_id)
 
     async def _row(self, tenant: str, invocation_id: str) -> Invocation:
         row = await self._journal.get(tenant, invocation_id)

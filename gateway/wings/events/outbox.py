@@ -24,7 +24,7 @@ from gateway.wings.events.journal import COLUMNS, Invocation, Journal
 from gateway.wings.events.notices import FAILED
 from gateway.wings.events.webhooks import WebhookReceivers
 from registry.access.secrets import SecretRefused
-from registry.database.postgres import AWAY, Pool, borrowed
+from registry.database.postgres import AWAY, Pool, borrow
 from schemas.cloudevents import STRUCTURED
 from schemas.errors import Unavailable
 from schemas.jsonrpc import encode
@@ -157,28 +157,28 @@ class CompletionOutbox:
         `limit` where they are large, or where invocations were deleted or redriven."""
         xid, _, seq = (after or "0.0").partition(".")
         values = {"host": host_id, "topic": topic, "xid": xid, "seq": int(seq), "limit": limit}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=dict_row)
             await cursor.execute(_READ, {**values, "bytes": self.settings.result_bytes})
             rows = await cursor.fetchall()
         places = [row.pop("place") for row in rows]
         ended = [Invocation(**row) for row in rows if row["status"] is not None]
-        return [row for row in ended if row.ended], places[-1] if places else after
+        return [row for row in ended if row.has_ended], places[-1] if places else after
 
     async def _send_some(self, group: anyio.abc.TaskGroup) -> None:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_TENANTS)
             tenants = [host async for (host,) in rows]
         for host in tenants:
             if (room := BATCH - self._sending[host]) > 0:
-                for entry in await self._claimed(host, room):
+                for entry in await self._claim_entries(host, room):
                     self._sending[host] += 1
                     group.start_soon(self._send, entry)
 
-    async def _claimed(self, host: str, limit: int) -> Sequence[Entry]:
+    async def _claim_entries(self, host: str, limit: int) -> Sequence[Entry]:
         published = self._publish is not None
         values = {"host": host, "lease": LEASE_S, "limit": limit, "topics": published}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             if not published:
                 await connection.execute(_PUBLISHED, values)
             cursor = connection.cursor(row_factory=class_row(Entry))
@@ -202,7 +202,7 @@ class CompletionOutbox:
         if entry.age_s > GIVE_UP_S:
             return WebhookSent(done=False, gone=True, error="it is too old")
         row = await self._journal.get(entry.host_id, entry.invocation_id)
-        if row is None or not row.ended:  # deleted, or redriven
+        if row is None or not row.has_ended:  # deleted, or redriven
             return WebhookSent(done=False, gone=True, error="the invocation has not ended")
         try:
             return await self._by_kind[entry.kind](entry, row, encode(completion(row)))
@@ -229,7 +229,7 @@ class CompletionOutbox:
             "error": sent.error or None,
             "wait": 0.0 if sent.done else wait_s,
         }
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(_END, values)
 
     async def _to_topic(self, entry: Entry, _row: Invocation, event: bytes) -> WebhookSent:

@@ -47,7 +47,7 @@ class RedisEngine:
     def _stream(self, host_id: str) -> str:
         return f"{self._prefix}{host_id}:invocations"
 
-    def accepted(self, host_id: str, invocation_id: str) -> None:
+    def announce(self, host_id: str, invocation_id: str) -> None:
         """Tell workers soon. Called after the commit."""
         self._unsent.append((host_id, invocation_id))
         self._wake.set()
@@ -108,7 +108,7 @@ class RedisEngine:
             GROUP, self._consumer, streams, count=room, block=BLOCK_MS // 4
         )
         for stream, entries in entries_by_stream or ():
-            await self._taken(stream.decode(), [id_ for id_, _ in entries])
+            await self._acknowledge(stream.decode(), [id_ for id_, _ in entries])
 
     async def _make_group(self, host_id: str) -> None:
         try:
@@ -127,9 +127,9 @@ class RedisEngine:
             ids: Any = claimed if claimed and isinstance(claimed[0], bytes) else claimed[1:2]
             flat = [part for part in _flat(ids) if isinstance(part, bytes) and b"-" in part]
             if flat:
-                await self._taken(self._stream(host_id), flat)
+                await self._acknowledge(self._stream(host_id), flat)
 
-    async def _taken(self, stream: str, ids: list[bytes]) -> None:
+    async def _acknowledge(self, stream: str, ids: list[bytes]) -> None:
         self._work(stream.split(":")[1])
         if ids:
             await self._redis.xack(stream, GROUP, *ids)

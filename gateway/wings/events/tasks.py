@@ -19,7 +19,7 @@ from gateway.abc import Handler
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails, cursor, place
 from gateway.protocol.sealed import TaskIds, knows_tasks
-from gateway.protocol.shapes import ended
+from gateway.protocol.shapes import task_result
 from gateway.wings.abc import Answer, WingParts
 from gateway.wings.events.accepting import OWN, Accepting, matches
 from gateway.wings.events.journal import Filter, Invocation, Journal
@@ -91,9 +91,9 @@ class Tasks:
             return await handle(context, request)
         if context.revision.tasks:
             ttl_ms = self._ttl_ms(params["task"])
-            row = await self._accepted(context_of_call, name, arguments, ttl_ms)
-            return {"task": await self._described(row, context)}
-        return await self._begun(context_of_call, request, handle, name=name, arguments=arguments)
+            row = await self._accept(context_of_call, name, arguments, ttl_ms)
+            return {"task": await self._describe(row, context)}
+        return await self._begin(context_of_call, request, handle, name=name, arguments=arguments)
 
     def _runs(self, context: Context, tool: Tool, params: Mapping[str, Any]) -> bool:
         """Whether a call of the tool is a task of the gateway; else its server may make it one."""
@@ -107,7 +107,7 @@ class Tasks:
         asks = isinstance(meta, dict) and meta.get(ASKED) is True
         return asks or (not facts.relayed and matches(tool.name, self.settings.tasks))
 
-    async def _begun(
+    async def _begin(
         self,
         context: Context,
         request: Request,
@@ -118,12 +118,12 @@ class Tasks:
     ) -> Any:
         """The result of a call that ends soon, else its task."""
         try:
-            row = await self._accepted(context, name, arguments)
+            row = await self._accept(context, name, arguments)
         except InvalidParams:  # the gateway says what is wrong as for any call
             return await handle(context, request)
         wait_s = self.settings.task_wait_s
         ended = await self._waits.until_ended(row.host_id, row.invocation_id, wait_s)
-        if ended is not None and ended.ended:
+        if ended is not None and ended.has_ended:
             return self._result_of(ended, context)
         return {"resultType": "task", **self._described_2026(row)}
 
@@ -141,7 +141,7 @@ class Tasks:
     def _kept_ms(self) -> int:
         return int(self.settings.keep_s * 1000)
 
-    async def _accepted(
+    async def _accept(
         self,
         context: Context,
         name: str,
@@ -158,11 +158,11 @@ class Tasks:
         return row
 
     async def get(self, context: Context, request: Request, handle: Handler) -> Any:
-        row = await self._found(context, request)
+        row = await self._find_invocation(context, request)
         if row is None:
             return await handle(context, request)
         if context.revision.tasks:
-            return await self._described(row, context)
+            return await self._describe(row, context)
         told = {"resultType": "complete", **self._described_2026(row)}
         if row.status == "ACKED" or (row.status == "FAILED" and row.result is not None):
             return {**told, "result": self._result_of(row, context)}
@@ -173,15 +173,15 @@ class Tasks:
 
     async def result(self, context: Context, request: Request, handle: Handler) -> Any:
         """The result of a task of 2025-11-25, once it has ended."""
-        row = await self._found(context, request)
+        row = await self._find_invocation(context, request)
         if row is None or not context.revision.tasks:
             return await handle(context, request)
-        while not row.ended:
+        while not row.has_ended:
             ended = await self._waits.until_ended(row.host_id, row.invocation_id, KEEP_ALIVE_S)
             if ended is None:
                 raise InvalidParams(UNKNOWN)
             row = ended
-            if context.peer is not None and not row.ended:
+            if context.peer is not None and not row.has_ended:
                 await context.peer.keep_alive()
         told = self._result_of(row, context)
         meta = told.get("_meta")
@@ -190,26 +190,26 @@ class Tasks:
         return {**told, "_meta": {**known, META_RELATED_TASK: related}}
 
     async def cancel(self, context: Context, request: Request, handle: Handler) -> Any:
-        row = await self._found(context, request)
+        row = await self._find_invocation(context, request)
         if row is None:
             return await handle(context, request)
-        if row.ended:
+        if row.has_ended:
             if context.revision.tasks:
                 raise InvalidParams(f"The task is {status_of(row, legacy=True)} already")
-            return _done(context)
+            return _completion_members(context)
         _, running = await self._journal.cancel(row.host_id, [row.invocation_id])
         if running:
             self._say(CANCEL)
         self._waits.look()
         if not context.revision.tasks:
-            return _done(context)
+            return _completion_members(context)
         ended = await self._waits.until_ended(row.host_id, row.invocation_id, 5.0)
-        return await self._described(ended or row, context)
+        return await self._describe(ended or row, context)
 
     async def update(self, context: Context, request: Request, handle: Handler) -> Any:
         """No task of the gateway asks its client for anything."""
-        row = await self._found(context, request)
-        return await handle(context, request) if row is None else _done(context)
+        row = await self._find_invocation(context, request)
+        return await handle(context, request) if row is None else _completion_members(context)
 
     async def list(self, context: Context, request: Request, handle: Handler) -> Any:
         """The caller's own tasks, the newest first."""
@@ -225,13 +225,13 @@ class Tasks:
         tasks = []
         for row in rows[:PAGE]:
             with suppress(InvalidParams):  # its time is over
-                tasks.append(await self._described(row, context))
+                tasks.append(await self._describe(row, context))
         told: Json = {"tasks": tasks}
         if len(rows) > PAGE:
             told["nextCursor"] = cursor(str(rows[PAGE - 1].seq))
         return told
 
-    async def _found(self, context: Context, request: Request) -> Invocation | None:
+    async def _find_invocation(self, context: Context, request: Request) -> Invocation | None:
         """The invocation whose task the request names; None for a task of another server. Raises
         InvalidParams."""
         params = request.params if isinstance(request.params, dict) else {}
@@ -254,16 +254,16 @@ class Tasks:
             raise fault_of(row)
         result = _results.decode(row.result)
         told = self._parts.result(result, replace(context, request_id=row.invocation_id))
-        return ended(decode_members(Raw(encode(told))))
+        return task_result(decode_members(Raw(encode(told))))
 
-    async def _described(self, row: Invocation, context: Context) -> Json:
+    async def _describe(self, row: Invocation, context: Context) -> Json:
         """A task of 2025-11-25 of the caller. Raises InvalidParams once its time is over."""
         ttl_ms = (await self._ids.read(row.task_id, context)).ttl_ms
-        told = _stated(row, legacy=True)
+        told = _state_members(row, legacy=True)
         return {**told, "ttl": ttl_ms or self._kept_ms, "pollInterval": POLL_MS}
 
     def _described_2026(self, row: Invocation) -> Json:
-        told = _stated(row, legacy=False)
+        told = _state_members(row, legacy=False)
         return {**told, "ttlMs": self._kept_ms, "pollIntervalMs": POLL_MS}
 
 
@@ -287,7 +287,7 @@ def status_of(row: Invocation, *, legacy: bool) -> str:
     return "failed" if legacy or row.result is None else "completed"
 
 
-def _stated(row: Invocation, *, legacy: bool) -> Json:
+def _state_members(row: Invocation, *, legacy: bool) -> Json:
     told: Json = {
         "taskId": row.task_id,
         "status": status_of(row, legacy=legacy),
@@ -317,7 +317,7 @@ def fault_of(row: Invocation) -> RelayedFault:
     )
 
 
-def _done(context: Context) -> Json:
+def _completion_members(context: Context) -> Json:
     return {"resultType": "complete"} if context.revision.result_type else {}
 
 

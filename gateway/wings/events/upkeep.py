@@ -18,7 +18,7 @@ from gateway.wings.events.journal import (
     TENANTS_OF,
     UNBLOCK_OF,
 )
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 
 LOCK = 0x746F6F6C65766E74  # "toolevnt"
 TRIM_LOCK = 0x746F6F6C7472696D  # "tooltrim"
@@ -180,7 +180,7 @@ class Upkeep:
     async def sweep(self) -> dict[str, Swept]:
         """End leases and deadlines that are over, tenant by tenant; what was changed, of tenants
         where something was."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_TO_SWEEP)
             tenants = [host async for (host,) in rows]
         return {host: swept for host in tenants if (swept := await self._swept(host))}
@@ -193,31 +193,31 @@ class Upkeep:
             "unknown": OUTCOME_UNKNOWN,
             "expired": EXPIRED,
         }
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_SWEEP, values)
             [(waiting, failed)] = await rows.fetchall()
             rows = await connection.execute(_EXPIRE, values)
             [(expired,)] = await rows.fetchall()
             unsent = await connection.execute(_UNSENT, values)
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(_UNBLOCK_ALL, values)
         return Swept(waiting, failed, expired, unsent.rowcount)
 
     async def move(self, after_s: float) -> int:
         """Move invocations that ended `after_s` ago to those that have ended; how many."""
         values, moved = {"limit": BATCH, "after": after_s}, 0
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_TENANTS_TO_MOVE, values)
             tenants = [host async for (host,) in rows]
         for host in tenants:
-            async with borrowed(self._pool) as connection:
+            async with borrow(self._pool) as connection:
                 moved += (await connection.execute(_MOVE, {**values, "host": host})).rowcount
         return moved
 
     async def retain(self, keep_s: float) -> bool:
         """Drop months that are over `keep_s` ago, and make those to come; False: another process
         does."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             locked = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [LOCK])
             if await locked.fetchone() != (True,):
                 return False
@@ -242,11 +242,11 @@ class Upkeep:
     async def prune(self, keep_s: float) -> int:
         """Delete what ended more than `keep_s` ago and is in no month that is dropped, tenant by
         tenant, at most BATCH rows of each; how many."""
-        return sum([await self._pruned(*aged, keep_s) for aged in _AGED])
+        return sum([await self._prune_aged(*aged, keep_s) for aged in _AGED])
 
     async def ended_usage(self) -> Mapping[tuple[str, str], int] | None:
         """Bytes of ended invocations by tenant and principal; None: another process counts."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             locked = await connection.execute("SELECT pg_try_advisory_xact_lock(%s)", [TRIM_LOCK])
             if await locked.fetchone() != (True,):
                 return None
@@ -257,28 +257,28 @@ class Upkeep:
         """Delete ended invocations of a tenant, the oldest first, until those of each principal and
         of all fit; how many."""
         most = {"principal": principal_bytes, "tenant": tenant_bytes, "limit": EXCESS}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_EXCESS, {"host": host_id, **most})
             excess = await rows.fetchall()
         removed = 0
         for at in range(0, len(excess), BATCH):
             ids, times = zip(*excess[at : at + BATCH], strict=True)
             values = {"host": host_id, "ids": list(ids), "times": list(times)}
-            async with borrowed(self._pool) as connection:
+            async with borrow(self._pool) as connection:
                 rows = await connection.execute(_REMOVE, values)
                 [(count,)] = await rows.fetchall()
                 removed += count
         return removed
 
-    async def _pruned(self, table: str, key: str, column: str, keep_s: float) -> int:
+    async def _prune_aged(self, table: str, key: str, column: str, keep_s: float) -> int:
         named = {"table": table, "key": key, "column": column}
         parts = {name: sql.Identifier(identifier) for name, identifier in named.items()}
         values, deleted = {"keep": keep_s, "limit": BATCH}, 0
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_TENANTS_TO_PRUNE.format(**parts), values)
             tenants = [host async for (host,) in rows]
         for host in tenants:
-            async with borrowed(self._pool) as connection:
+            async with borrow(self._pool) as connection:
                 done = await connection.execute(_PRUNE.format(**parts), {**values, "host": host})
                 deleted += done.rowcount
         return deleted

@@ -240,7 +240,7 @@ def view_of(row: Invocation, most_bytes: int, attempts: list[Attempt] | None = N
         "principal": row.principal_id,
         "approval": row.approval_id,
         **{
-            name: _stamped(getattr(row, name))
+            name: _time_text(getattr(row, name))
             for name in ("created", "due", "deadline", "finished")
         },
         **{name: _raw(getattr(row, name)) for name in ("arguments", "result", "error")},
@@ -278,7 +278,7 @@ def stamp(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _stamped(time: datetime | None) -> str | None:
+def _time_text(time: datetime | None) -> str | None:
     return None if time is None else stamp(time)
 
 

@@ -27,7 +27,7 @@ from gateway.operations.operation import (
     unavailable,
 )
 from registry.access.secrets import Keys, SecretRefused, Secrets
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from schemas.cloudevents import STRUCTURED
 from schemas.errors import ToolgateError
 from schemas.jsonrpc import encode
@@ -93,7 +93,7 @@ class WebhookReceivers:
             Operation(
                 "events_webhooks", "GET", "/webhooks",
                 "List the webhooks that completions can be sent to.", ADMIN,
-                self.listed, ListPage[WebhookView],
+                self.list_webhooks, ListPage[WebhookView],
             ),
             Operation(
                 "events_put_webhook", "PUT", ONE,
@@ -121,8 +121,8 @@ class WebhookReceivers:
 
     async def find(self, host_id: str, name: str) -> EventWebhook | None:
         """The receiver, unless it has answered 410. Raises SecretRefused."""
-        webhook = self._of_settings(host_id).get(name) or await self._stored(host_id, name)
-        if webhook is None or (name, webhook.url) in await self._gone(host_id):
+        webhook = self._of_settings(host_id).get(name) or await self._stored_webhook(host_id, name)
+        if webhook is None or (name, webhook.url) in await self._gone_webhooks(host_id):
             return None
         return webhook
 
@@ -135,8 +135,8 @@ class WebhookReceivers:
             [host_id, name, url],
         )
 
-    async def listed(self, asked: OperationInput) -> ListPage[WebhookView]:
-        host, gone = asked.tenant, await self._gone(asked.tenant)
+    async def list_webhooks(self, asked: OperationInput) -> ListPage[WebhookView]:
+        host, gone = asked.tenant, await self._gone_webhooks(asked.tenant)
         configured = {name: row.url for name, row in self._of_settings(host).items()}
         stored = {row.name: row.url for row in await self._rows(host)}
         views = [
@@ -203,7 +203,7 @@ class WebhookReceivers:
             raise conflict(f"The webhook {name} is one of the settings (events.webhooks).")
         return name
 
-    async def _stored(self, host_id: str, name: str) -> EventWebhook | None:
+    async def _stored_webhook(self, host_id: str, name: str) -> EventWebhook | None:
         rows, secrets = await self._rows(host_id, name), self._secrets(host_id)
         present = await secrets.get(SOURCE, _scheme(name)) if rows else None
         if present is None or present.value is None:
@@ -232,7 +232,7 @@ class WebhookReceivers:
 
     async def _put_row(self, host_id: str, name: str, url: str) -> bool:
         """Whether it is new: that is so for one of several at once."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "INSERT INTO webhook_t (host_id, name, url) VALUES (%s, %s, %s)"
                 " ON CONFLICT (host_id, name) DO UPDATE SET url = excluded.url RETURNING xmax = 0",
@@ -253,7 +253,7 @@ class WebhookReceivers:
         return rows[0]
 
     async def _rows(self, host_id: str, name: str | None = None) -> list[_Row]:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(_Row))
             await cursor.execute(
                 "SELECT name, url FROM webhook_t WHERE host_id = %(host)s"
@@ -262,15 +262,15 @@ class WebhookReceivers:
             )
             return await cursor.fetchall()
 
-    async def _gone(self, host_id: str) -> set[tuple[str, str]]:
-        async with borrowed(self._pool) as connection:
+    async def _gone_webhooks(self, host_id: str) -> set[tuple[str, str]]:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT name, url FROM webhook_gone_t WHERE host_id = %s", [host_id]
             )
             return {(name, url) async for name, url in rows}
 
     async def _execute(self, statement: LiteralString, values: list[str]) -> None:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(statement, values)
 
 

@@ -20,7 +20,7 @@ from gateway.protocol.sealed import Sealer, TaskIds
 from gateway.state.postgres import PostgresSessions
 from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
 from gateway.wings.events.accepting import Accepting
-from gateway.wings.events.checks import checked, unknown_skills
+from gateway.wings.events.checks import check_schedules, unknown_skills
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Execution
 from gateway.wings.events.gauges import EventGauges
@@ -46,7 +46,7 @@ SETTLED_S = 2.0  # without a change of the catalog, until schedules are checked
 class EventsEngine(Protocol):
     """Engine that wakes workers of other processes, and carries events to topics."""
 
-    def accepted(self, host_id: str, invocation_id: str) -> None: ...
+    def announce(self, host_id: str, invocation_id: str) -> None: ...
     async def publish(self, host_id: str, topic: str, event: bytes) -> None: ...
     async def send(self) -> None: ...
     async def read(self) -> None: ...
@@ -64,7 +64,7 @@ METHODS = (
 
 
 @asynccontextmanager
-async def opened(parts: WingParts) -> AsyncIterator[Offer]:
+async def open_events(parts: WingParts) -> AsyncIterator[Offer]:
     check_webhooks(parts.settings)
     async with WebhookSender() as sender:
         wired = _Wired(parts, sender)
@@ -95,7 +95,7 @@ class _Wired:
             parts.pool, settings.webhooks, sender, tenant=parts.tenant, keys=parts.keys
         )
         self.accepting = Accepting(
-            parts, self.journal, settings, receivers=receivers, accepted=self._accepted
+            parts, self.journal, settings, receivers=receivers, accepted=self._announce_accepted
         )
         self._inbound = Inbound(parts, settings)
         self.outbox = CompletionOutbox(
@@ -116,7 +116,7 @@ class _Wired:
             worker=worker,
             hooks=Hooks(settings.hook),
             say=self.notices.say,
-            ended=self.waits.ended,
+            ended=self.waits.wake_waiters,
         )
         self.operations = EventOperations(
             self.journal,
@@ -238,13 +238,13 @@ class _Wired:
             reconfigure=self.reconfigure,
         )
 
-    def _accepted(self, host_id: str, invocation_id: str) -> None:
+    def _announce_accepted(self, host_id: str, invocation_id: str) -> None:
         """Wake workers: here at once, elsewhere by a stream or by NOTIFY."""
         if self.engine is None:
             self.notices.say(WORK + host_id)
             return
         self._hear(WORK + host_id)
-        self.engine.accepted(host_id, invocation_id)
+        self.engine.announce(host_id, invocation_id)
 
     def _hear(self, notice: Notice) -> None:
         if notice is RESYNC or notice == ENDED:
@@ -336,14 +336,14 @@ PAGES = (
 WING = Wing(
     name="events",
     title="Events",
-    open=opened,
+    open=open_events,
     migrations=Component(
         "events", importlib.resources.files("gateway.wings.events").joinpath("sql")
     ),
     mounts=(HOOKS, CLOUDEVENTS),
     methods=METHODS,
     mistakes=mistakes,
-    checks=checked,
+    checks=check_schedules,
     commands={
         "tail": ("gateway.cli.events:tail", "Print invocations as they change, until Ctrl-C."),
         "show": (

@@ -120,7 +120,7 @@ class Answerer:
         messages = [*_past(asked), ChatMessage("user", asked.question)]
         options = RequestOptions(max_tokens=self._settings.tokens)
         worst, _ = model.worst(messages, (), options)
-        async with self._spending.reserved(asked.tenant, worst.total) as budget:
+        async with self._spending.reserve(asked.tenant, worst.total) as budget:
             reply = await model.complete(messages, (), replace(options, budget=budget))
         return reply.text
 
@@ -132,7 +132,7 @@ class Answerer:
         options = RequestOptions(max_tokens=self._settings.tokens)
         worst, _ = model.worst(messages, (), options)
         rest, is_cut = "", False
-        async with self._spending.reserved(asked.tenant, worst.total) as budget:
+        async with self._spending.reserve(asked.tenant, worst.total) as budget:
             options = replace(options, budget=budget)
             async with aclosing(model.stream(messages, (), options)) as events:
                 async for event in events:
@@ -140,12 +140,12 @@ class Answerer:
                         *lines, rest = (rest + event.text).split("\n")
                         rest = rest[:LINE]
                         for line in lines:
-                            for text in _cited(line, asked.found.evidence):
+                            for text in _cited_sentences(line, asked.found.evidence):
                                 yield text
                     elif isinstance(event, FinalResponse):
                         is_cut = event.reply.finish == "length"
         if not is_cut:
-            for text in _cited(rest, asked.found.evidence):
+            for text in _cited_sentences(rest, asked.found.evidence):
                 yield text
         else:
             raise ModelFailed("the answer was cut: it is longer than it may be", "cut")
@@ -180,7 +180,7 @@ def _past(asked: AnswerRequest) -> list[ChatMessage]:
     ]
 
 
-def _cited(line: str, evidence: Sequence[Evidence]) -> Iterator[CitedText]:
+def _cited_sentences(line: str, evidence: Sequence[Evidence]) -> Iterator[CitedText]:
     """The sentences of a line, if they quote a passage."""
     begin, end = line.find("{"), line.rfind("}")
     if begin < 0 or len(line) > LINE:

@@ -36,7 +36,7 @@ from gateway.wings.knowledge.parts import KnowledgeParts
 from gateway.wings.knowledge.readers import ALL, KnowledgeReader
 from gateway.wings.knowledge.search import KIND
 from registry.access.secrets import Keys
-from registry.database.postgres import Database, Pool, borrowed
+from registry.database.postgres import Database, Pool, borrow
 from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
 from registry.embedding.kinds import Kinds, of_purpose
 from registry.embedding.models import models, register, settle
@@ -171,7 +171,7 @@ async def upload_on_ray(
     local = make_embedder(settings.embedding.of(KIND.purpose))
     await register(pool, local, KIND.purpose)  # what is stored from now on is queued
     async with cluster(address) as actors:
-        report = await ingested(
+        report = await ingest_files(
             parts.ingestion,
             files,
             reader=reader,
@@ -219,7 +219,7 @@ async def reembed_on_ray(
             pool, settings.embedding, kinds, actors=actors, stored=embedded
         )
     await ensure_indexes(database, settings.search.exact_limit)
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         await settle(connection, purpose, kinds)
         serving = (await models(connection, purpose)).serving
     counts = await tasks(pool, kinds)
@@ -227,7 +227,7 @@ async def reembed_on_ray(
     return ReembeddingReport(local.model, queued, vectors, waiting, serving == local.model)
 
 
-async def ingested(
+async def ingest_files(
     ingestion: Ingestion,
     files: Iterable[SourceFile],
     *,

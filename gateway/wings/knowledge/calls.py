@@ -22,9 +22,11 @@ class ToolCalls:
 
     async def call(self, request: Request, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Raises ProblemDetails, and Fault."""
-        return checked(await self.made(await self.context(request), name, arguments))
+        return check_result(await self.call_tool(await self.context(request), name, arguments))
 
-    async def made(self, context: Context, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call_tool(
+        self, context: Context, name: str, arguments: Mapping[str, Any]
+    ) -> ToolResult:
         """Raises Fault."""
         return await self._parts.call(context, name, arguments)
 
@@ -37,17 +39,17 @@ class ToolCalls:
         return Context(identity, V2025_11_25, new_request_id(), headers=headers)
 
 
-def checked(result: ToolResult) -> ToolResult:
+def check_result(result: ToolResult) -> ToolResult:
     """The result, unless it is an error. Raises ProblemDetails."""
     if not result.is_error:
         return result
     if result.structured_content is UNSET:  # what its schema or a guard refuses
         raise ProblemDetails(422, "invalid", text_of(result))
-    problem = msgspec.json.decode(structured(result))
+    problem = msgspec.json.decode(structured_body(result))
     raise ProblemDetails(problem["status"], "refused", problem["detail"])
 
 
-def structured(result: ToolResult) -> bytes:
+def structured_body(result: ToolResult) -> bytes:
     structure = result.structured_content
     return b"{}" if structure is UNSET else bytes(structure)
 

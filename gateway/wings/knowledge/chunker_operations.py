@@ -65,7 +65,7 @@ class ChunkerOperations:
         chunking = self._settings.chunking
         try:
             matches(body.paths, "")  # so that a pattern that is none is refused
-            report = await self._workers.tried(
+            report = await self._workers.try_module(
                 module,
                 samples,
                 Chunking(chunking.size, chunking.overlap),

@@ -19,7 +19,7 @@ from gateway.documents.reading.sources import matches
 from gateway.operations.operation import ProblemDetails, not_found
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 
 KEPT = 8  # modules in memory
 
@@ -43,7 +43,7 @@ class StoredChunker(Struct, frozen=True):
     tried: datetime
 
 
-def chosen(rules: Sequence[Mapping[str, Any]], path: str) -> str:
+def chosen_chunker(rules: Sequence[Mapping[str, Any]], path: str) -> str:
     """The hash of the first chunker, by name, for a path; empty: there is none."""
     hashes = (
         rule["sha256"] for rule in rules if not rule["paths"] or matches(tuple(rule["paths"]), path)
@@ -63,7 +63,7 @@ class ChunkerStore:
         """A module by its hash; None: it was deleted a moment ago."""
         key = (tenant, sha256)
         if key not in self._kept:
-            async with borrowed(self._pool) as connection:
+            async with borrow(self._pool) as connection:
                 rows = await connection.execute(
                     "SELECT module FROM knowledge_chunker_t WHERE (host_id, sha256) = (%s, %s)",
                     [tenant, bytes.fromhex(sha256)],
@@ -80,9 +80,9 @@ class ChunkerStore:
         """By name. Raises ProblemDetails."""
         await self._collections.get(reader, collection)
         values = {**reader.values(), "name": collection}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await (await connection.execute(_LIST, values)).fetchall()
-        return [_stored(row) for row in rows]
+        return [_stored_chunker(row) for row in rows]
 
     async def check(self, reader: KnowledgeReader, collection: str) -> None:
         """Raises ProblemDetails for who may not change chunkers of a collection."""
@@ -108,7 +108,7 @@ class ChunkerStore:
             "report": Jsonb(msgspec.to_builtins(report)),
             "limit": self._limit,
         }
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(_LOCK, values)
             await connection.execute(_STORE, values)
             changed = await connection.execute(_PUT, values)
@@ -127,7 +127,7 @@ class ChunkerStore:
         """Raises ProblemDetails."""
         await self._collections.get(reader, collection, "admin")
         values = {**reader.values("admin"), "name": collection, "chunker": name}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(_LOCK, values)
             if not (await connection.execute(_DELETE, values)).rowcount:
                 raise not_found("chunker", name)
@@ -138,7 +138,7 @@ def module_hash(module: bytes) -> str:
     return hashlib.sha256(module).hexdigest()
 
 
-def _stored(row: Sequence[Any]) -> StoredChunker:
+def _stored_chunker(row: Sequence[Any]) -> StoredChunker:
     name, sha256, paths, size, report, tried = row
     return StoredChunker(
         name, sha256, tuple(paths), size, msgspec.convert(report, ChunkerReport), tried

@@ -10,7 +10,7 @@ from typing import Any
 from gateway.documents.chunking.chunks import Chunk
 from gateway.documents.chunking.mentions import normal
 from gateway.operations.operation import invalid
-from schemas.validators import compiled
+from schemas.validators import compile_validator
 
 BY_PARSER = frozenset({"import", "inherit", "call"})
 SYMBOLS = frozenset({"identifier", "call", "import", "inherit"})
@@ -44,8 +44,8 @@ _CHUNK: dict[str, Any] = {
 _DEFINITION = {
     "allOf": [_CHUNK, {"properties": {"symbol": {"minLength": 1}, "page": {"type": "null"}}}]
 }
-_ANY = compiled(_CHUNK)
-_BY_KIND = dict.fromkeys(DEFINITIONS, compiled(_DEFINITION))
+_ANY = compile_validator(_CHUNK)
+_BY_KIND = dict.fromkeys(DEFINITIONS, compile_validator(_DEFINITION))
 NORM_BYTES = 1000  # of a name as it is compared; longer ones fit into no index
 _QUALIFIER = re.compile(r"(?<=\S)\s+\([^()]*\)\Z")  # "Jaguar (car)" is about a Jaguar, too
 
@@ -95,11 +95,11 @@ def symbols_of(chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
     """The definitions in chunks as rows."""
     symbols: list[dict[str, Any]] = []
     for definition in (defined for chunk in chunks for defined in chunk.definitions):
-        symbol = dotted(definition.symbol)
+        symbol = dot_name(definition.symbol)
         scope, _, name = symbol.rpartition(".")
         if not 0 < len(symbol.encode()) <= NORM_BYTES:
             continue
-        bases = dict.fromkeys(dotted(base).rpartition(".")[2] for base in definition.bases)
+        bases = dict.fromkeys(dot_name(base).rpartition(".")[2] for base in definition.bases)
         symbols.append(
             {
                 "ordinal": len(symbols),
@@ -119,7 +119,7 @@ def symbols_of(chunks: Sequence[Chunk]) -> list[dict[str, Any]]:
     return symbols
 
 
-def dotted(name: str) -> str:
+def dot_name(name: str) -> str:
     """A name in code with dots between its parts, whatever the language has there."""
     return name.replace("::", ".").replace("->", ".")
 

@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 
 from gateway.operations.operation import ProblemDetails, conflict, not_found
 from gateway.wings.knowledge.readers import ALLOWED, Access, KnowledgeReader
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 
 CollectionKind = Literal["docs", "code", "conversation", "mixed"]
 OnSameSource = Literal["version", "append", "reject"]
@@ -64,7 +64,7 @@ class CollectionStore:
     ) -> list[Collection]:
         """Collections that the caller has this access to, by name. `names` None: all."""
         values = {**reader.values(access), "names": None if names is None else list(names)}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_FIND, values)
             return [_collection(row) for row in await rows.fetchall()]
 
@@ -80,7 +80,7 @@ class CollectionStore:
     async def put(self, reader: KnowledgeReader, new: NewCollection) -> Collection:
         """Create a collection of the caller, or change one that it administers; without `grants`
         those stay. Raises ProblemDetails."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             values = await self.ensure_in(connection, reader, new, access="admin")
             await connection.execute(_CHANGE, {**values, **_settings_of(new)})
             if new.grants is not None:
@@ -141,7 +141,7 @@ class CollectionStore:
         collection = await self.get(reader, name, "admin")
         values = {**reader.values("admin"), "collection": collection.id}
         try:
-            async with borrowed(self._pool) as connection:
+            async with borrow(self._pool) as connection:
                 await connection.execute(
                     f"DELETE FROM knowledge_collection_t AS collection WHERE {ALLOWED}"
                     " AND collection_id = %(collection)s".encode(),

@@ -23,7 +23,7 @@ from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.knowledge.entities import npmi
 from gateway.wings.knowledge.graph import MERGES
 from gateway.wings.knowledge.readers import KnowledgeReader
-from gateway.wings.knowledge.search import EDGES, PERMITTED, ScoredChunk, shown
+from gateway.wings.knowledge.search import EDGES, PERMITTED, ScoredChunk, chunks_query
 from registry.database.postgres import Pool
 from registry.search.transaction import LOOKUPS, Transaction, transaction
 
@@ -81,7 +81,9 @@ class Communities:
         )
         ids = [id_ for community in found[:limit] for id_ in community.chunks[:PASSAGES]]
         async with transaction(self._pool, Transaction) as opened:
-            told = await opened.rows(LOOKUPS, shown(""), {**values, "ids": ids}) if ids else []
+            told = (
+                await opened.rows(LOOKUPS, chunks_query(""), {**values, "ids": ids}) if ids else []
+            )
         passages = {row[0]: ScoredChunk(*row) for row in told}
         summed = await self._compute(
             reader, lambda: [central(one, passages) for one in found[:limit]]

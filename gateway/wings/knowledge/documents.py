@@ -20,12 +20,12 @@ from gateway.documents.chunking.chunks import Chunk
 from gateway.documents.chunking.cut import CODE
 from gateway.operations.operation import ProblemDetails, conflict
 from gateway.state.quotas import Usage
-from gateway.wings.knowledge.chunkers import chosen
+from gateway.wings.knowledge.chunkers import chosen_chunker
 from gateway.wings.knowledge.chunks import mentions_of, rows, symbols_of
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.quotas import DocumentQuotas
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 
 APPENDED = "\n\n"  # between the texts of one document
 TRIES = 100  # of an addition to a document to which others are adding
@@ -135,7 +135,7 @@ class DocumentStore:
         document is not locked. Raises ProblemDetails."""
         cut: tuple[TextToCut, CutText] | None = None
         for _ in range(TRIES):
-            async with borrowed(self._pool) as connection:
+            async with borrow(self._pool) as connection:
                 values = await self._collections.ensure_in(connection, reader, collection, "write")
                 if new.trivial and values["skip_trivial"]:
                     return KeptDocument("", "", changed=False, version=0, chunks=0)
@@ -155,7 +155,7 @@ class DocumentStore:
         """The document, or its text if that is another one than was cut. Raises
         ProblemDetails."""
         values |= {**_document_values(new), "document": str(uuid.uuid4())}
-        values["chunker"] = chunker = chosen(values.pop("chunkers"), new.path)
+        values["chunker"] = chunker = chosen_chunker(values.pop("chunkers"), new.path)
         if new.is_file:
             values["on_same_source"] = "version"
         values |= await self._lock(connection, values)
@@ -178,7 +178,7 @@ class DocumentStore:
         )
         if cut is not None and cut[0] == task:
             return await self._write(
-                connection, _noted(values, new, cut[1]), content, cut[1].chunks
+                connection, _with_notes(values, new, cut[1]), content, cut[1].chunks
             )
         if appended or chunker:
             return task
@@ -258,7 +258,7 @@ class DocumentStore:
     async def ensure(self, reader: KnowledgeReader, collection: NewCollection) -> NewCollection:
         """The collection, which is there and which the caller may write to: by its id, so that it
         is not created again where it is deleted later. Raises ProblemDetails."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             values = await self._collections.ensure_in(connection, reader, collection, "write")
             return replace(collection, id=values["collection"])
 
@@ -266,7 +266,7 @@ class DocumentStore:
         self, reader: KnowledgeReader, collection: NewCollection, new: NewDocument
     ) -> "BegunVersion":
         """Show that a file is being read. Raises ProblemDetails."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             values = await self._collections.ensure_in(connection, reader, collection, "write")
             values |= {**_document_values(new), "document": str(uuid.uuid4())}
             values |= {**await self._lock(connection, values), "track": new_track_id()}
@@ -277,7 +277,7 @@ class DocumentStore:
     async def fail(self, begun: "BegunVersion", reason: str) -> None:
         """The version that was begun failed; the one before goes on."""
         values = {"host": begun.tenant, "document": begun.document, "version": begun.version}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(_FAIL, {**values, "error": reason[:500]})
 
     async def contents(
@@ -286,11 +286,11 @@ class DocumentStore:
         """Paths and ids of the contents of a source that are served; the id of one that is to be
         cut otherwise now is empty."""
         values = {**reader.values(), "name": collection, "source": source}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             result = await connection.execute(_OF_SOURCE, values)
             rows_ = await result.fetchall()
         return [
-            (path, id_ if cut == chosen(rules, path) and not degraded else "")
+            (path, id_ if cut == chosen_chunker(rules, path) and not degraded else "")
             for _, path, id_, cut, rules, degraded in rows_
         ]
 
@@ -299,14 +299,14 @@ class DocumentStore:
     ) -> list[tuple[str, str]]:
         """Ids and paths of the documents of a source."""
         values = {**reader.values("write"), "name": collection, "source": source}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_OF_SOURCE, values)
             return [(row[0], row[1]) for row in await rows.fetchall()]
 
     async def delete(self, reader: KnowledgeReader, collection: str, ids: Sequence[str]) -> int:
         """Delete documents with all that is known from them; returns how many there were."""
         values = {**reader.values("write"), "name": collection, "ids": list(ids)}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await (await connection.execute(_TO_DELETE, values)).fetchall()
             if not rows:
                 return 0
@@ -338,28 +338,28 @@ class DocumentStore:
             "limit": limit,
             "begin": begin,
         }
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_STATES, values)
             return [DocumentState(*row) for row in await rows.fetchall()]
 
     async def text(self, reader: KnowledgeReader, document: str) -> tuple[str, int, str] | None:
         """Path, version and text of a document; None: there is none that the caller may read."""
         values = {**reader.values(), "document": document}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await (await connection.execute(_TEXT, values)).fetchall()
         return (rows[0][0], rows[0][1], bytes(rows[0][2]).decode()) if rows else None
 
     async def counts(self, reader: KnowledgeReader, collection: str) -> dict[str, int]:
         """Documents by the status of their last version."""
         values = {**reader.values(), "name": collection}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_COUNTS, values)
             return dict(await rows.fetchall())
 
     async def extractions(self, reader: KnowledgeReader, collection: str) -> dict[str, int]:
         """Documents by how far a chat model has read them."""
         values = {**reader.values(), "name": collection}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_EXTRACTIONS, values)
             return dict(await rows.fetchall())
 
@@ -392,7 +392,7 @@ def _document_values(new: NewDocument) -> dict[str, Any]:
     }
 
 
-def _noted(values: dict[str, Any], new: NewDocument, cut: CutText) -> dict[str, Any]:
+def _with_notes(values: dict[str, Any], new: NewDocument, cut: CutText) -> dict[str, Any]:
     """With the chunker that has cut the version, or why it did not."""
     chunker = {"chunker": values["chunker"]} if values["chunker"] else {}
     note = {"note": cut.note} if cut.note else {}

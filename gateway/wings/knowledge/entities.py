@@ -134,7 +134,7 @@ class Entities:
             "read": READ,
         }
         async with transaction(self._pool, Transaction) as opened:
-            merged = await _merged(opened, values, values["norm"])
+            merged = await _merged_names(opened, values, values["norm"])
             values |= {"norms": _norms(values["norm"], merged), **_only_there(merged)}
             mentions = await opened.rows(LOOKUPS, _MENTIONS, values)
             if not mentions:
@@ -251,8 +251,8 @@ class Entities:
         values = _values(reader, collections)
         async with transaction(self._pool, Transaction) as opened:
             from_, to = normal(source), normal(target)
-            begin_merged = await _merged(opened, values, from_)
-            end_merged = await _merged(opened, values, to)
+            begin_merged = await _merged_names(opened, values, from_)
+            end_merged = await _merged_names(opened, values, to)
             begins, ends = _norms(from_, begin_merged), _norms(to, end_merged)
             if set(begins) & set(ends):
                 return []
@@ -265,13 +265,13 @@ class Entities:
             if direct := [hop for end in ends for hop in first.to(end)]:
                 return [[hop] for hop in direct[:limit]]
             last = (await step(ends, end_merged)).without(ends)
-            if middle := first.shared(last):
-                return _joined(first, [last], middle, limit)
+            if middle := first.shared_names(last):
+                return _join_paths(first, [last], middle, limit)
             second = await step(first.rarest)
-            middle = second.shared(last)
-            return _joined(first, [second, last], middle, limit) if middle else []
+            middle = second.shared_names(last)
+            return _join_paths(first, [second, last], middle, limit) if middle else []
 
-    async def quoted(
+    async def quoted_mentions(
         self, reader: KnowledgeReader, hops: Sequence[Hop], collections: Sequence[str] | None
     ) -> dict[tuple[str, str], NameMention]:
         """The mentions of both names of hops, by chunk and name."""
@@ -315,12 +315,12 @@ class _Step:
     def to(self, target: str) -> Sequence[Hop]:
         return self.hops.get(target, ())
 
-    def shared(self, other: "_Step") -> list[str]:
+    def shared_names(self, other: "_Step") -> list[str]:
         """Names of both, the rarest first."""
         return sorted(self.near & other.near, key=lambda name: (self.seldom[name], name))
 
 
-def _joined(
+def _join_paths(
     first: _Step, rest: Sequence[_Step], middle: Sequence[str], limit: int
 ) -> list[list[Hop]]:
     """Paths through the names in `middle`; the last step was made from the end."""
@@ -349,7 +349,7 @@ def _edges(
     return {**reader.values("write"), "name": collection, "aliases": aliases, "norm": norm}
 
 
-async def _merged(
+async def _merged_names(
     opened: Transaction, values: Mapping[str, Any], norm: str
 ) -> Sequence[MergedName]:
     """Names merged with a name in collections that the caller may read."""

@@ -84,7 +84,7 @@ class Extracted(Struct, frozen=True):
     dropped: int = 0
 
 
-def asked(header: str, text: str) -> list[ChatMessage]:
+def extraction_messages(header: str, text: str) -> list[ChatMessage]:
     passage = encode({"heading": header, "passage": text}).decode()
     return [ChatMessage("system", PROMPT), ChatMessage("user", passage)]
 
@@ -94,7 +94,7 @@ def cache_key(strategy: str, model: str, header: str, text: str) -> bytes:
     return hashlib.sha256("\0".join((strategy, model, PROMPT, header, text)).encode()).digest()
 
 
-def extracted(reply: ModelReply, text: str) -> Extracted:
+def check_extraction(reply: ModelReply, text: str) -> Extracted:
     """Part of an answer that the text contains. Raises UnusableAnswer."""
     if reply.finish == "length":
         raise UnusableAnswer("the answer was cut: it has more tokens than it may")
@@ -113,8 +113,8 @@ def extracted(reply: ModelReply, text: str) -> Extracted:
 
 
 def _names(raw: Sequence[msgspec.Raw], text: str) -> Iterator[FoundName]:
-    for entity in _decoded(raw, _Entity):
-        place, norm = _named(entity.name, text), _norm(entity.name)
+    for entity in _decode_lines(raw, _Entity):
+        place, norm = _place_of_name(entity.name, text), _norm(entity.name)
         if place is not None and norm:
             type_ = _line(entity.type).casefold() or "name"
             yield FoundName(norm, entity.name.strip(), type_, _line(entity.description), *place)
@@ -122,11 +122,11 @@ def _names(raw: Sequence[msgspec.Raw], text: str) -> Iterator[FoundName]:
 
 def _relations(raw: Sequence[msgspec.Raw], text: str) -> Iterator[FoundRelation]:
     seen = set()
-    for relation in _decoded(raw, _Relation):
+    for relation in _decode_lines(raw, _Relation):
         source, target = _norm(relation.source), _norm(relation.target)
         type_ = _line(relation.type).casefold() or "related"
-        place = _quoted(relation.quote, text)
-        named = _named(relation.source, text) and _named(relation.target, text)
+        place = _place_of_quote(relation.quote, text)
+        named = _place_of_name(relation.source, text) and _place_of_name(relation.target, text)
         if place is None or not named or not source or not target or source == target:
             continue
         if (source, target, type_) not in seen:
@@ -134,7 +134,7 @@ def _relations(raw: Sequence[msgspec.Raw], text: str) -> Iterator[FoundRelation]
             yield FoundRelation(source, target, type_, _line(relation.description), *place)
 
 
-def _decoded(raw: Sequence[msgspec.Raw], type_: type[Any]) -> Iterator[Any]:
+def _decode_lines(raw: Sequence[msgspec.Raw], type_: type[Any]) -> Iterator[Any]:
     for line in raw:
         try:
             decoded = msgspec.json.decode(line, type=type_)
@@ -156,11 +156,11 @@ def _line(text: str) -> str:
     )
 
 
-def _named(name: str, text: str) -> tuple[int, int] | None:
-    return _quoted(name, text, least=1)
+def _place_of_name(name: str, text: str) -> tuple[int, int] | None:
+    return _place_of_quote(name, text, least=1)
 
 
-def _quoted(quote: str, text: str, **least: int) -> tuple[int, int] | None:
+def _place_of_quote(quote: str, text: str, **least: int) -> tuple[int, int] | None:
     """The place of a quote in bytes."""
     span = find_quote(quote, text, **least)
     if span is None:

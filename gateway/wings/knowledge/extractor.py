@@ -25,13 +25,13 @@ from gateway.wings.abc import Screen
 from gateway.wings.knowledge.extraction import (
     Extracted,
     UnusableAnswer,
-    asked,
     cache_key,
-    extracted,
+    check_extraction,
+    extraction_messages,
 )
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.spending import DailySpending
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 
 log = logging.getLogger("toolgate.knowledge")
 
@@ -141,11 +141,11 @@ class DocumentExtractor:
     async def retry(self, reader: KnowledgeReader, collection: str) -> int:
         """Have failed documents of a collection read again; returns how many there are."""
         values = {**reader.values("write"), "name": collection}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             return (await connection.execute(_RETRY, values)).rowcount
 
     async def _tenants(self) -> list[str]:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
             return [tenant for (tenant,) in await rows.fetchall()]
 
@@ -223,12 +223,12 @@ class DocumentExtractor:
             if len(reading.errors) >= SICK and not reading.answered:
                 reading.errors.append("not asked: other chunks got no answer")
                 return
-            shown = self._shown(reading.document, chunk)
+            shown = self._screened_chunk(reading.document, chunk)
             if shown is None:
                 self.counts["withheld"] += 1
                 return
             try:
-                extracted = await self._extracted(reading, chunk, shown)
+                extracted = await self._extract_chunk(reading, chunk, shown)
             except _AskedElsewhere:
                 reading.awaited.append(chunk)
             except BudgetExhausted as error:
@@ -239,7 +239,7 @@ class DocumentExtractor:
             else:
                 await self._store(reading.document, chunk, extracted)
 
-    def _shown(self, document: _Document, chunk: _Chunk) -> tuple[str, str] | None:
+    def _screened_chunk(self, document: _Document, chunk: _Chunk) -> tuple[str, str] | None:
         """The header and text of a chunk after the guardrails of a query by a caller without roles;
         None: they refuse the chunk."""
         passage = {"text": chunk.text, "header": chunk.header}
@@ -250,7 +250,7 @@ class DocumentExtractor:
         except (TypeError, LookupError):  # a rule masks more than texts
             return None
 
-    async def _extracted(
+    async def _extract_chunk(
         self, reading: _Reading, chunk: _Chunk, shown: tuple[str, str]
     ) -> Extracted:
         """Raises ModelFailed, UnusableAnswer, BudgetExhausted and _AskedElsewhere."""
@@ -265,7 +265,7 @@ class DocumentExtractor:
             self.counts["known"] += 1
             return msgspec.convert(claimed[0][0], Extracted)
         try:
-            extracted = await self._answered(reading, chunk, shown)
+            extracted = await self._ask_model(reading, chunk, shown)
             await self._execute(_KEEP, {**values, "found": Jsonb(msgspec.to_builtins(extracted))})
         finally:
             with anyio.CancelScope(shield=True):
@@ -273,21 +273,21 @@ class DocumentExtractor:
         self.counts["dropped"] += extracted.dropped
         return extracted
 
-    async def _answered(
+    async def _ask_model(
         self, reading: _Reading, chunk: _Chunk, shown: tuple[str, str]
     ) -> Extracted:
         """Raises ModelFailed, UnusableAnswer and BudgetExhausted."""
-        model, messages = reading.model, asked(*shown)
+        model, messages = reading.model, extraction_messages(*shown)
         options = RequestOptions(max_tokens=self._settings.answer_tokens, json=True)
         if reading.requests < 1:
             raise BudgetExhausted(f"the run's {self._settings.requests:,} requests are sent")
         reading.requests -= 1
         worst, _ = model.worst(messages, (), options)
-        async with self._spending.reserved(reading.document.tenant, worst.total) as budget:
+        async with self._spending.reserve(reading.document.tenant, worst.total) as budget:
             self.counts["asked"] += 1
             reply = await model.complete(messages, (), replace(options, budget=budget))
         reading.answered += 1
-        return extracted(reply, chunk.text)
+        return check_extraction(reply, chunk.text)
 
     async def _store(self, document: _Document, chunk: _Chunk, found: Extracted) -> None:
         """Add what was found, if the chunk is still there."""
@@ -299,16 +299,16 @@ class DocumentExtractor:
             "names": Jsonb(msgspec.to_builtins(found.names)),
             "relations": Jsonb(msgspec.to_builtins(found.relations)),
         }
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             for statement in (_NAMES, _RELATIONS):
                 await connection.execute(statement, values)
 
     async def _execute(self, statement: bytes, values: Mapping[str, Any]) -> None:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(statement, values)
 
     async def _rows(self, statement: bytes, values: Mapping[str, Any]) -> Sequence[Any]:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             return await (await connection.execute(statement, values)).fetchall()
 
 

@@ -46,11 +46,11 @@ class ChunkFilter(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 def pattern(glob: str) -> str:
     """A regular expression of PostgreSQL for a pattern of paths."""
-    pieces = (_GLOBS.get(piece) or _escaped(piece) for piece in _GLOB.findall(glob))
+    pieces = (_GLOBS.get(piece) or _escape_text(piece) for piece in _GLOB.findall(glob))
     return "".join(pieces)
 
 
-def _escaped(text: str) -> str:
+def _escape_text(text: str) -> str:
     return re.sub(r"([^\w\s/-])", r"\\\1", text)
 
 

@@ -35,10 +35,10 @@ class Edge:
     target: str  # a chunk that is about it, or mentions it
 
 
-def linked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str, float]:
+def raise_linked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str, float]:
     """The scores, raised for chunks that are about what the best chunks mention. Each pair of
     chunks counts once."""
-    by_chunk = scaled(scores)
+    by_chunk = scale(scores)
     ranks = {QUESTION: 0} | {id_: rank for rank, id_ in enumerate(scores)}
     pairs = sorted({(ranks[edge.source], edge.source, edge.target) for edge in edges})
     raised = dict(by_chunk)
@@ -51,17 +51,17 @@ def linked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str, floa
     return raised
 
 
-def scaled(scores: Mapping[str, float]) -> dict[str, float]:
+def scale(scores: Mapping[str, float]) -> dict[str, float]:
     """The scores from 0, of the worst, to 1, of the best: what all share is no evidence."""
     least, best = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
     return {id_: (score - least) / ((best - least) or 1.0) for id_, score in scores.items()}
 
 
-def blended(
+def blend_scores(
     scores: Mapping[str, float], others: Mapping[str, float], share: float
 ) -> dict[str, float]:
     """Scores of which `share` is that of the first, each scaled."""
-    first, second = scaled(scores), scaled(others)
+    first, second = scale(scores), scale(others)
     return {
         id_: share * first.get(id_, 0.0) + (1 - share) * second.get(id_, 0.0)
         for id_ in {**first, **second}
@@ -71,7 +71,7 @@ def blended(
 def page_ranked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str, float]:
     """The scores, mixed with the PageRank of chunks and names that a walk from the scored chunks
     and their names, and from names of the question, visits."""
-    scores = scaled(scores)
+    scores = scale(scores)
     if any(edge.source == QUESTION for edge in edges):
         scores[QUESTION] = 1.0
     chunks = sorted({*scores, *(edge.source for edge in edges), *(edge.target for edge in edges)})
@@ -84,7 +84,7 @@ def page_ranked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str,
         for edge in edges
         for chunk in (edge.source, edge.target)
     }
-    rank = _walked(places, numpy.array(sorted(pairs)), scores, len(chunks))
+    rank = _random_walk(places, numpy.array(sorted(pairs)), scores, len(chunks))
     ranks = {id_: float(rank[places[id_]]) for id_ in chunks if id_ != QUESTION}
     highest = max(ranks.values()) or 1.0
     return {
@@ -93,7 +93,7 @@ def page_ranked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str,
     }
 
 
-def _walked(
+def _random_walk(
     places: Mapping[str, int],
     pairs: "numpy.ndarray[tuple[int, int], numpy.dtype[numpy.int64]]",
     scores: Mapping[str, float],

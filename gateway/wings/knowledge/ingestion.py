@@ -71,7 +71,7 @@ class IngestReport:
             self.changed += 1
 
     @property
-    def done(self) -> int:
+    def files_done(self) -> int:
         return self.added + self.changed + self.unchanged + len(self.failed)
 
 
@@ -134,7 +134,7 @@ class Ingestion:
     def drop(self, token: str) -> None:
         self._uploads.pop(token, None)
 
-    def given(self, data: str | None, upload: str | None) -> bytes:
+    def file_bytes(self, data: str | None, upload: str | None) -> bytes:
         """The bytes of a file: base64, or held under a token. Raises ProblemDetails."""
         if data is None:
             held = self._uploads.get(upload or "")
@@ -153,9 +153,9 @@ class Ingestion:
         try:
             kept = await self._text(reader, collection, new)
         except ProblemDetails:
-            self._metrics.failed()
+            self._metrics.count_failed()
             raise
-        self._metrics.given(kept.chunks, changed=kept.changed, skipped=not kept.id)
+        self._metrics.count_stored(kept.chunks, changed=kept.changed, skipped=not kept.id)
         return kept
 
     async def _text(
@@ -195,7 +195,7 @@ class Ingestion:
                 raise invalid(f"{path}: {run.report.failed[0].reason}.")
             return run.report
         run = replace(run, target=await self._documents.ensure(reader, target))
-        known = _read(await self._known(run))
+        known = _read(await self._known_contents(run))
         task = ArchiveReading(data, WantedFiles(known=known, limits=self.limits))
         try:
             async with self._workers.files(task, self.limits.fetch_s, turn=_turn(reader)) as files:
@@ -214,11 +214,11 @@ class Ingestion:
         """Store the files of a source, and delete those that it no longer has. Raises
         ProblemDetails."""
         run = _Run(reader, await self._documents.ensure(reader, target), spec, job)
-        known = await self._known(run)
+        known = await self._known_contents(run)
         seen = spec.seen if all(known.values()) else ""
         wanted = WantedFiles(spec.filter, _read(known), seen, self.limits)
         try:
-            paths = await self._fetched(run, wanted)
+            paths = await self._fetch(run, wanted)
         except ReadingRefused as error:
             raise invalid(f"{spec.location}: {error}.") from error
         if paths is None:
@@ -231,7 +231,7 @@ class Ingestion:
             run.report.deleted += await self._documents.delete(reader, target.name, ids)
         return run.report
 
-    async def _known(self, run: "_Run") -> dict[str, str]:
+    async def _known_contents(self, run: "_Run") -> dict[str, str]:
         """Ids of the contents that are served, by their paths in the source; empty for those that
         are to be read again. The same content at another path, or in another folder of the
         collection, is another document."""
@@ -239,7 +239,7 @@ class Ingestion:
         below = f"{run.spec.below}/" if run.spec.below else ""
         return {path.removeprefix(below): id_ for path, id_ in contents if path.startswith(below)}
 
-    async def _fetched(self, run: "_Run", wanted: WantedFiles) -> set[str] | None:
+    async def _fetch(self, run: "_Run", wanted: WantedFiles) -> set[str] | None:
         """The paths that were found; None: the source is as it was."""
         spec, fetching = run.spec, Fetching(self._settings.private_networks)
         if spec.type == "url":
@@ -297,7 +297,7 @@ class Ingestion:
                 run.report.unchanged += 1
             else:
                 await self._store(run, SourceFile(path, file.id, file.data))
-            run.job.progress(run.report.done, note=path[:200])
+            run.job.progress(run.report.files_done, note=path[:200])
         return None if is_unchanged else seen
 
     async def take(
@@ -330,10 +330,10 @@ class Ingestion:
             target = replace(run.target, id=begun.collection)
             kept = await self._documents.add(run.reader, target, new)
             run.report.count(kept)
-            self._metrics.given(kept.chunks, changed=kept.changed)
+            self._metrics.count_stored(kept.chunks, changed=kept.changed)
         except (ReadingRefused, ProblemDetails) as error:
             reason = error.detail if isinstance(error, ProblemDetails) else str(error)
-            self._metrics.failed()
+            self._metrics.count_failed()
             await self._documents.fail(begun, reason)
             _note(run.report.failed, file.path, reason)
 

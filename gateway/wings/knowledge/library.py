@@ -18,7 +18,7 @@ from gateway.documents.chunking.data import SCANNERS
 from gateway.documents.reading.limits import ReadingRefused
 from gateway.operations.jobs import Job
 from gateway.operations.operation import ProblemDetails, invalid, not_found
-from gateway.wings.knowledge.chunks import dotted
+from gateway.wings.knowledge.chunks import dot_name
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import STATUS
 from gateway.wings.knowledge.entities import Entities
@@ -180,7 +180,7 @@ class CollectionLibrary:
         values |= {"after": after[0], "ordinal": after[1], "limit": min(limit, FOUND)}
         values["embeddings"] = embeddings
         rows = await self._rows(_CHUNKS.format(path=values["where"]), values)
-        return [_listed(row) for row in rows]
+        return [_listed_passage(row) for row in rows]
 
     async def read(
         self, context: Context, collection: str, path: str, lines: Lines | None = None
@@ -265,7 +265,7 @@ class CollectionLibrary:
 
     async def symbols(self, context: Context, query: SymbolQuery) -> Sequence[SymbolPlace]:
         values = self._values(context, query.collections, query.path)
-        symbol, heir = dotted(query.name), dotted(query.inherits).rpartition(".")[2]
+        symbol, heir = dot_name(query.name), dot_name(query.inherits).rpartition(".")[2]
         values |= {
             "symbol": symbol,
             "name": symbol.rpartition(".")[2],
@@ -283,7 +283,7 @@ class CollectionLibrary:
     async def references(
         self, context: Context, collections: Sequence[str] | None, symbol: str, limit: int = 50
     ) -> Sequence[SymbolPlace]:
-        whole = dotted(symbol).strip()
+        whole = dot_name(symbol).strip()
         values = self._values(context, collections, "")
         values |= {
             "symbol": whole,
@@ -360,7 +360,7 @@ def _passage(one: ScoredChunk) -> Passage:
     )
 
 
-def _listed(row: Sequence[Any]) -> Passage:
+def _listed_passage(row: Sequence[Any]) -> Passage:
     collection, path, version, first, last, text, chunk, *more = row
     kind, header, symbol, ordinal, visibility, signature, embedding, model = more
     return Passage(

@@ -28,7 +28,7 @@ from gateway.documents.reading.kinds import EXTENSIONS
 from gateway.models.abc import ModelFailed
 from gateway.models.usage import BudgetExhausted
 from gateway.operations.operation import ProblemDetails, bad_request
-from gateway.wings.knowledge.calls import ToolCalls, structured, text_of
+from gateway.wings.knowledge.calls import ToolCalls, structured_body, text_of
 from gateway.wings.knowledge.documents import new_track_id
 from gateway.wings.knowledge.ingestion import Ingestion
 from gateway.wings.knowledge.lightrag_graph import SEPARATOR, LightRagGraph
@@ -140,7 +140,7 @@ class LightRag:
             (documents + "/status_counts", self.status_counts, "GET"),
             (documents + "/pipeline_status", self.pipeline_status, "GET"),
             (documents + "/supported_file_types", self.file_types, "GET"),
-            (documents + "/paginated", self.paginated, "POST"),
+            (documents + "/paginated", self.paginate, "POST"),
             (documents + "/reprocess_failed", self.reprocess, "POST"),
             (documents + "/scan", self.scan, "POST"),
             (documents + "/clear_cache", self.clear_cache, "POST"),
@@ -159,7 +159,7 @@ class LightRag:
             (ROOT + "/graph/entity/delete", graph.delete_entity, "DELETE"),
             (ROOT + "/graph/relation/delete", graph.delete_relation, "DELETE"),
         ]
-        failures = dict.fromkeys((ProblemDetails, Fault, HTTPException), _failed)
+        failures = dict.fromkeys((ProblemDetails, Fault, HTTPException), _error_response)
         return Starlette(
             routes=[Route(path, serve, methods=[method]) for path, serve, method in routes],
             exception_handlers={**failures},
@@ -192,7 +192,7 @@ class LightRag:
         _check_text(given.text, ("body", "text"), given.text)
         added = await self._add(workspace, given.text, given.file_source)
         text = "Skipped: it says nothing." if added.skipped else STORED
-        return _received(text, added.track_id)
+        return _success_response(text, added.track_id)
 
     async def texts(self, request: Request) -> Response:
         most = self._settings.upload_bytes
@@ -211,7 +211,7 @@ class LightRag:
         text = f"{len(changed)} texts stored."
         if others := len(added) - len(changed):
             text = f"{text} {others} were there already, or say nothing."
-        return _received(text, track_id if changed else added[-1].track_id)
+        return _success_response(text, track_id if changed else added[-1].track_id)
 
     async def _add(
         self, workspace: Workspace, text: str, name: str | None, track_id: str | None = None
@@ -222,7 +222,7 @@ class LightRag:
         if name is not None and name.strip():
             arguments["path"] = name.strip()
         result = await workspace.call("knowledge_add", arguments)
-        return msgspec.json.decode(structured(result), type=DocumentAdded)
+        return msgspec.json.decode(structured_body(result), type=DocumentAdded)
 
     async def upload(self, request: Request) -> Response:
         """A file of a form. Its name is a label."""
@@ -242,8 +242,8 @@ class LightRag:
             result = await workspace.call("knowledge_add_file", arguments)
         finally:
             self._ingestion.drop(token)
-        track_id = msgspec.json.decode(structured(result), type=FilesIngested).track_id
-        return _received(f"File '{name}' uploaded and stored.", track_id)
+        track_id = msgspec.json.decode(structured_body(result), type=FilesIngested).track_id
+        return _success_response(f"File '{name}' uploaded and stored.", track_id)
 
     async def clear(self, request: Request) -> Response:
         """Delete all documents, where the settings allow that."""
@@ -254,11 +254,11 @@ class LightRag:
         count, given = 0, {"collection": workspace.collection, "limit": DELETED}
         while True:
             listed = await workspace.call("knowledge_documents", given)
-            page = msgspec.json.decode(structured(listed), type=DocumentList)
+            page = msgspec.json.decode(structured_body(listed), type=DocumentList)
             if ids := [document.document for document in page.items]:
                 arguments = {"collection": workspace.collection, "documents": ids}
                 gone = await workspace.call("knowledge_delete", arguments)
-                count += msgspec.json.decode(structured(gone))["documents"]
+                count += msgspec.json.decode(structured_body(gone))["documents"]
             if not page.next:
                 break
             given["after"] = page.next
@@ -297,7 +297,7 @@ class LightRag:
 
     async def query(self, request: Request) -> Response:
         started = time.perf_counter()
-        asked = await self._asked(request)
+        asked = await self._ask(request)
         answer = await self._answer(asked)
         content = bool(asked.given.include_chunk_content)
         references = _references(asked.found, content=content)
@@ -318,9 +318,13 @@ class LightRag:
             return ""
         request = self._request(self._model, asked)
         if asked.given.mode == "bypass":
-            return self._model.screened(asked.principal, await self._model.say(request))
+            return self._model.screen_answer(asked.principal, await self._model.say(request))
         answer = await self._model.answerer.answer(request)
-        return "" if isinstance(answer, str) else self._model.screened(asked.principal, answer.text)
+        return (
+            ""
+            if isinstance(answer, str)
+            else self._model.screen_answer(asked.principal, answer.text)
+        )
 
     @staticmethod
     def _request(model: "KnowledgeModel", asked: "_Asked") -> "AnswerRequest":
@@ -335,7 +339,7 @@ class LightRag:
     async def stream(self, request: Request) -> Response:
         """Lines of JSON: references first, then the response."""
         started = time.perf_counter()
-        asked = await self._asked(request)
+        asked = await self._ask(request)
         given = asked.given
         references = _references(asked.found, content=bool(given.include_chunk_content))
         at_once = not given.stream or given.mode == "bypass" or not asked.wants_answer
@@ -349,7 +353,7 @@ class LightRag:
             return Response(b"".join(map(_line, lines)), media_type=NDJSON)
         parts = model.answerer.parts(self._request(model, asked))
 
-        async def streamed() -> AsyncIterator[bytes]:
+        async def stream_lines() -> AsyncIterator[bytes]:
             if given.include_progress:
                 yield _line({"progress": "retrieving_chunks"})
             if given.include_references:
@@ -358,7 +362,7 @@ class LightRag:
             try:
                 async with aclosing(parts):
                     async for part in parts:
-                        if text := model.screened(asked.principal, part.text):
+                        if text := model.screen_answer(asked.principal, part.text):
                             yield _line({"response": f" {text}" if said else text})
                             said = True
             except (ModelFailed, BudgetExhausted) as error:
@@ -369,10 +373,10 @@ class LightRag:
             if given.include_progress:
                 yield _line({"response_time": round(time.perf_counter() - started, 6)})
 
-        return StreamingResponse(streamed(), media_type=NDJSON)
+        return StreamingResponse(stream_lines(), media_type=NDJSON)
 
     async def data(self, request: Request) -> Response:
-        asked = await self._asked(request, names=True)
+        asked = await self._ask(request, names=True)
         result = asked.found
         chunks = [
             {
@@ -399,7 +403,7 @@ class LightRag:
             {"status": "success", "message": message, "data": data, "metadata": metadata}
         )
 
-    async def _asked(self, request: Request, *, names: bool = False) -> "_Asked":
+    async def _ask(self, request: Request, *, names: bool = False) -> "_Asked":
         """Parsed request and its results, with `names` or without."""
         workspace, given = await self._workspaces.read(request, LightRagQuery)
         query = given.query.strip()
@@ -432,7 +436,7 @@ class LightRag:
         if given.ids is not None:
             arguments["filter"] = {"documents": given.ids}
         result = await workspace.call("knowledge_query", arguments)
-        result_found = msgspec.json.decode(structured(result), type=KnowledgeFound)
+        result_found = msgspec.json.decode(structured_body(result), type=KnowledgeFound)
         text = text_of(result) if result_found.evidence else self._settings.no_context_reply
         return _Asked(workspace, given, result_found, text)
 
@@ -448,7 +452,7 @@ class LightRag:
             "begin": SUMMARY + 1,
         }
         result = await workspace.call("knowledge_documents", arguments)
-        documents = msgspec.json.decode(structured(result), type=DocumentList)
+        documents = msgspec.json.decode(structured_body(result), type=DocumentList)
         summary: dict[str, int] = {}
         for document in documents.items:
             summary[document.status] = summary.get(document.status, 0) + 1
@@ -474,14 +478,14 @@ class LightRag:
             if problem.status != 404:
                 raise
             return {}
-        counts: Mapping[str, int] = msgspec.json.decode(structured(result)).get("statuses", {})
+        counts: Mapping[str, int] = msgspec.json.decode(structured_body(result)).get("statuses", {})
         return counts
 
     async def pipeline_status(self, request: Request) -> Response:
         await self._workspaces.of(request)
         return JSONResponse(PIPELINE)
 
-    async def paginated(self, request: Request) -> Response:
+    async def paginate(self, request: Request) -> Response:
         workspace, given = await self._workspaces.read(request, LightRagPage)
         one_status = [given.status_filter] if given.status_filter else []
         wanted = set(given.status_filters or one_status)
@@ -516,7 +520,7 @@ class LightRag:
         given["begin"] = SUMMARY + 1
         while len(documents) < DOCUMENTS:
             result = await workspace.call("knowledge_documents", given)
-            page = msgspec.json.decode(structured(result), type=DocumentList)
+            page = msgspec.json.decode(structured_body(result), type=DocumentList)
             documents += page.items
             if not page.next:
                 break
@@ -537,7 +541,7 @@ class LightRag:
         if ids:
             arguments = {"collection": workspace.collection, "documents": ids}
             gone = await workspace.call("knowledge_delete", arguments)
-            count = msgspec.json.decode(structured(gone))["documents"]
+            count = msgspec.json.decode(structured_body(gone))["documents"]
         message = f"{count} documents deleted."
         if unknown := len(named) - count:
             message = f"{message} {unknown} of the ids name none."
@@ -580,7 +584,7 @@ def _check_text(text: str, place: tuple[str, ...], shown: Any) -> None:
         raise invalid_value(place, "text cannot be empty or whitespace-only", shown)
 
 
-def _received(text: str, track_id: str) -> Response:
+def _success_response(text: str, track_id: str) -> Response:
     return JSONResponse({"status": "success", "message": text, "track_id": track_id})
 
 
@@ -678,13 +682,13 @@ def _line(value: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(value) + b"\n"
 
 
-async def _failed(_request: Request, error: Exception) -> Response:
+async def _error_response(_request: Request, error: Exception) -> Response:
     """Errors as FastAPI tells them."""
     if isinstance(error, LightRagInvalid):
         return JSONResponse({"detail": [error.told]}, 422)
     if isinstance(error, ProblemDetails):
         if error.status == 422:
-            return await _failed(_request, invalid_value(("body",), error.detail))
+            return await _error_response(_request, invalid_value(("body",), error.detail))
         return JSONResponse({"detail": error.detail}, error.status, error.headers)
     if isinstance(error, HTTPException):
         return JSONResponse({"detail": error.detail}, error.status_code)

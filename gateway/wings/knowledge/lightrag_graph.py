@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.operations.operation import ProblemDetails, bad_request
-from gateway.wings.knowledge.calls import structured
+from gateway.wings.knowledge.calls import structured_body
 from gateway.wings.knowledge.lightrag_requests import (
     TOP,
     LightRagDeleteEntity,
@@ -59,28 +59,30 @@ class LightRagGraph:
         return JSONResponse(await self._names(request, "", _number(request, "limit", 300, TOP)))
 
     async def search(self, request: Request) -> Response:
-        prefix = _given(request, "q")[:256]
+        prefix = _query_parameter(request, "q")[:256]
         return JSONResponse(await self._names(request, prefix, _number(request, "limit", 50, 100)))
 
     async def _names(self, request: Request, prefix: str, limit: int) -> list[str]:
         shelf = await self._workspaces.of(request)
         given = {"collection": shelf.collection, "prefix": prefix, "limit": limit}
         return list(
-            msgspec.json.decode(structured(await shelf.call("knowledge_names", given)))["items"]
+            msgspec.json.decode(structured_body(await shelf.call("knowledge_names", given)))[
+                "items"
+            ]
         )
 
     async def exists(self, request: Request) -> Response:
-        name = _given(request, "name")
-        return JSONResponse({"exists": await self._known(request, name) is not None})
+        name = _query_parameter(request, "name")
+        return JSONResponse({"exists": await self._find_entity(request, name) is not None})
 
     async def graph(self, request: Request) -> Response:
         """A name and what stands beside it."""
-        label = _given(request, "label")
+        label = _query_parameter(request, "label")
         most = min(_number(request, "max_nodes", NODES), TOP)
         _number(request, "max_depth", 3)
         if label == EVERY:
             return await self._whole(request, most)
-        entity = await self._known(request, label)
+        entity = await self._find_entity(request, label)
         if entity is None:
             return JSONResponse({"nodes": [], "edges": [], "is_truncated": False})
         near = entity.near[: most - 1]
@@ -119,7 +121,7 @@ class LightRagGraph:
         shelf = await self._workspaces.of(request)
         given = {"collection": shelf.collection, "limit": min(most + 1, TOP), "pairs": True}
         result = await shelf.call("knowledge_names", given)
-        found = msgspec.json.decode(structured(result), type=NameList)
+        found = msgspec.json.decode(structured_body(result), type=NameList)
         names = found.items[:most]
         edges = [_pair(one) for one in found.pairs if {one.source, one.target} <= set(names)]
         cut = len(found.items) > most or len(found.items) == TOP
@@ -133,7 +135,7 @@ class LightRagGraph:
         if await _entity(shelf, name) is not None:
             raise bad_request(f"Entity '{name}' already exists")
         made = await self._state_entity(shelf, name, data.description, data.entity_type)
-        return _done(f"Entity '{name}' created successfully", made)
+        return _success_response(f"Entity '{name}' created successfully", made)
 
     async def edit_entity(self, request: Request) -> Response:
         shelf, given = await self._workspaces.read(request, LightRagEntityEdit)
@@ -160,7 +162,7 @@ class LightRagGraph:
             "final_entity": new,
             "renamed": renamed,
         }
-        return _done("Entity updated successfully", made, operation_summary=summary)
+        return _success_response("Entity updated successfully", made, operation_summary=summary)
 
     async def create_relation(self, request: Request) -> Response:
         shelf, given = await self._workspaces.read(request, LightRagRelation)
@@ -169,7 +171,9 @@ class LightRagGraph:
             if await _entity(shelf, name) is None:
                 raise bad_request(f"{kind} entity '{name}' does not exist")
         made = await self._state_relation(shelf, ends, given.relation_data)
-        return _done(f"Relation created successfully between '{ends[0]}' and '{ends[1]}'", made)
+        return _success_response(
+            f"Relation created successfully between '{ends[0]}' and '{ends[1]}'", made
+        )
 
     async def edit_relation(self, request: Request) -> Response:
         shelf, given = await self._workspaces.read(request, LightRagRelationEdit)
@@ -177,17 +181,17 @@ class LightRagGraph:
         if not await _direct(shelf, ends):
             raise bad_request(f"Relation from '{ends[0]}' to '{ends[1]}' does not exist")
         made = await self._state_relation(shelf, ends, given.updated_data)
-        return _done("Relation updated successfully", made)
+        return _success_response("Relation updated successfully", made)
 
     async def merge(self, request: Request) -> Response:
         shelf, given = await self._workspaces.read(request, LightRagMerge)
         into = _line(given.entity_to_change_into)
         await _merge(shelf, given.entities_to_change, into)
         entity = await _entity(shelf, into)
-        told = _described(into, () if entity is None else entity.mentions)
+        told = _describe_entity(into, () if entity is None else entity.mentions)
         data = {"entity_name": into, "source_id": told["source_id"], "graph_data": told}
         count = len(given.entities_to_change)
-        return _done(f"Successfully merged {count} entities into '{into}'", data)
+        return _success_response(f"Successfully merged {count} entities into '{into}'", data)
 
     async def delete_entity(self, request: Request) -> Response:
         """Delete a name with the documents that edits stated it in; other documents stay."""
@@ -200,7 +204,7 @@ class LightRagGraph:
         await _delete_stated(shelf, found.mentions, ends)
         await _delete_names(shelf, [name])
         text = f"Entity Delete: remove '{name}' and its {len(found.near)} relations"
-        return _deleted(text)
+        return _deletion_response(text)
 
     async def delete_relation(self, request: Request) -> Response:
         shelf, given = await self._workspaces.read(request, LightRagDeleteRelation)
@@ -214,9 +218,9 @@ class LightRagGraph:
         await _delete_stated(shelf, mentions, stated)
         await _delete_names(shelf, ends, relations=True)
         text = f"Successfully deleted relation from '{ends[0]}' to '{ends[1]}'"
-        return _deleted(text)
+        return _deletion_response(text)
 
-    async def _known(self, request: Request, name: str) -> EntityView | None:
+    async def _find_entity(self, request: Request, name: str) -> EntityView | None:
         if not name.strip():
             return None
         return await _entity(await self._workspaces.of(request), name)
@@ -227,7 +231,11 @@ class LightRagGraph:
         path = f"graph/{name}.md"
         await _state(shelf, path, f"# {name}\n\n{description.strip() or name}\n", type_)
         told = {"entity_id": name, "entity_type": type_, "description": description}
-        return {"entity_name": name, "source_id": path, "graph_data": {**told, **_made(path)}}
+        return {
+            "entity_name": name,
+            "source_id": path,
+            "graph_data": {**told, **_origin_members(path)},
+        }
 
     async def _state_relation(
         self, shelf: Workspace, ends: tuple[str, str], data: LightRagRelationData
@@ -239,7 +247,7 @@ class LightRagGraph:
             "description": data.description, "keywords": data.keywords, "weight": data.weight
         }  # fmt: skip
         names = {"src_entity": ends[0], "tgt_entity": ends[1], "source_id": path}
-        return {**names, "graph_data": {**told, **_made(path)}}
+        return {**names, "graph_data": {**told, **_origin_members(path)}}
 
 
 async def _state(shelf: Workspace, path: str, text: str, type_: str) -> None:
@@ -254,7 +262,7 @@ async def _direct(shelf: Workspace, ends: tuple[str, str]) -> Sequence[PathView]
     """Passages that mention both names."""
     asked = {"from": ends[0], "to": ends[1], "collections": [shelf.collection], "limit": 20}
     result = await shelf.call("knowledge_path", asked)
-    found = msgspec.json.decode(structured(result), type=PathsFound)
+    found = msgspec.json.decode(structured_body(result), type=PathsFound)
     return [path for path in found.paths if len(path.hops) == 1]
 
 
@@ -291,10 +299,10 @@ async def _entity(shelf: Workspace, name: str) -> EntityView | None:
         if problem.status != 404:
             raise
         return None
-    return msgspec.json.decode(structured(result), type=EntityView)
+    return msgspec.json.decode(structured_body(result), type=EntityView)
 
 
-def _deleted(message: str) -> Response:
+def _deletion_response(message: str) -> Response:
     told = {"status": "success", "doc_id": "", "message": message, "status_code": 200}
     return JSONResponse({**told, "file_path": None})
 
@@ -314,15 +322,15 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _made(path: str) -> dict[str, Any]:
+def _origin_members(path: str) -> dict[str, Any]:
     return {"source_id": path, "file_path": path, "created_at": int(time.time())}
 
 
 def _node(name: str, mentions: Sequence[MentionView] = ()) -> dict[str, Any]:
-    return {"id": name, "labels": [name], "properties": _described(name, mentions)}
+    return {"id": name, "labels": [name], "properties": _describe_entity(name, mentions)}
 
 
-def _described(name: str, mentions: Sequence[MentionView]) -> dict[str, Any]:
+def _describe_entity(name: str, mentions: Sequence[MentionView]) -> dict[str, Any]:
     read = [mention for mention in mentions if mention.method == "llm"]
     type_ = read[0].type if read else mentions[0].type if mentions else ""
     paths = SEPARATOR.join(dict.fromkeys(mention.path for mention in mentions))
@@ -330,11 +338,11 @@ def _described(name: str, mentions: Sequence[MentionView]) -> dict[str, Any]:
     return {**told, "source_id": paths, "file_path": paths}
 
 
-def _done(message: str, data: Mapping[str, Any], **more: Any) -> Response:
+def _success_response(message: str, data: Mapping[str, Any], **more: Any) -> Response:
     return JSONResponse({"status": "success", "message": message, "data": data, **more})
 
 
-def _given(request: Request, name: str) -> str:
+def _query_parameter(request: Request, name: str) -> str:
     """A parameter of the query. Raises LightRagInvalid."""
     value = request.query_params.get(name)
     if value is None:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails, bad_request
-from gateway.wings.knowledge.calls import ToolCalls, checked
+from gateway.wings.knowledge.calls import ToolCalls, check_result
 from schemas.tool import ToolResult
 
 WORKSPACE = "LIGHTRAG-WORKSPACE"
@@ -177,7 +177,7 @@ def invalid_value(place: tuple[str, ...], text: str, found: Any = None) -> Light
     )
 
 
-def decoded(body: bytes, type_: type[Struct]) -> Any:
+def decode_request(body: bytes, type_: type[Struct]) -> Any:
     """Raises LightRagInvalid."""
     try:
         value = msgspec.json.decode(body)
@@ -186,7 +186,7 @@ def decoded(body: bytes, type_: type[Struct]) -> Any:
             value = {name: lax(one, kinds.get(name)) for name, one in value.items()}
         return msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
-        raise _told(str(error), _shown(body)) from error
+        raise _invalid_request(str(error), _shown_body(body)) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _no_json(error) from error
 
@@ -220,7 +220,7 @@ def _scalar_kinds(type_: type[Struct]) -> Mapping[str, type[int]]:
     }
 
 
-def _shown(body: bytes) -> Any:
+def _shown_body(body: bytes) -> Any:
     """Part of a body that errors may show: the whole of a small one. Raises LightRagInvalid."""
     if len(body) > SHOWN:
         return None
@@ -252,13 +252,13 @@ _PLACE = re.compile(r" - at `\$\.?([^`]*)`\Z")
 _MISSING = re.compile(r"required field `(\w+)`")
 
 
-def _told(error: str, body: Any) -> ProblemDetails:
+def _invalid_request(error: str, body: Any) -> ProblemDetails:
     at = _PLACE.search(error)
     path = tuple(filter(None, re.split(r"[.\[\]]+", at[1]))) if at else ()
     if path and path[0] in _ATTRIBUTES:  # of an entity or a relation, which are a 400 there
         text = f"{'.'.join(path)}: {_PLACE.sub('', error)}"
         return bad_request(text)
-    place, value = ("body", *path), _found(body, path)
+    place, value = ("body", *path), _member_at(body, path)
     if missing := _MISSING.search(error):
         return LightRagInvalid("missing", (*place, missing[1]), "Field required", found=value)
     for pattern, kind, text, name in _BOUNDS:
@@ -303,7 +303,7 @@ _NAMES: Mapping[str, Sequence[str]] = {
 }
 
 
-def _found(body: Any, path: tuple[str, ...]) -> Any:
+def _member_at(body: Any, path: tuple[str, ...]) -> Any:
     for step in path:
         if isinstance(body, dict):
             body = body.get(step)
@@ -324,7 +324,7 @@ class Workspace:
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Raises ProblemDetails, and Fault."""
-        return checked(await self.calls.made(self.context, name, arguments))
+        return check_result(await self.calls.call_tool(self.context, name, arguments))
 
 
 GUEST = (  # of no rights: what their web interface shows of a caller without a login
@@ -378,4 +378,4 @@ class Workspaces:
         if len(body) > limit_bytes:
             text = f"The body has {len(body)} bytes, expected at most {limit_bytes}."
             raise ProblemDetails(413, "too-large", text)
-        return workspace, decoded(body, type_)
+        return workspace, decode_request(body, type_)

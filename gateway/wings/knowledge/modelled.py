@@ -20,7 +20,7 @@ from gateway.operations.operation import (
 )
 from gateway.wings.abc import CallTool, Screen
 from gateway.wings.knowledge.answers import Answerer, AnswerRequest
-from gateway.wings.knowledge.calls import checked, structured
+from gateway.wings.knowledge.calls import check_result, structured_body
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.extractor import SHOWN_BY, DocumentExtractor, ExtractionReport
 from gateway.wings.knowledge.readers import WRITE, knowledge_reader
@@ -100,7 +100,7 @@ class KnowledgeModel:
         body: QueryKnowledge = asked.body
         passages = await self.passages(asked.context, replace(body, answer=False))
         request = self.request(asked.principal.tenant, body.query, passages)
-        return answered(passages, await self.answerer.answer(request))
+        return with_answer(passages, await self.answerer.answer(request))
 
     def request(
         self,
@@ -120,7 +120,7 @@ class KnowledgeModel:
         except (ModelFailed, BudgetExhausted) as error:
             raise ProblemDetails(503, "unavailable", f"No answer: {error}.") from error
 
-    def screened(self, principal: Principal, answer: str) -> str:
+    def screen_answer(self, principal: Principal, answer: str) -> str:
         """An answer that is no result of a tool as guardrails leave it; "": they refuse it."""
         screened = self._screen(principal, SHOWN_BY, {"answer": {"text": answer}})
         try:
@@ -130,8 +130,10 @@ class KnowledgeModel:
 
     async def passages(self, context: Context, query: QueryKnowledge) -> KnowledgeFound:
         """Raises ProblemDetails, and Fault."""
-        result = checked(await self._call(context, "knowledge_query", msgspec.to_builtins(query)))
-        return msgspec.json.decode(structured(result), type=KnowledgeFound)
+        result = check_result(
+            await self._call(context, "knowledge_query", msgspec.to_builtins(query))
+        )
+        return msgspec.json.decode(structured_body(result), type=KnowledgeFound)
 
 
 def _tenant_of(asked: OperationInput) -> str | None:
@@ -140,7 +142,7 @@ def _tenant_of(asked: OperationInput) -> str | None:
     return None if not verified and asked.principal.id == SCHEDULE else asked.tenant
 
 
-def answered(found: KnowledgeFound, answer: AnswerView | str) -> OperationOutput:
+def with_answer(found: KnowledgeFound, answer: AnswerView | str) -> OperationOutput:
     """The passages with the answer; without one its text is that of the passages."""
     if isinstance(answer, str):
         return OperationOutput(replace(found, note=f"No answer: {answer}."))

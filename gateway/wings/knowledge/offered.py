@@ -38,13 +38,13 @@ class KnowledgeMetrics:
     def collectors(self) -> list[Counter | Histogram]:
         return [self.documents, self.chunks, self.context]
 
-    def given(self, chunks: int, *, changed: bool, skipped: bool = False) -> None:
+    def count_stored(self, chunks: int, *, changed: bool, skipped: bool = False) -> None:
         """Count a document that was not refused."""
         outcome = "skipped" if skipped else "stored" if changed else "unchanged"
         self.documents.labels(outcome).inc()
         self.chunks.inc(chunks if changed else 0)
 
-    def failed(self) -> None:
+    def count_failed(self) -> None:
         self.documents.labels("failed").inc()
 
 

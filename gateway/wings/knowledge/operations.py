@@ -27,7 +27,7 @@ from gateway.wings.knowledge.entities import Entities, Hop
 from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec
 from gateway.wings.knowledge.intake import exchange, is_trivial
 from gateway.wings.knowledge.offered import KnowledgeMetrics
-from gateway.wings.knowledge.packing import Packed, packed
+from gateway.wings.knowledge.packing import Packed, pack_chunks
 from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader
 from gateway.wings.knowledge.requests import (
     AddDocument,
@@ -225,7 +225,7 @@ class KnowledgeOperations:
                 mode=body.mode,
             )
         )
-        whole = packed(result.chunks, body.tokens or self._settings.context_tokens)
+        whole = pack_chunks(result.chunks, body.tokens or self._settings.context_tokens)
         value = KnowledgeFound(
             tuple(
                 evidence(passage, number, explain=body.explain) for number, passage in whole.chunks
@@ -357,7 +357,7 @@ class KnowledgeOperations:
             reader, body.source, body.to, collections=collections, limit=body.limit
         )
         hops = [hop for path in paths for hop in path]
-        quoted = await self._entities.quoted(reader, hops, collections) if hops else {}
+        quoted = await self._entities.quoted_mentions(reader, hops, collections) if hops else {}
 
         def view(hop: Hop) -> HopView:
             ends = [quoted[hop.chunk, name] for name in (hop.source, hop.target)]
@@ -368,7 +368,7 @@ class KnowledgeOperations:
 
     async def add(self, asked: OperationInput) -> OperationOutput:
         body: AddDocument = asked.body
-        text = self._checked(body)
+        text = self._check_text(body)
         exchange_ = exchange(text)
         path = body.path or f"text-{hashlib.sha256(text.encode()).hexdigest()[:UNNAMED]}.txt"
         stored = await self._ingestion.text(
@@ -397,7 +397,7 @@ class KnowledgeOperations:
 
     async def add_file(self, asked: OperationInput) -> FilesIngested:
         body: AddFile = asked.body
-        data = self._ingestion.given(body.data, body.upload)
+        data = self._ingestion.file_bytes(body.data, body.upload)
         report = await self._ingestion.file(
             self.reader(asked), NewCollection(body.collection), body.path, data, job=asked.job
         )
@@ -411,7 +411,7 @@ class KnowledgeOperations:
         )
         return FilesIngested.of(report)
 
-    def _checked(self, body: AddDocument) -> str:
+    def _check_text(self, body: AddDocument) -> str:
         """The text. Raises ProblemDetails."""
         if "\0" in body.text:
             raise invalid("text: expected text without NUL characters")

@@ -16,7 +16,7 @@ class Packed:
     references: Sequence[tuple[int, ScoredChunk]]  # the first chunk of each document
 
 
-def packed(chunks: Sequence[ScoredChunk], tokens: int) -> Packed:
+def pack_chunks(chunks: Sequence[ScoredChunk], tokens: int) -> Packed:
     """The best chunks that fit into so many tokens, at least one, grouped by document in the order
     of the best of each."""
     left = tokens * TOKEN

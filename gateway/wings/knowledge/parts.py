@@ -104,7 +104,7 @@ class KnowledgeParts:
             module = await self.chunkers.module(task.tenant, task.chunker)
         elif media_type in INLINE and len(task.content) <= INLINE_BYTES:
             return CutText(cut(text, media_type=media_type, path=path, chunking=self._chunking))
-        name = path if module else _named(path, media_type)
+        name = path if module else _readable_path(path, media_type)
         try:
             parsed = await self.workers.read(
                 name,
@@ -120,7 +120,7 @@ class KnowledgeParts:
         return CutText(parsed.chunks, parsed.note, parsed.degraded)
 
 
-def _named(path: str, media_type: str) -> str:
+def _readable_path(path: str, media_type: str) -> str:
     """A path that says what kind of text it is, of a document that was perhaps none."""
     if media_type in CHUNKERS and media_type not in INLINE:
         return path

@@ -17,7 +17,7 @@ from gateway.wings.knowledge.chunks import NORM_BYTES
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from gateway.wings.library import IndexedCode, IndexedFile, IndexedName
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 
 FITTING = 0.8  # share of definitions whose names stand at their places
 WIDEST = 1000  # units of a name in a line
@@ -48,7 +48,9 @@ class ResolvedCode:
                 reason = "the index has it twice"
             else:
                 seen.add(path)
-                reason = await self._stored(reader, collection.id, path, file=file, counts=counts)
+                reason = await self._store_file(
+                    reader, collection.id, path, file=file, counts=counts
+                )
             if reason and len(left_out) < SHOWN:
                 left_out.append((path, reason))
         return IndexedCode(
@@ -58,7 +60,7 @@ class ResolvedCode:
             left_out=left_out,
         )
 
-    async def _stored(
+    async def _store_file(
         self,
         reader: KnowledgeReader,
         collection: str,
@@ -69,13 +71,13 @@ class ResolvedCode:
     ) -> str:
         """Why a file was left out; "": it was not."""
         values: Row = {**reader.values("write"), "collection": collection, "path": path}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             row = await (await connection.execute(_DOCUMENT, values)).fetchone()
             if row is None:
                 return "the collection has no such document"
             values["document"], content = row
             parsed = await (await connection.execute(_PARSED, values)).fetchall()
-            rows = await to_thread.run_sync(_encoded, bytes(content), file, parsed)
+            rows = await to_thread.run_sync(_encode_file, bytes(content), file, parsed)
             if rows is None:
                 return "the index is of another version of its text"
             await connection.execute(_FORGET, values)
@@ -110,7 +112,7 @@ class _Line:
         self._codec = {"utf-8": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}[unit]
         self._units = text.encode(self._codec)
 
-    def named(self, one: IndexedName) -> str:
+    def text_at(self, one: IndexedName) -> str:
         """The characters of the line at the place of a name; "" for a place that is no name's."""
         if not 0 <= one.start <= one.end <= one.start + WIDEST:
             return ""
@@ -118,7 +120,9 @@ class _Line:
         return units.decode(self._codec, errors="replace").strip("`")
 
 
-def _encoded(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) -> _Encoded | None:
+def _encode_file(
+    content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]
+) -> _Encoded | None:
     rows = _rows(content, file, parsed)
     if rows is None:
         return None
@@ -149,7 +153,7 @@ def _rows(content: bytes, file: IndexedFile, parsed: Sequence[Sequence[Any]]) ->
             shown = _Line(starts[number], lines[number].rstrip(b"\r"), file.unit)
         if indexed.role == "define":
             defined += 1
-            placed += shown.named(indexed) == indexed.name
+            placed += shown.text_at(indexed) == indexed.name
         place = (indexed.line, indexed.start, indexed.role, indexed.whole)
         if place not in places and len(indexed.whole.encode()) <= NORM_BYTES:
             places.add(place)

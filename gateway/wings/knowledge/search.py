@@ -21,10 +21,10 @@ from gateway.wings.knowledge.filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.graph import (
     SEEDS,
     Edge,
-    blended,
+    blend_scores,
     edges,
-    linked,
     page_ranked,
+    raise_linked,
 )
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from registry.database.postgres import Pool
@@ -32,7 +32,7 @@ from registry.embedding.kinds import SearchKind
 from registry.embedding.texts import readable
 from registry.embedding.vectors import half_vector
 from registry.search.encoding import Encoded, Encoding
-from registry.search.fusion import DIGITS, Candidate, enough, ranked
+from registry.search.fusion import DIGITS, Candidate, enough, rank
 from registry.search.indexes import predicate
 from registry.search.languages import words_note
 from registry.search.lexical import K1, B, Word, WordPlan, idfs, plan
@@ -113,7 +113,7 @@ class Searcher:
         async with transaction(self._pool, Transaction, snapshot) as opened:
             candidates, docs = await self._candidates(opened, query, text, encoded)
             vectors = encoded.vectors is not None
-            fused = ranked(
+            fused = rank(
                 candidates,
                 share if vectors else 0.0,
                 len(candidates),
@@ -121,15 +121,15 @@ class Searcher:
             )
             scores = {ranked.candidate.id: ranked.score for ranked in fused}
             if query.mode != "naive":
-                scores = await self._related(opened, query, scores)
+                scores = await self._relate(opened, query, scores)
             best = sorted(scores.items(), key=lambda it: (-round(it[1], DIGITS), it[0]))
             best = best[: query.limit]
-            shown = await self._shown(opened, query, [id_ for id_, _ in best])
+            shown = await self._load_chunks(opened, query, [id_ for id_, _ in best])
         known = {candidate.id: candidate for candidate in candidates}
         # Of what a query shares with nothing, the best is no good passage.
         level = min(max((one.score for one in fused), default=1.0), 1.0)
         chunks = [
-            _scored(shown[id_], level * score, known.get(id_))
+            _with_scores(shown[id_], level * score, known.get(id_))
             for id_, score in best
             if id_ in shown
         ]
@@ -155,7 +155,7 @@ class Searcher:
             return [], 0
         ((docs, length),) = total
         planned = plan(words, docs, length, self._settings.postings_limit)
-        values |= _worded(planned)
+        values |= _word_values(planned)
         if encoded.whole is not None:
             values |= {"vector": HalfVector.of(encoded.whole), "model": encoded.model}
         index = ""
@@ -173,21 +173,23 @@ class Searcher:
         limit = self._settings.exact_limit
         if docs <= limit or not narrowed:
             return docs > limit
-        rows = await opened.rows(LOOKUPS, _counted(narrowed), {**values, "most": limit + 1})
+        rows = await opened.rows(LOOKUPS, _count_query(narrowed), {**values, "most": limit + 1})
         return bool(rows[0][0] > limit)
 
-    async def _related(
+    async def _relate(
         self, opened: Transaction, query: ChunkQuery, scores: Mapping[str, float]
     ) -> dict[str, float]:
         """The scores, with what the graph of names around the best adds."""
-        raised = linked(scores, await self._edges(opened, query, list(scores)[:SEEDS], about=True))
+        raised = raise_linked(
+            scores, await self._edges(opened, query, list(scores)[:SEEDS], about=True)
+        )
         if query.mode in ("local", "mix"):
             return raised
         best = sorted(raised, key=lambda id_: (-round(raised[id_], DIGITS), id_))[:SPREAD]
         walked = page_ranked(
             {id_: raised[id_] for id_ in best}, await self._edges(opened, query, best, about=False)
         )
-        return walked if query.mode == "global" else blended(raised, walked, 0.5)
+        return walked if query.mode == "global" else blend_scores(raised, walked, 0.5)
 
     async def _edges(
         self, opened: Transaction, query: ChunkQuery, seeds: Sequence[str], *, about: bool
@@ -198,18 +200,18 @@ class Searcher:
         values |= {"seeds": list(seeds), "question": f" {' '.join(words)} ", "edges": EDGES}
         values["spoken"] = list(_grams(words[:ASKED]))
         values["asked"] = [one for one in values["spoken"] if len(one) >= SHORTEST]
-        allowed = _filtered(narrowed, "target.chunk_id")
+        allowed = _filter_clause(narrowed, "target.chunk_id")
         statement = edges(PERMITTED, allowed, about=about)
         return [Edge(*row) for row in await opened.rows(LOOKUPS, statement, values)]
 
-    async def _shown(
+    async def _load_chunks(
         self, opened: Transaction, query: ChunkQuery, ids: Sequence[str]
     ) -> dict[str, ScoredChunk]:
         """Chunks by their ids, if they may be shown still."""
         if not ids:
             return {}
         narrowed, values = self._values(query)
-        rows = await opened.rows(LOOKUPS, shown(narrowed), {**values, "ids": list(ids)})
+        rows = await opened.rows(LOOKUPS, chunks_query(narrowed), {**values, "ids": list(ids)})
         return {row[0]: ScoredChunk(*row) for row in rows}
 
     def _values(self, query: ChunkQuery) -> tuple[str, dict[str, Any]]:
@@ -226,13 +228,13 @@ def _grams(words: Sequence[str]) -> Iterator[str]:
             yield " ".join(words[begin:end])
 
 
-def _scored(chunk: ScoredChunk, score: float, found: Candidate | None) -> ScoredChunk:
+def _with_scores(chunk: ScoredChunk, score: float, found: Candidate | None) -> ScoredChunk:
     """`found`: None where the graph alone proposed it."""
     words, meaning = (0.0, None) if found is None else (found.bm25, found.cosine)
     return replace(chunk, score=round(score, DIGITS), words=words, meaning=meaning)
 
 
-def _worded(planned: WordPlan) -> dict[str, Any]:
+def _word_values(planned: WordPlan) -> dict[str, Any]:
     return {
         "scanned": [word.term for word in planned.scanned],
         "scanned_idfs": idfs(planned.scanned, planned.docs),
@@ -270,7 +272,7 @@ _DOCUMENT = """JOIN knowledge_document_t AS document ON (document.host_id, docum
     = (%(host)s, chunk.document_id)"""
 
 
-def _filtered(narrowed: str, of: str) -> str:
+def _filter_clause(narrowed: str, of: str) -> str:
     """A condition on a document of the index."""
     if not narrowed:
         return ""
@@ -288,14 +290,14 @@ def candidates(narrowed: str, vectors: bool, index: str = "") -> bytes:
     Where all are compared, the chunks that a filter leaves are found first, by one join: looked up
     for each chunk, in a plan for joins of many rows, the filter took ten times as long as all else.
     """
-    where, allowed, only = _filtered(narrowed, "doc.entity_id"), "", ""
+    where, allowed, only = _filter_clause(narrowed, "doc.entity_id"), "", ""
     union, near, cosine = "", "", "NULL::float8"
     if vectors:
         union = "UNION SELECT part_id, doc_id FROM near"
         if narrowed and not index:
-            allowed, where = _allowed(narrowed), ""
+            allowed, where = _allowed_sql(narrowed), ""
             only = "JOIN allowed USING (part_id, doc_id)"
-        near = _indexed(narrowed, index) if index else _near("allowed" if allowed else "")
+        near = _index_clause(narrowed, index) if index else _near("allowed" if allowed else "")
         cosine = f"(SELECT -(vector.embedding <#> %(vector)s::vector) {_VECTOR})"
     # Without a condition the best are chosen by a heap; else all are sorted, until enough hold it.
     sorted_, narrowing_ = ("LIMIT %(reach)s", "true") if not where else ("OFFSET 0", where)
@@ -337,7 +339,7 @@ _VECTOR = f"""FROM entity_embedding_t AS vector
         AND vector.status = 'ready'"""
 
 
-def _allowed(narrowed: str) -> str:
+def _allowed_sql(narrowed: str) -> str:
     return f""", allowed AS MATERIALIZED (
         SELECT doc.part_id, doc.doc_id
         FROM permitted JOIN knowledge_chunk_t AS chunk ON chunk.host_id = %(host)s
@@ -362,7 +364,7 @@ def _near(allowed: str) -> str:
     )"""
 
 
-def _indexed(narrowed: str, index: str) -> str:
+def _index_clause(narrowed: str, index: str) -> str:
     """The conditions are evaluated for each, in a subquery that cannot become a join."""
     whole, query = half_vector("vector.embedding"), half_vector("%(vector)s::vector")
     joined = f"{_DOCUMENT} WHERE {narrowed} AND" if narrowed else "WHERE"
@@ -381,7 +383,7 @@ def _indexed(narrowed: str, index: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def _counted(narrowed: str) -> bytes:
+def _count_query(narrowed: str) -> bytes:
     """The number of chunks that may be found, at most %(most)s."""
     return f"""
         WITH {PERMITTED}
@@ -394,7 +396,7 @@ def _counted(narrowed: str) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def shown(narrowed: str) -> bytes:
+def chunks_query(narrowed: str) -> bytes:
     """The chunks of %(ids)s that may be shown."""
     return f"""
         WITH {PERMITTED}

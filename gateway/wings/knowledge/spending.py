@@ -8,7 +8,7 @@ from typing import Literal
 import anyio
 
 from gateway.models.usage import Budget, BudgetExhausted
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 
 Purpose = Literal["extraction", "answers"]
 
@@ -21,10 +21,10 @@ class DailySpending:
         self._limit = limit
 
     @asynccontextmanager
-    async def reserved(self, tenant: str, worst: int) -> AsyncIterator[Budget]:
+    async def reserve(self, tenant: str, worst: int) -> AsyncIterator[Budget]:
         """The account of one request. Raises BudgetExhausted."""
         values = {"host": tenant, "purpose": self._purpose, "limit": self._limit}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(_RESERVE, {**values, "tokens": worst})
             days = await rows.fetchall()
         if not days:
@@ -36,7 +36,7 @@ class DailySpending:
         finally:
             with anyio.CancelScope(shield=True):
                 rest = budget.used.total - worst
-                async with borrowed(self._pool) as connection:
+                async with borrow(self._pool) as connection:
                     await connection.execute(_SETTLE, {**values, "tokens": rest, "day": days[0][0]})
 
 

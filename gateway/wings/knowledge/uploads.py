@@ -7,7 +7,7 @@ from starlette.routing import Route
 
 from gateway.context import new_request_id
 from gateway.operations.operation import MEDIA_TYPE, ProblemDetails
-from gateway.wings.knowledge.calls import ToolCalls, structured
+from gateway.wings.knowledge.calls import ToolCalls, structured_body
 from gateway.wings.knowledge.ingestion import Ingestion
 from schemas.errors import Fault
 
@@ -23,7 +23,8 @@ class FileUploads:
     def app(self) -> Starlette:
         route = Route(f"{FILES}/{{collection}}/{{path:path}}", self.put, methods=["PUT"])
         return Starlette(
-            routes=[route], exception_handlers={ProblemDetails: _failed, Fault: _failed}
+            routes=[route],
+            exception_handlers={ProblemDetails: _error_response, Fault: _error_response},
         )
 
     async def put(self, request: Request) -> Response:
@@ -36,10 +37,10 @@ class FileUploads:
             result = await self._calls.call(request, "knowledge_add_file", arguments)
         finally:
             self._ingestion.drop(token)
-        return Response(structured(result), media_type="application/json")
+        return Response(structured_body(result), media_type="application/json")
 
 
-async def _failed(_request: Request, error: Exception) -> Response:
+async def _error_response(_request: Request, error: Exception) -> Response:
     if isinstance(error, Fault):
         error = ProblemDetails(
             error.status if error.status >= 400 else 422, "refused", error.message

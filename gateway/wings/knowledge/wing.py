@@ -28,7 +28,7 @@ MIGRATIONS = Component(
 
 
 @asynccontextmanager
-async def opened(parts: WingParts) -> AsyncIterator[Offer]:
+async def open_knowledge(parts: WingParts) -> AsyncIterator[Offer]:
     model = _model(parts) if parts.settings.model else None
     knowledge = KnowledgeParts(parts.pool, parts.embedder, parts.settings, parts.keys, model=model)
     calls = ToolCalls(parts)
@@ -47,13 +47,13 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
         await knowledge.workers.close()
 
 
-async def checked(
+async def check_isolation(
     settings: KnowledgeSettings, _tenant: str, _pool: Pool | None
 ) -> AsyncIterator[Finding]:
     """Whether files, which are not trusted, are read without network."""
     workers = ReadingWorkers(1, reading_limits(settings))
     try:
-        isolated = await workers.isolated()
+        isolated = await workers.is_isolated()
     except ReadingRefused as error:
         yield Finding("failed", f"{error}; is the extra toolgate[knowledge] installed?")
         return
@@ -120,11 +120,11 @@ PAGES = (
 WING = Wing(
     name="knowledge",
     title="Knowledge",
-    open=opened,
+    open=open_knowledge,
     migrations=MIGRATIONS,
     kinds=(KIND,),
     mounts=(PATH, FILES),
-    checks=checked,
+    checks=check_isolation,
     body_limits={FILES: "upload_bytes", PATH: "upload_bytes"},
     refuses=frozenset({PATH}),
     commands={

@@ -18,7 +18,7 @@ from gateway.models.abc import ChatMessage, ChatModel, RequestOptions
 from gateway.models.usage import ModelCost, TokenUsage
 from gateway.wings.librarian.ledger import RunLedger
 from gateway.wings.library import Passage
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class AnswerCache:
 
     async def get(self, host_id: str, key: bytes, collections: Sequence[str]) -> str | None:
         """The answer, if it is from these collections alone."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "UPDATE librarian_answer_t SET used_ts = clock_timestamp()"
                 " WHERE host_id = %s AND key = %s AND collections <@ %s::text[]"
@@ -61,7 +61,7 @@ class AnswerCache:
     async def put(self, host_id: str, key: bytes, collections: Sequence[str], text: str) -> None:
         if not self._settings.answers:
             return
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(
                 "INSERT INTO librarian_answer_t (host_id, key, collections, answer)"
                 " VALUES (%s, %s, %s, %s) ON CONFLICT (host_id, key) DO UPDATE SET"
@@ -72,7 +72,7 @@ class AnswerCache:
 
     async def sweep(self, host_id: str) -> None:
         """Delete what is too old, and what exceeds the limit."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(
                 "DELETE FROM librarian_answer_t WHERE host_id = %(host)s"
                 " AND (created_ts < clock_timestamp() - %(keep)s * interval '1 s' OR key IN ("
@@ -103,13 +103,13 @@ async def together(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
     raises; the others are cancelled."""
     results: list[T | None] = [None] * len(calls)
 
-    async def made(place: int) -> None:
+    async def collect(place: int) -> None:
         results[place] = await calls[place]()
 
     try:
         async with anyio.create_task_group() as group:
             for place in range(len(calls)):
-                group.start_soon(made, place)
+                group.start_soon(collect, place)
     except ExceptionGroup as failed:
         raise failed.exceptions[0] from failed
     return cast("list[T]", results)
@@ -132,28 +132,28 @@ class Asker:
     async def ask(self, question: PartQuestion) -> PartAnswer:
         """Raises LimitReached and ModelFailed."""
         self.ledger.count("calls")
-        question = self._screened(question)
+        question = self._screen_question(question)
         key, among = key_of(self.model, question), self._among(question)
         kept = await self.cache.get(self.host_id, key, self.collections)
         if kept is not None:
             self.ledger.count_cached()
             return PartAnswer(kept, cached=True)
-        answer = await self._sent(question)
+        answer = await self._send(question)
         await self.cache.put(self.host_id, key, among, answer.text)
         return answer
 
     async def send(self, question: PartQuestion) -> PartAnswer:
         """Ask without the cache. Raises LimitReached and ModelFailed."""
-        return await self._sent(self._screened(question))
+        return await self._send(self._screen_question(question))
 
-    async def _sent(self, question: PartQuestion) -> PartAnswer:
+    async def _send(self, question: PartQuestion) -> PartAnswer:
         async with self.ledger.request(self.worst(question)[0]) as budget:
             self.show(question.passages)
             options = replace(options_of(question), budget=budget)
             reply = await self.model.complete(question.messages, (), options)
         return PartAnswer(reply.text, reply.usage, reply.cost)
 
-    def _screened(self, question: PartQuestion) -> PartQuestion:
+    def _screen_question(self, question: PartQuestion) -> PartQuestion:
         """The question as guardrails leave it. What they leave otherwise to another caller has
         another key."""
         messages = [

@@ -91,12 +91,12 @@ class CellLibrary:
         if name != "context":
             self._scope.recorded += size
         if self._scope.recorded > RECORDED:
-            return {"error": str(self._scope.ledger.refused("lookups"))}
+            return {"error": str(self._scope.ledger.limit_reached("lookups"))}
         if size > most:
             return {"error": f"{name}: the answer has more than {most} bytes; ask for less"}
         return {"value": value}
 
-    def kept(self, name: str, answer: dict[str, Any]) -> dict[str, Any]:
+    def journal_answer(self, name: str, answer: dict[str, Any]) -> dict[str, Any]:
         """The answer as it is recorded: of the context its hash."""
         if name != "context" or "value" not in answer:
             return answer
@@ -104,10 +104,10 @@ class CellLibrary:
 
     async def _search(self, text: str, limit: int, path: str) -> Any:
         query = PassageQuery(text=text, collections=self._collections, path=path, limit=limit)
-        return self._shown((await self._library.search(self._context, query)).passages)
+        return self._show_passages((await self._library.search(self._context, query)).passages)
 
     async def _grep(self, pattern: str, path: str, limit: int) -> Any:
-        return self._shown(
+        return self._show_passages(
             await self._library.grep(
                 self._context, self._collections, pattern, path=path, limit=limit
             )
@@ -158,7 +158,7 @@ class CellLibrary:
             texts.append(f"=== {file.path} ===\n{passage.text}")
         return "\n".join(texts)
 
-    def _shown(self, passages: Sequence[Passage]) -> list[dict[str, Any]]:
+    def _show_passages(self, passages: Sequence[Passage]) -> list[dict[str, Any]]:
         self._scope.asker.show(passages)
         return [_passage(passage) for passage in passages]
 

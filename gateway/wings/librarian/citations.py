@@ -86,9 +86,9 @@ class VerifiedClaim:
     citations: Sequence[Citation] = ()
 
     @property
-    def shown(self) -> str:
+    def markdown(self) -> str:
         marks = "".join(f" {mark(citation.path, citation.lines)}" for citation in self.citations)
-        return escaped(self.text) + (marks or UNVERIFIED)
+        return escape_markdown(self.text) + (marks or UNVERIFIED)
 
 
 class Verifier:
@@ -155,7 +155,7 @@ def plain(text: str) -> str:
     return without_hidden(_ANSI.sub("", text))
 
 
-def escaped(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text of a model or a document as Markdown that shows it, without links and images."""
     shown = _LINK.sub("(link removed)", plain(text))
     return _ESCAPED.sub(lambda found: f"\\{found[0]}", shown)
@@ -165,14 +165,14 @@ def claims_of(answer: str, findings: Sequence[QuotedFinding] = ()) -> list[Draft
     """The sentences of an answer with their citations, and findings that none of them names."""
     cited: list[tuple[str, Lines, str]] = []
 
-    def taken(found: re.Match[str]) -> str:
+    def take_citation(found: re.Match[str]) -> str:
         path, first, last, quote = found.groups()
         cited.append(
             (path.replace("\\", "").strip(), (int(first), int(last or first)), quote or "")
         )
         return f"\ue000{len(cited) - 1}\ue001"
 
-    marked = _CITED.sub(taken, re.sub("[\ue000\ue001]", "", answer))
+    marked = _CITED.sub(take_citation, re.sub("[\ue000\ue001]", "", answer))
     marked = _AFTER.sub(r"\2\1", marked)
     claims = [
         _claim(finding, cited, findings) for finding in _SENTENCE.split(marked) if finding.strip()
@@ -183,7 +183,7 @@ def claims_of(answer: str, findings: Sequence[QuotedFinding] = ()) -> list[Draft
         for finding in findings
         if finding not in named
     ]
-    return _joined(claims) + rest
+    return _join_claims(claims) + rest
 
 
 def _claim(
@@ -212,7 +212,7 @@ def _supporting(
         yield QuotedFinding("", path, lines, beside)
 
 
-def _joined(claims: Sequence[DraftClaim]) -> list[DraftClaim]:
+def _join_claims(claims: Sequence[DraftClaim]) -> list[DraftClaim]:
     """Claims without text are citations on a line of their own, of the sentence before."""
     joined: list[DraftClaim] = []
     for claim_text in claims:

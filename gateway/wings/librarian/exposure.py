@@ -11,7 +11,7 @@ from gateway.operations.operation import OperationInput, Time
 from gateway.wings.librarian.answers import Asker
 from gateway.wings.librarian.query import LibraryQuestion
 from gateway.wings.librarian.shelves import context_of
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 
 Asking = Literal["query", "research"]
 
@@ -51,7 +51,7 @@ class Exposure:
         asker: Asker | None = None,
     ) -> None:
         shown = [] if asker is None else list(asker.shown)
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(
                 "INSERT INTO librarian_question_t (host_id, principal, operation, request_id,"
                 " question, collections, model, shown) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
@@ -70,7 +70,7 @@ class Exposure:
     async def list(self, asked: OperationInput) -> QuestionList:
         """The newest first, of all callers of the tenant."""
         query: QuestionPaging = asked.query
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT created_ts, principal, operation, request_id, question, collections,"
                 " model, shown FROM librarian_question_t WHERE host_id = %s"
@@ -83,7 +83,7 @@ class Exposure:
 
     async def erase(self, host_id: str, principal: str) -> None:
         """Listener: blanks the questions of a person. What a model was shown stays."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(
                 "UPDATE librarian_question_t SET question = ''"
                 " WHERE host_id = %s AND principal = %s",
@@ -91,7 +91,7 @@ class Exposure:
             )
 
     async def sweep(self, host_id: str) -> None:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(
                 "DELETE FROM librarian_question_t WHERE host_id = %s"
                 " AND created_ts < clock_timestamp() - %s * interval '1 day'",

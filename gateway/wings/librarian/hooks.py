@@ -38,26 +38,26 @@ class SourceHooks:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         if request.method != "POST":
-            response = _said(405, "Expected POST.")
+            response = _json_response(405, "Expected POST.")
         else:
-            response = await self._hooked(request)
+            response = await self._accept_hook(request)
         await response(scope, receive, send)
 
-    async def _hooked(self, request: Request) -> Response:
+    async def _accept_hook(self, request: Request) -> Response:
         source = await self._source(request.url.path.removeprefix(f"{HOOKS}/"))
         secret = None if source is None else await self._secrets.of(source)
         body = await request.body()
         if source is None or not secret or not _is_signed(request.headers, body, secret):
-            return _said(401, "There is no such webhook, or its signature is not valid.")
+            return _json_response(401, "There is no such webhook, or its signature is not valid.")
         await self._sources.make_due(source)
         await self._ask(source)
-        return _said(202, "The source will be read.")
+        return _json_response(202, "The source will be read.")
 
     async def _source(self, path: str) -> TrackedSource | None:
         tenant, _, id_ = path.partition("/")
         if not is_uuid(tenant) or not is_uuid(id_):
             return None
-        return await self._sources.hooked(tenant, id_)
+        return await self._sources.find_hooked(tenant, id_)
 
     async def _ask(self, source: TrackedSource) -> None:
         """Have it read at once; where that is not possible the schedule does."""
@@ -80,6 +80,6 @@ def _is_signed(headers: Mapping[str, str], body: bytes, secret: str) -> bool:
     return hmac.compare_digest(given.encode(), expected.encode())
 
 
-def _said(status: int, detail: str) -> Response:
+def _json_response(status: int, detail: str) -> Response:
     body = encode({"status": status, "detail": detail})
     return Response(body, status, media_type="application/json")

@@ -124,7 +124,7 @@ class CodeIndexes:
             result = await self._parts.call(context, OPERATION, given)
         finally:
             del self._held[token]
-        return OperationResponse(200, bytes(_checked(result)))
+        return OperationResponse(200, bytes(_check_body(result)))
 
     async def _context(self, request: Request, request_id: str) -> Context:
         """Raises ProblemDetails, and the Fault of an invalid X-Scope-Token."""
@@ -136,7 +136,7 @@ class CodeIndexes:
         return Context(identity, V2025_11_25, request_id, headers=headers)
 
 
-def _checked(result: ToolResult) -> Raw:
+def _check_body(result: ToolResult) -> Raw:
     """The body of a result. Raises ProblemDetails for that of a failed call."""
     structured = result.structured_content
     if isinstance(structured, Raw) and not result.is_error:

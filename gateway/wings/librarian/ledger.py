@@ -63,7 +63,7 @@ class RunLedger:
         self._refusals = 0
 
     @property
-    def spent(self) -> RunSpent:
+    def spending(self) -> RunSpent:
         return RunSpent(
             **self._used,
             tokens=self.budget.used.total + self._carried_tokens,
@@ -83,14 +83,14 @@ class RunLedger:
     def count(self, what: Counted) -> None:
         """Reserve one. Raises LimitReached."""
         if self._is_used_up(what):
-            raise self.refused(what)
+            raise self.limit_reached(what)
         self._used[what] += 1
 
     def count_cached(self) -> None:
         self._used["calls"] -= 1
         self._used["cached"] += 1
 
-    def refused(self, limit: Limit) -> LimitReached:
+    def limit_reached(self, limit: Limit) -> LimitReached:
         self.hit = self.hit or limit
         self._refusals += 1
         return LimitReached(limit)
@@ -106,7 +106,7 @@ class RunLedger:
             except ModelFailed as error:
                 if error.kind != "budget":
                     raise
-                raise self.refused("tokens" if forbids else "cost") from error
+                raise self.limit_reached("tokens" if forbids else "cost") from error
 
     def carry(
         self, kind: str, tokens: int, cost: float, *, cached: bool, refused: Limit | None = None

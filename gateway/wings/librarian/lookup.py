@@ -15,7 +15,7 @@ from gateway.operations.operation import (
     unknown,
 )
 from gateway.wings.abc import WingParts
-from gateway.wings.librarian.maps import drawn
+from gateway.wings.librarian.maps import draw_map
 from gateway.wings.librarian.requests import (
     ChunkList,
     ChunkView,
@@ -201,7 +201,7 @@ class LookupOperations:
             context_of(asked), [body.collection], path=body.path
         )
         tokens = body.tokens or self._settings.map_tokens
-        repository_map = await to_thread.run_sync(drawn, links, body.focus, tokens)
+        repository_map = await to_thread.run_sync(draw_map, links, body.focus, tokens)
         value = MapView(
             repository_map.text,
             repository_map.files,

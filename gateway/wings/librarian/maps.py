@@ -38,9 +38,9 @@ class RepositoryMap:
     omitted: int
 
 
-def drawn(links: Sequence[FileLink], focus: Iterable[str], tokens: int) -> RepositoryMap:
+def draw_map(links: Sequence[FileLink], focus: Iterable[str], tokens: int) -> RepositoryMap:
     """The map of what fits, at least one symbol."""
-    ordered = _ordered(links, tuple(focus))
+    ordered = _rank_symbols(links, tuple(focus))
     left = tokens * TOKEN
     kept: list[MapSymbol] = []
     paths: set[str] = set()
@@ -53,7 +53,7 @@ def drawn(links: Sequence[FileLink], focus: Iterable[str], tokens: int) -> Repos
     return RepositoryMap(_text(kept), len(paths), len(kept), len(ordered) - len(kept))
 
 
-def _ordered(links: Sequence[FileLink], focus: Sequence[str]) -> list[MapSymbol]:
+def _rank_symbols(links: Sequence[FileLink], focus: Sequence[str]) -> list[MapSymbol]:
     """Symbols, the highest rank first; those of the focus before others."""
     ranks = page_ranks(links, focus)
     total: defaultdict[str, float] = defaultdict(float)

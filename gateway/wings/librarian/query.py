@@ -28,7 +28,7 @@ from gateway.wings.librarian.citations import (
     plain,
 )
 from gateway.wings.librarian.ledger import LimitReached
-from gateway.wings.librarian.selection import diverse, extracted
+from gateway.wings.librarian.selection import diverse, extract_claims
 from gateway.wings.library import Library, Passage, PassageQuery
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class LibraryAnswer:
 
     @property
     def text(self) -> str:
-        return "\n".join(claim_text.shown for claim_text in self.claims)
+        return "\n".join(claim_text.markdown for claim_text in self.claims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class QueryEngine:
     ) -> LibraryAnswer:
         """The answer without a model."""
         chosen = diverse(question.text, hits, question.max_chunks)
-        claims = extracted(question.text, chosen)
+        claims = extract_claims(question.text, chosen)
         return answer_of(question.text, claims, chosen, incomplete)
 
     async def answer(
@@ -172,18 +172,18 @@ class _Reading:
     async def answer(self, hits: Sequence[Passage], verifier: Verifier) -> LibraryAnswer:
         """Raises LimitReached and ModelFailed."""
         self._progress(1, 4, "choosing passages")
-        chosen = await self._chosen(hits)
+        chosen = await self._choose(hits)
         self._progress(2, 4, f"reading {len(chosen)} passages")
         findings = await self._findings(chosen, verifier)
         if not findings and self._failed is not None:
             raise self._failed
         self._progress(3, 4, f"answering from {len(findings)} findings")
-        claims, incomplete = await self._combined(findings)
+        claims, incomplete = await self._combine(findings)
         if not incomplete and self._failed is not None:
             incomplete = _why(self._failed)
         return replace(answer_of(self._question.text, claims, chosen, incomplete), written=True)
 
-    async def _chosen(self, hits: Sequence[Passage]) -> Sequence[Passage]:
+    async def _choose(self, hits: Sequence[Passage]) -> Sequence[Passage]:
         limit = self._question.max_chunks
         if not self._settings.filter or len(hits) <= limit:
             return diverse(self._question.text, hits, limit)
@@ -192,7 +192,7 @@ class _Reading:
             for number, hit in enumerate(hits, 1)
         ]
         told = _CHOOSE.format(limit=limit)
-        choice = await self._asked(_Chosen, told, "\n".join(lines), passages=hits)
+        choice = await self._ask_model(_Chosen, told, "\n".join(lines), passages=hits)
         numbers = dict.fromkeys(number for number in choice.chosen if 1 <= number <= len(hits))
         chosen = [hits[number - 1] for number in numbers][:limit]
         return chosen or diverse(self._question.text, hits, limit)
@@ -212,7 +212,7 @@ class _Reading:
 
     async def _read(self, passage: Passage, verifier: Verifier) -> list[_Supported]:
         shown = f"{passage.path} {passage.header}\n{passage.text}"
-        answered = await self._asked(_Read, _READ, shown, passages=[passage])
+        answered = await self._ask_model(_Read, _READ, shown, passages=[passage])
         supported = []
         for stated in answered.findings[: self._settings.findings]:
             at = QuotedFinding(
@@ -222,14 +222,14 @@ class _Reading:
                 supported.append(_Supported(stated.claim, citation))
         return supported
 
-    async def _combined(self, findings: Sequence[_Supported]) -> tuple[list[VerifiedClaim], str]:
+    async def _combine(self, findings: Sequence[_Supported]) -> tuple[list[VerifiedClaim], str]:
         """The sentences of the answer; the findings themselves where it cannot be had."""
         each = [VerifiedClaim(finding.claim, (finding.citation,)) for finding in findings]
         if not each:
             return [], ""
         lines = [f"{number}. {finding.claim}" for number, finding in enumerate(findings, 1)]
         try:
-            combined = await self._asked(_Combined, _COMBINE, "\n".join(lines))
+            combined = await self._ask_model(_Combined, _COMBINE, "\n".join(lines))
         except (LimitReached, ModelFailed) as error:
             return each, _why(error)
         claims = []
@@ -240,7 +240,7 @@ class _Reading:
                 claims.append(VerifiedClaim(sentence.text, citations))
         return claims or each, ""
 
-    async def _asked(
+    async def _ask_model(
         self, type_: type[T], told: str, shown: str, passages: Sequence[Passage] = ()
     ) -> T:
         """Raises LimitReached and ModelFailed; an answer of another form says nothing."""
@@ -258,10 +258,10 @@ class _Reading:
                 passages=passages,
             )
         )
-        return parsed(answer.text, type_)
+        return parse_answer(answer.text, type_)
 
 
-def parsed(text: str, type_: type[T]) -> T:
+def parse_answer(text: str, type_: type[T]) -> T:
     """The JSON object in an answer; an empty one where there is none of this type."""
     begin, end = text.find("{"), text.rfind("}")
     try:

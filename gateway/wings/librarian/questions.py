@@ -34,7 +34,7 @@ from gateway.wings.librarian.requests import CollectionName
 from gateway.wings.librarian.research import Research
 from gateway.wings.librarian.runs import RunLog, RunState, RunStore, StoredRun, TakenOver
 from gateway.wings.librarian.shelves import DATA, READ, WRITE, Shelves, context_of
-from registry.database.postgres import Pool, borrowed, is_uuid
+from registry.database.postgres import Pool, borrow, is_uuid
 
 Strategy = Literal["auto", "recursive", "mapreduce"]
 WAITING = 100  # runs, for a place
@@ -57,7 +57,7 @@ class AskLibrary(Struct, frozen=True, forbid_unknown_fields=True):
     include_sources: bool = True
 
     @property
-    def asked(self) -> list[str]:
+    def wanted_collections(self) -> list[str]:
         own = () if self.collection is None else (self.collection,)
         return list(dict.fromkeys([*own, *self.collections]))
 
@@ -216,7 +216,7 @@ class QuestionOperations:
         )  # fmt: skip
 
     async def sweep(self, _asked: OperationInput) -> None:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
             tenants = [host async for (host,) in rows]
         for host_id in tenants:
@@ -236,17 +236,17 @@ class QuestionOperations:
             return _view(answer, body)
         ledger = RunLedger(self._settings.research.limits, currency=self._settings.currency)
         asker = self._asker(asked, question, model, ledger)
-        async with self._noted(asked, "query", question, asker):
+        async with self._note_exposure(asked, "query", question, asker):
             with anyio.move_on_after(ledger.left_s) as within:
                 answer = await engine.answer(
                     context, question, hits, asker=asker, progress=_progress(asked)
                 )
         if within.cancelled_caught:
             answer = engine.extract(question, hits, "seconds")
-        return _view(answer, body, spent=ledger.spent)
+        return _view(answer, body, spent=ledger.spending)
 
     @asynccontextmanager
-    async def _noted(
+    async def _note_exposure(
         self, asked: OperationInput, operation: Asking, question: LibraryQuestion, asker: Asker
     ) -> AsyncIterator[None]:
         """Notes what a model was shown within, also where the caller leaves."""
@@ -262,10 +262,14 @@ class QuestionOperations:
         """The question over the collections that the caller may read: what it may not is as if it
         were not there. Raises ProblemDetails where none of those asked for is there."""
         context = context_of(asked)
-        allowed = await self._allowed(asked)
-        names = sorted(name for name in allowed if not body.asked or name in body.asked)
-        if body.asked and not names:
-            raise not_found("collection", ", ".join(body.asked))
+        allowed = await self._allowed_collections(asked)
+        names = sorted(
+            name
+            for name in allowed
+            if not body.wanted_collections or name in body.wanted_collections
+        )
+        if body.wanted_collections and not names:
+            raise not_found("collection", ", ".join(body.wanted_collections))
         text = body.question.strip()
         return context, LibraryQuestion(text=text, collections=names, max_chunks=body.max_chunks)
 
@@ -285,10 +289,10 @@ class QuestionOperations:
             ledger=ledger,
             cache=self._cache,
             collections=question.collections,
-            screen=partial(self._screened, asked.principal),
+            screen=partial(self._screen_text, asked.principal),
         )
 
-    def _screened(self, principal: Principal, text: str) -> str:
+    def _screen_text(self, principal: Principal, text: str) -> str:
         screened = self._screen(principal, SHOWN_BY, {"passages": [{"text": text}]})
         try:
             return str(screened["passages"][0]["text"])
@@ -311,7 +315,7 @@ class QuestionOperations:
         if self._slots.statistics().tasks_waiting >= WAITING:
             raise unavailable("Too many runs wait already; try again later.")
         async with self._slots:
-            return await self._researched(asked, run, model)
+            return await self._run_research(asked, run, model)
 
     async def _run_of(
         self, asked: OperationInput, body: ResearchLibrary, question: LibraryQuestion
@@ -339,14 +343,14 @@ class QuestionOperations:
 
     async def _check_run(self, asked: OperationInput, run: StoredRun) -> None:
         """Raises ProblemDetails where the caller may no longer read what the run has read."""
-        if not set(run.collections) <= await self._allowed(asked):
+        if not set(run.collections) <= await self._allowed_collections(asked):
             raise ProblemDetails(403, "forbidden", "The run read what you may read no longer.")
 
-    async def _allowed(self, asked: OperationInput) -> set[str]:
+    async def _allowed_collections(self, asked: OperationInput) -> set[str]:
         collections = await self._shelves.library.collections(context_of(asked))
         return {collection.name for collection in collections}
 
-    async def _researched(
+    async def _run_research(
         self, asked: OperationInput, run: StoredRun, model: ChatModel
     ) -> LibraryAnswerView:
         body = msgspec.json.decode(run.request, type=ResearchLibrary)
@@ -374,19 +378,19 @@ class QuestionOperations:
             strategy="mapreduce" if plain else body.strategy,
             progress=_progress(asked),
         )
-        answer = await self._ended(asked, run, research)
-        view = _view(answer, body, run=run.id, spent=ledger.spent)
+        answer = await self._wait_for_answer(asked, run, research)
+        view = _view(answer, body, run=run.id, spent=ledger.spending)
         state: RunState = "incomplete" if answer.incomplete else "completed"
         await self._runs.end(asked.tenant, run.id, state, msgspec.json.encode(view))
         return view
 
-    async def _ended(
+    async def _wait_for_answer(
         self, asked: OperationInput, run: StoredRun, research: Research
     ) -> LibraryAnswer:
         """The answer of a run. One whose caller leaves is cancelled; a job that is stopped with its
         process goes on elsewhere."""
         try:
-            async with self._noted(asked, "research", research.question, research.asker):
+            async with self._note_exposure(asked, "research", research.question, research.asker):
                 return await research.answer()
         except TakenOver as error:
             raise conflict(f"{error}.") from error
@@ -451,10 +455,10 @@ def replace_asker(asker: Asker, model: ChatModel) -> Asker:
 
 
 def _progress(asked: OperationInput) -> Progress:
-    def told(done: int, total: int, note: str) -> None:
+    def report_progress(done: int, total: int, note: str) -> None:
         asked.job.progress(done, total or None, note)
 
-    return told
+    return report_progress
 
 
 def _run_view(run: StoredRun) -> ResearchRunView:

@@ -152,18 +152,18 @@ class Research:
         why, final = "", None
         with anyio.move_on_after(self.log.ledger.left_s) as within:
             try:
-                begun = await self._begun()
+                begun = await self._begin_once()
                 if not begun.hits:
                     return LibraryAnswer()
                 if not self._recurses:
-                    return await self._mapped()
+                    return await self._run_fixed_plan()
                 async with CodeThread(self, "", 0, self.question.text) as root:
                     final = await root.solve()
             except _Stopped as stopped:
                 why = stopped.why
         if within.cancelled_caught:
-            why = self.log.ledger.refused("seconds").limit
-        return await self._verified(final, why or self.log.ledger.hit or "")
+            why = self.log.ledger.limit_reached("seconds").limit
+        return await self._verify_final(final, why or self.log.ledger.hit or "")
 
     @property
     def _recurses(self) -> bool:
@@ -173,8 +173,8 @@ class Research:
         share = sum(scores[: self.question.max_chunks]) / (sum(scores) or 1.0)
         return share <= self.settings.research.auto_share
 
-    async def _begun(self) -> Begin:
-        async def found() -> Begin:
+    async def _begin_once(self) -> Begin:
+        async def find_first_hits() -> Begin:
             hits = await self.engine.net(self.context, self.question)
             files = await self.library.files(self.context, self.question.collections)
             return Begin(tuple(hits), len(files), sum(file.bytes for file in files))
@@ -182,9 +182,9 @@ class Research:
         self.progress(0, 0, "searching")
         text = self.question.text
         step = RunStep("", 0, "begin", digest_of("begin", text), text[:SHOWN])
-        recorded = self.log.recorded("", 0, step.digest)
+        recorded = self.log.recorded_step("", 0, step.digest)
         if recorded is None:
-            begun = await found()
+            begun = await find_first_hits()
             await self.note(step, begun)
         else:
             begun = msgspec.json.decode(recorded.answer or b"", type=Begin)
@@ -195,14 +195,14 @@ class Research:
     def hits(self) -> Sequence[Passage]:
         return () if self.begun is None else self.begun.hits
 
-    async def _mapped(self) -> LibraryAnswer:
+    async def _run_fixed_plan(self) -> LibraryAnswer:
         """The fixed plan: choose, ask about each passage, combine."""
         asker = _RecordedAsker.of(self)
         return await self.engine.answer(
             self.context, self.question, self.hits, asker=asker, progress=self._stage
         )
 
-    async def _verified(self, final: Any, why: str) -> LibraryAnswer:
+    async def _verify_final(self, final: Any, why: str) -> LibraryAnswer:
         given, findings = final_of(self.partial if final is None else final)
         if not given.strip() and not findings:
             hits = await self.engine.net(self.context, self.question)  # as they are now
@@ -222,7 +222,7 @@ class Research:
 
     def tell(self, what: str) -> None:
         self.done += 1
-        spent = self.log.ledger.spent
+        spent = self.log.ledger.spending
         note = f"{what}: {spent.calls} calls, {spent.tokens} tokens"
         self.progress(self.done, 0, note)
 
@@ -267,14 +267,14 @@ class _RecordedAsker(Asker):
         send = partial(super().ask, question)
         failed: list[Exception] = []
 
-        async def sent() -> PartAnswer:
+        async def send_and_note() -> PartAnswer:
             try:
                 return await send()
             except (LimitReached, ModelFailed) as error:
                 failed.append(error)
                 raise
 
-        answer = await self.research.log.paid(step, worst, sent)
+        answer = await self.research.log.pay(step, worst, send_and_note)
         if failed:
             raise failed[0]
         if (limit := refused_by(answer)) is not None:  # before a kill
@@ -310,7 +310,7 @@ class CodeThread:
         """The final answer, whatever the code gave. Raises _Stopped, TakenOver."""
         messages, mistakes = self._first(), 0
         while True:
-            text = await self._asked(messages)
+            text = await self._ask_root(messages)
             if text is None:
                 messages.append(ChatMessage("user", AGAIN))
                 continue
@@ -325,7 +325,7 @@ class CodeThread:
                     return result.final[0]
                 outputs.append(result.output)
             messages.append(ChatMessage("assistant", text))
-            said = _shown(outputs, self._mark) if cells else NO_CODE
+            said = _outputs_text(outputs, self._mark) if cells else NO_CODE
             messages.append(ChatMessage("user", said))
             self._fit(messages)
 
@@ -357,7 +357,7 @@ class CodeThread:
                 return
             messages[place] = ChatMessage("user", messages[place].text[:HIT] + "\n[cut]")
 
-    async def _asked(self, messages: Sequence[ChatMessage]) -> str | None:
+    async def _ask_root(self, messages: Sequence[ChatMessage]) -> str | None:
         """The next answer of the model; None: it was lost."""
         research, said = self._research, [(message.role, message.text) for message in messages]
         asker = research.asker
@@ -370,7 +370,7 @@ class CodeThread:
             return await asker.send(question)
 
         step = self._step("model", said, messages[-1].text)
-        answer = await self._paid(step, asker, question, send)
+        answer = await self._pay(step, asker, question, send)
         if isinstance(answer, PartAnswer):
             return answer.text
         if answer == LOST:
@@ -385,11 +385,11 @@ class CodeThread:
         digest = digest_of(kind, payload)
         return RunStep(self._path, seq, kind, digest, shown[: ANSWER if kind == "cell" else SHOWN])
 
-    async def _paid(
+    async def _pay(
         self, step: RunStep, asker: Asker, question: PartQuestion, send: Any
     ) -> PartAnswer | str:
         try:
-            answer = await self._research.log.paid(step, asker.worst(question), send)
+            answer = await self._research.log.pay(step, asker.worst(question), send)
         except Diverged as error:
             raise _Stopped("diverged") from error
         self._research.tell(step.kind)
@@ -401,7 +401,7 @@ class CodeThread:
 
     async def _cell(self, code: str) -> CellResult:
         step = self._step("cell", code, code)
-        recorded = self._recorded(step)
+        recorded = self._recorded_step(step)
         if recorded is not None and recorded.answer is not None:
             ran = msgspec.json.decode(recorded.answer, type=_Ran)
             self._seq = ran.end
@@ -454,9 +454,9 @@ class CodeThread:
         if self._seq != cell.end:
             raise _Stopped("diverged")
 
-    def _recorded(self, step: RunStep) -> RunStep | None:
+    def _recorded_step(self, step: RunStep) -> RunStep | None:
         try:
-            return self._research.log.recorded(step.node, step.seq, step.digest)
+            return self._research.log.recorded_step(step.node, step.seq, step.digest)
         except Diverged as error:
             raise _Stopped("diverged") from error
 
@@ -468,10 +468,10 @@ class CodeThread:
         payload = [name, *arguments]
         kind: StepKind = "context" if name == "context" else "library"
         step = self._step(kind, payload, msgspec.json.encode(payload).decode())
-        recorded = self._recorded(step)
+        recorded = self._recorded_step(step)
         if recorded is None or recorded.answer is None:
             answer = await self._library.answer(name, arguments)
-            kept = self._library.kept(name, answer)
+            kept = self._library.journal_answer(name, answer)
             await self._research.note(step, kept)
         else:
             answer = msgspec.json.decode(recorded.answer)
@@ -485,7 +485,7 @@ class CodeThread:
 
     async def _context(self, recorded: Any) -> Any:
         answer = await self._library.answer("context", ())
-        if self._library.kept("context", answer) != recorded:
+        if self._library.journal_answer("context", answer) != recorded:
             raise _Stopped("diverged")
         return answer
 
@@ -507,7 +507,7 @@ class CodeThread:
         )
         if tokens(prompt) > sub.model.context_tokens - most:
             return f"Error: the prompt exceeds the window of {sub.model.context_tokens} tokens"
-        answer = await self._paid(step, sub, question, partial(sub.ask, question))
+        answer = await self._pay(step, sub, question, partial(sub.ask, question))
         return answer.text if isinstance(answer, PartAnswer) else f"Error: {answer}"
 
     async def _child(self, step: RunStep, prompt: str) -> str:
@@ -516,7 +516,7 @@ class CodeThread:
         if self._depth >= research.log.ledger.limits.depth:
             research.log.ledger.hit = research.log.ledger.hit or "depth"
             return await self._asked_model(msgspec.structs.replace(step, kind="llm"), prompt)
-        recorded = self._recorded(step)
+        recorded = self._recorded_step(step)
         if recorded is not None and recorded.answer is not None:
             return msgspec.json.decode(recorded.answer, type=str)
         path, depth = f"{self._path}{step.seq}.", self._depth + 1
@@ -584,7 +584,7 @@ def _prompts(arguments: Sequence[Any]) -> list[str]:
     return prompts
 
 
-def _shown(outputs: Sequence[str], mark: str) -> str:
+def _outputs_text(outputs: Sequence[str], mark: str) -> str:
     """Printed output of cells, most of it from documents."""
     return "\n".join(
         f"Output:\n{mark}\n{plain(output) or '(nothing)'}\n/{mark}" for output in outputs

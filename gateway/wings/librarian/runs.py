@@ -23,7 +23,7 @@ from gateway.models.abc import ModelFailed
 from gateway.models.usage import ModelCost, TokenUsage
 from gateway.wings.librarian.answers import PartAnswer
 from gateway.wings.librarian.ledger import Limit, LimitReached, RunLedger
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from schemas.errors import ToolgateError
 
 StepKind = Literal["begin", "model", "cell", "llm", "child", "library", "context"]
@@ -90,7 +90,7 @@ class RunStore:
         collections: Sequence[str], request: bytes,
     ) -> bool:  # fmt: skip
         """A new run; False: its owner has begun as many within the hour as it may."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended(%s || %s, 21))", [host_id, owner]
             )
@@ -124,13 +124,13 @@ class RunStore:
 
     async def _runs(self, rest: str, values: list[Any]) -> list[StoredRun]:
         statement = f"SELECT {_RUN} FROM librarian_run_t WHERE host_id = %s AND owner = %s {rest}"  # noqa: S608 - constants
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await _end_with_jobs(connection, values[0], values[1])
             rows = await connection.execute(statement.encode(), values)
             return [StoredRun(*row) async for row in rows]
 
     async def end(self, host_id: str, run_id: str, state: RunState, result: bytes | None) -> None:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(
                 "UPDATE librarian_run_t SET state = %s, result = %s,"
                 " update_ts = clock_timestamp() WHERE host_id = %s AND run_id = %s",
@@ -139,7 +139,7 @@ class RunStore:
 
     async def steps(self, host_id: str, run_id: str) -> list[RunStep]:
         """In the order in which they began."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT node, seq, kind, digest, request, answer, tokens, cost, ms"
                 " FROM librarian_step_t WHERE host_id = %s AND run_id = %s"
@@ -150,7 +150,7 @@ class RunStore:
 
     async def trace(self, host_id: str, run_id: str, most: int) -> list[RunStep]:
         """The first steps, each with the beginning of its answer."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT node, seq, kind, digest, request, substring(answer FOR %s), tokens, cost,"
                 " ms FROM librarian_step_t WHERE host_id = %s AND run_id = %s"
@@ -162,7 +162,7 @@ class RunStore:
     async def put(self, host_id: str, run_id: str, step: RunStep, seconds: float) -> None:
         """Store a step that begins, or ends at once. Raises TakenOver."""
         try:
-            async with borrowed(self._pool) as connection:
+            async with borrow(self._pool) as connection:
                 await connection.execute(
                     "WITH run AS (UPDATE librarian_run_t SET seconds = greatest(seconds, %s),"
                     " update_ts = clock_timestamp() WHERE host_id = %s AND run_id = %s)"
@@ -182,7 +182,7 @@ class RunStore:
             raise TakenOver("The run was erased") from error
 
     async def end_step(self, host_id: str, run_id: str, step: RunStep) -> None:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(
                 "UPDATE librarian_step_t SET answer = %s, tokens = %s, cost = %s, ms = %s"
                 " WHERE host_id = %s AND run_id = %s AND node = %s AND seq = %s",
@@ -194,14 +194,14 @@ class RunStore:
 
     async def erase(self, host_id: str, owner: str) -> None:
         """Listener: erases the runs of a person, with their steps."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(
                 "DELETE FROM librarian_run_t WHERE host_id = %s AND owner = %s", [host_id, owner]
             )
 
     async def sweep(self, host_id: str) -> None:
         """Delete runs that are too old, and store how jobs have ended theirs."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await _end_with_jobs(connection, host_id)
             await connection.execute(
                 "DELETE FROM librarian_run_t WHERE host_id = %s"
@@ -248,7 +248,7 @@ class RunLog:
                 step.kind, step.tokens, step.cost, cached=cached, refused=refused_by(answer)
             )
 
-    def recorded(self, node: str, seq: int, digest: str) -> RunStep | None:
+    def recorded_step(self, node: str, seq: int, digest: str) -> RunStep | None:
         """Raises Diverged."""
         step = self.steps.get((node, seq))
         if step is not None and step.digest != digest:
@@ -258,17 +258,17 @@ class RunLog:
     async def add(self, step: RunStep) -> None:
         """Raises TakenOver."""
         self.steps[step.node, step.seq] = step
-        await self.store.put(self.host_id, self.run_id, step, self.ledger.spent.seconds)
+        await self.store.put(self.host_id, self.run_id, step, self.ledger.spending.seconds)
 
-    async def paid(
+    async def pay(
         self, begun: RunStep, worst: tuple[TokenUsage, ModelCost | None],
         send: Callable[[], Awaitable[PartAnswer]],
     ) -> PartAnswer | str:  # fmt: skip
         """The answer to a request of a model, or why there is none. It is sent at most once in the
         life of the run. Raises Diverged and TakenOver."""
-        step = self.recorded(begun.node, begun.seq, begun.digest)
+        step = self.recorded_step(begun.node, begun.seq, begun.digest)
         if step is not None:
-            return await self._replayed(step)
+            return await self._replay(step)
         await self.add(msgspec.structs.replace(begun, tokens=worst[0].total, cost=_amount(worst)))
         began = time.monotonic()
         answer: PartAnswer | str
@@ -278,16 +278,16 @@ class RunLog:
             answer = f"Not sent: {error}"
         except ModelFailed as error:
             answer = str(error)
-        await self._ended(begun, answer, round((time.monotonic() - began) * 1000))
+        await self._end_step(begun, answer, round((time.monotonic() - began) * 1000))
         return answer
 
-    async def _replayed(self, step: RunStep) -> PartAnswer | str:
+    async def _replay(self, step: RunStep) -> PartAnswer | str:
         if step.answer is None:
-            await self._ended(step, LOST, step.ms)
+            await self._end_step(step, LOST, step.ms)
             return LOST
         return msgspec.json.decode(step.answer, type=PartAnswer | str)
 
-    async def _ended(self, begun: RunStep, answer: PartAnswer | str, ms: int) -> None:
+    async def _end_step(self, begun: RunStep, answer: PartAnswer | str, ms: int) -> None:
         told = answer if isinstance(answer, PartAnswer) else PartAnswer("")
         lost = answer == LOST
         step = msgspec.structs.replace(

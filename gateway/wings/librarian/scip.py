@@ -90,7 +90,7 @@ def fields(data: bytes) -> Iterator[Field]:
             value, at = _varint(data, at)
             yield key >> 3, value
             continue
-        length, at = _varint(data, at) if wire == BYTES else (_fixed(wire), at)
+        length, at = _varint(data, at) if wire == BYTES else (_fixed_width(wire), at)
         if at + length > len(data):
             raise ScipRefused("the index ends within a field")
         if wire == BYTES:
@@ -111,7 +111,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ScipRefused("the index has a number that does not end")
 
 
-def _fixed(wire: int) -> int:
+def _fixed_width(wire: int) -> int:
     if wire not in (FIXED32, FIXED64):
         raise ScipRefused(f"the index has a field of the unknown wire type {wire}")
     return 8 if wire == FIXED64 else 4
@@ -156,7 +156,7 @@ def _document(data: bytes, most: int, limits: IndexLimits) -> tuple[IndexedFile 
                 raise ScipRefused(f"{path[:100]} {text}")
         elif number == 6 and isinstance(value, int):
             unit = value
-    names = [indexed for each in occurrences if (indexed := _named(each, facts)) is not None]
+    names = [indexed for each in occurrences if (indexed := _indexed_name(each, facts)) is not None]
     file = IndexedFile(path=path, unit=UNITS.get(unit, "utf-32"), names=names) if path else None
     return file, len(occurrences)
 
@@ -166,7 +166,7 @@ def _occurrence(data: bytes, limits: IndexLimits) -> _Occurrence:
     places: dict[int, list[int]] = {1: [], 7: []}
     for number, value in fields(data):
         if number in places:
-            places[number] += [value] if isinstance(value, int) else _packed(value)
+            places[number] += [value] if isinstance(value, int) else _unpack_integers(value)
             if len(places[number]) > 4:
                 raise ScipRefused("the index has a range of more than 4 numbers")
         elif number == 2 and isinstance(value, bytes):
@@ -176,7 +176,7 @@ def _occurrence(data: bytes, limits: IndexLimits) -> _Occurrence:
     return _Occurrence(symbol, places[1], places[7], roles)
 
 
-def _packed(data: bytes) -> list[int]:
+def _unpack_integers(data: bytes) -> list[int]:
     values: list[int] = []
     at = 0
     while at < len(data) and len(values) <= 4:
@@ -229,7 +229,7 @@ def symbol_of(text: str) -> ScipSymbol | None:
     return ScipSymbol(tuple(modules), tuple(names), suffix) if names else None
 
 
-def _named(one: _Occurrence, facts: dict[str, _Facts]) -> IndexedName | None:
+def _indexed_name(one: _Occurrence, facts: dict[str, _Facts]) -> IndexedName | None:
     symbol = symbol_of(one.symbol)
     if symbol is None or len(one.place) < 3 or max(one.place) >= 2**31:
         return None

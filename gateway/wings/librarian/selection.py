@@ -76,7 +76,7 @@ class _Sentence:
     score: float
 
 
-def extracted(question: str, hits: Sequence[Passage]) -> list[VerifiedClaim]:
+def extract_claims(question: str, hits: Sequence[Passage]) -> list[VerifiedClaim]:
     """The sentences of passages that have most of the terms of a question, each with its place."""
     asked = set(terms_of(question))
     texts = [set(terms_of(term.text)) for term in hits]

@@ -22,7 +22,7 @@ from gateway.operations.jobs import NO_JOB, Job
 from gateway.operations.operation import ProblemDetails, conflict, not_found
 from gateway.wings.librarian.shelves import Shelves
 from gateway.wings.library import IngestedSource, Shelf, SourcePlace
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 
 REPORTED = 20  # files of a report that were not read
 ERROR = 500  # characters
@@ -80,7 +80,7 @@ class TrackedSources:
             "webhook": webhook,
             "most": self._settings.sources,
         }
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(_LOCK, values)
             rows = await (await connection.execute(_ADD, values)).fetchall()
         if not rows:
@@ -105,7 +105,7 @@ class TrackedSources:
             await self._sources(_DELETE, {"host": source.tenant, "source": source.id})
         return bool(sources)
 
-    async def hooked(self, tenant: str, id_: str) -> TrackedSource | None:
+    async def find_hooked(self, tenant: str, id_: str) -> TrackedSource | None:
         """The source of a webhook, whoever calls it."""
         sources = await self._sources(_HOOKED, {"host": tenant, "source": id_})
         return sources[0] if sources else None
@@ -126,7 +126,7 @@ class TrackedSources:
     async def refresh_due(self) -> int:
         """Read the sources of all tenants that are due, each with what the credential of the one
         who added it still permits; returns how many there were."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute("SELECT host_id::text FROM host_t ORDER BY host_id")
             hosts = [host for (host,) in await rows.fetchall()]
             (began,) = await (await connection.execute("SELECT clock_timestamp()")).fetchone() or ()
@@ -164,26 +164,26 @@ class TrackedSources:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._renew, one, tasks.cancel_scope)
-                outcome = await self._ingested(context, one, job)
+                outcome = await self._ingest(context, one, job)
                 tasks.cancel_scope.cancel()
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(LEAVING_S, shield=True):
                 await self._sources(_LEAVE, claim_of(one))
             raise
         if outcome is None:
-            raise await self._lost(one)
+            raise await self._claim_problem(one)
         if isinstance(outcome, ProblemDetails):
             await self._end(one, None, outcome.detail)
             raise outcome
         return await self._end(one, outcome, None)
 
-    async def _lost(self, one: TrackedSource) -> ProblemDetails:
+    async def _claim_problem(self, one: TrackedSource) -> ProblemDetails:
         """Why a claim is no longer there."""
         if await self._sources(_GET, claim_of(one)):
             return conflict("Another process reads the source now.")
         return not_found("source", one.id)
 
-    async def _ingested(
+    async def _ingest(
         self, context: Context, one: TrackedSource, job: Job
     ) -> IngestedSource | ProblemDetails:
         """A problem is returned: a task group would wrap it."""
@@ -221,7 +221,7 @@ class TrackedSources:
         return ended[0] if ended else one  # it was deleted, or taken up by another, meanwhile
 
     async def _sources(self, statement: bytes, values: Mapping[str, Any]) -> list[TrackedSource]:
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(statement, values)
             return [_source(row) for row in await rows.fetchall()]
 

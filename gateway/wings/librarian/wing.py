@@ -22,7 +22,7 @@ MIGRATIONS = Component(
 
 
 @asynccontextmanager
-async def opened(parts: WingParts) -> AsyncIterator[Offer]:
+async def open_librarian(parts: WingParts) -> AsyncIterator[Offer]:
     sources = TrackedSources(parts.pool, Shelves(parts.library), parts.settings)
     hooks = SourceHooks(parts.call, sources, HookSecrets(parts.pool, parts.keys))
     indexes = CodeIndexes(parts, Shelves(parts.library))
@@ -91,7 +91,7 @@ PAGES = (
 WING = Wing(
     name="librarian",
     title="Librarian",
-    open=opened,
+    open=open_librarian,
     migrations=MIGRATIONS,
     refers_to=("knowledge",),
     mounts=(HOOKS, INDEXES),

@@ -18,7 +18,7 @@ from gateway.wings.memory.readers import Reader, reader_of
 from gateway.wings.memory.requests import Intake, NewItem
 from gateway.wings.memory.rows import NewMemory, new_id
 from gateway.wings.memory.store import MemoryStore, Target
-from registry.database.postgres import AWAY, Pool, borrowed
+from registry.database.postgres import AWAY, Pool, borrow
 from schemas.errors import Fault
 
 log = logging.getLogger("toolgate.memory")
@@ -77,7 +77,7 @@ class CallNotes:
         """With the times of the calls, by the clock of the database: what was called before its
         user was erased is not stored after."""
         target = Target.of(reader, "session")
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             [(now,)] = await (await connection.execute("SELECT now()")).fetchall()
         since = time.monotonic()
         new = [

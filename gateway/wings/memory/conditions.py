@@ -70,7 +70,7 @@ def visible(times: Times, agent: str | None) -> Condition:
     return f"{BELIEVED} AND {READABLE}", values
 
 
-def filtered(given: Mapping[str, Any] | None) -> Condition:
+def filter_condition(given: Mapping[str, Any] | None) -> Condition:
     """The condition of a filter: values by column or `metadata.NAME`, or objects of operators.
     Raises ProblemDetails."""
     if not given:
@@ -107,12 +107,12 @@ def _of_column(name: str, operator: str, value: Any, key: str) -> Condition:
     if operator == "exists":
         return f"({column} IS NOT NULL) = %({key})s", {key: _flag(name, value)}
     if operator == "in":
-        values = [_typed(name, item) for item in _list(name, value)]
+        values = [_typed_value(name, item) for item in _list(name, value)]
         return f"{column} = ANY (%({key})s)", {key: values}
-    return f"{column} {ORDER.get(operator, '=')} %({key})s", {key: _typed(name, value)}
+    return f"{column} {ORDER.get(operator, '=')} %({key})s", {key: _typed_value(name, value)}
 
 
-def _typed(name: str, value: Any) -> Any:
+def _typed_value(name: str, value: Any) -> Any:
     if name in TIMES and isinstance(value, str):
         return time_of(f"filter: {name}", value)[0]
     kinds: tuple[type, ...] = (str,)

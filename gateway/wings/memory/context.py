@@ -39,12 +39,12 @@ def text_of(memories: Sequence[Memory], tokens: int) -> tuple[str, int]:
 def note(memory: Memory) -> str:
     """ "- fact, said by the user on 2026-05-08, home.city: "lives in Bern" "."""
     speaker = memory.source.get("speaker")
-    origin = ORIGINS[memory.trust] + (f" ({quoted(str(speaker))})" if speaker else "")
-    slot = f", {quoted(memory.slot)}" if memory.slot else ""
+    origin = ORIGINS[memory.trust] + (f" ({quote_safely(str(speaker))})" if speaker else "")
+    slot = f", {quote_safely(memory.slot)}" if memory.slot else ""
     when = memory.valid_from.date().isoformat()
-    return f"- {memory.kind}, {origin} on {when}{slot}: {quoted(memory.content)}"
+    return f"- {memory.kind}, {origin} on {when}{slot}: {quote_safely(memory.content)}"
 
 
-def quoted(text: str) -> str:
+def quote_safely(text: str) -> str:
     escaped = json.dumps(text, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
     return escaped.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -61,7 +61,7 @@ class NamedDate:
 
 def named_dates(query: str) -> tuple[NamedDate, ...]:
     """The dates that a query names, in English or Chinese."""
-    dates = dict.fromkeys(_found(query[:READ]))
+    dates = dict.fromkeys(_find_dates(query[:READ]))
     years = {date.year for date in dates if date.month is not None}
     return tuple(date for date in dates if date.month is not None or date.year not in years)[:NAMED]
 
@@ -80,17 +80,17 @@ def in_words(time: datetime, *, chinese: bool = False) -> str:
     return f"{time.day} {MONTHS[time.month - 1]} {time.year}"
 
 
-def _found(query: str) -> Iterator[NamedDate]:
+def _find_dates(query: str) -> Iterator[NamedDate]:
     for match in _ENGLISH.finditer(query):
         if (date := _english(query, match)) is not None:
             yield date
     for match in _ISO.finditer(query):
-        yield _made(match["y"], int(match["m"]), match["d"])
+        yield _named_date(match["y"], int(match["m"]), match["d"])
     for match in _CHINESE.finditer(query):
         month = int(match["m"]) if match["m"] else None
-        yield _made(match["y"] or match["only"], month, match["d"])
+        yield _named_date(match["y"] or match["only"], month, match["d"])
     for match in _LONE_YEAR.finditer(query):
-        yield _made(match[1], None, None)
+        yield _named_date(match[1], None, None)
 
 
 def _english(query: str, match: re.Match[str]) -> NamedDate | None:
@@ -103,10 +103,10 @@ def _english(query: str, match: re.Match[str]) -> NamedDate | None:
         if not named:
             return None
     number = next(at for at, name in enumerate(MONTHS, 1) if name[:3].lower() == month[:3].lower())
-    return _made(year, number, day)
+    return _named_date(year, number, day)
 
 
-def _made(year: str | None, month: int | None, day: str | None) -> NamedDate:
+def _named_date(year: str | None, month: int | None, day: str | None) -> NamedDate:
     return NamedDate(int(year) if year else None, month, int(day) if day else None)
 
 

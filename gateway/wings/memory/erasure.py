@@ -18,7 +18,7 @@ from gateway.wings.memory.conditions import BELIEVED, Condition
 from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import Scope
 from gateway.wings.memory.store import OF_PLACES, SUBJECT_LOCK, readable, subject_key
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from schemas.signals import AsyncSignal
 
 MENTIONS = 100  # rows of others that are listed
@@ -58,7 +58,7 @@ class Eraser:
         values = {**values, **condition[1], "as_of": None, "valid_at": None}
         if reader.subject is not None:
             values["key"] = subject_key(reader.tenant, reader.subject)
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             if reader.subject is not None:
                 await connection.execute(_LOCK.encode(), values)
             await connection.execute(_LOCK_OWNERS, values)
@@ -71,7 +71,7 @@ class Eraser:
             check_count(len(ids), expect)
             if dry_run or not ids:
                 return Forgotten(len(ids), dry_run=dry_run)
-            counts = await _counted(connection, _FORGET, {**values, "ids": ids})
+            counts = await _count_rows(connection, _FORGET, {**values, "ids": ids})
             values["principal"] = principal_of(reader.behalf or reader.subject)
             await connection.execute(_OWN_ANSWERS, values)
         return Forgotten(len(ids), sum(counts.values()), scopes=counts)
@@ -90,7 +90,7 @@ class Eraser:
         expected one."""
         values = {"host": tenant, "subject": subject, "key": subject_key(tenant, subject)}
         values["principal"] = principal_of(subject)
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(_LOCK.encode(), values)
             if dry_run or expect is not None:
                 ((count,),) = await _rows(connection, _COUNT, values)
@@ -98,7 +98,7 @@ class Eraser:
             if dry_run:
                 return Forgotten(count, dry_run=True)
             await connection.execute(_TOMBSTONE, values)
-            counts = await _counted(connection, _ERASE, values)
+            counts = await _count_rows(connection, _ERASE, values)
             relations = (await connection.execute(_RELATIONS, values)).rowcount
             answers = (await connection.execute(_ANSWERS, values)).rowcount
             await connection.execute(_OWNERS, values)
@@ -138,7 +138,7 @@ async def _rows(connection: AsyncConnection, statement: bytes | str, values: Any
     return await rows.fetchall()
 
 
-async def _counted(connection: AsyncConnection, statement: str, values: Any) -> dict[str, int]:
+async def _count_rows(connection: AsyncConnection, statement: str, values: Any) -> dict[str, int]:
     return dict(await _rows(connection, statement, values))
 
 

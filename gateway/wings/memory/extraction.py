@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from config.wings import MemoryExtraction
 from gateway.models.abc import ChatMessage, ChatModels, ModelFailed, RequestOptions
-from gateway.wings.memory.rows import Memory, NewMemory, normalised
+from gateway.wings.memory.rows import Memory, NewMemory, normalise
 from schemas.jsonrpc import encode
 
 log = logging.getLogger("toolgate.memory")
@@ -52,7 +52,7 @@ class Extractor:
 
     async def facts(self, turns: Sequence[Memory]) -> list[NewMemory]:
         """The facts in these turns of a user; none where the model does not answer."""
-        told = self._told(turns)
+        told = self._latest_turns(turns)
         if not told:
             return []
         lines = "\n".join(
@@ -69,7 +69,7 @@ class Extractor:
             return []
         return read(reply.text, told)
 
-    def _told(self, turns: Sequence[Memory]) -> list[Memory]:
+    def _latest_turns(self, turns: Sequence[Memory]) -> list[Memory]:
         """The last turns that fit, oldest first."""
         left, kept = self._settings.tokens * TOKEN, list[Memory]()
         for turn in reversed(turns):
@@ -95,12 +95,12 @@ def read(answer: str, turns: Sequence[Memory]) -> list[NewMemory]:
         except (msgspec.DecodeError, msgspec.ValidationError):
             continue
         if 1 <= fact.turn <= len(turns):
-            facts += _checked(fact, turns[fact.turn - 1])
+            facts += _check_fact(fact, turns[fact.turn - 1])
     return facts
 
 
-def _checked(fact: _Fact, turn: Memory) -> list[NewMemory]:
-    if normalised(fact.quote) not in normalised(turn.content) or not fact.content.strip():
+def _check_fact(fact: _Fact, turn: Memory) -> list[NewMemory]:
+    if normalise(fact.quote) not in normalise(turn.content) or not fact.content.strip():
         return []
     return [
         NewMemory(

@@ -16,7 +16,7 @@ from gateway.operations.operation import (
     OperationInput,
     invalid,
 )
-from gateway.wings.memory.conditions import EVERY, READABLE, Condition, filtered
+from gateway.wings.memory.conditions import EVERY, READABLE, Condition, filter_condition
 from gateway.wings.memory.context import text_of
 from gateway.wings.memory.erasure import Forgotten
 from gateway.wings.memory.life import Promoted, Purged
@@ -28,7 +28,7 @@ from gateway.wings.memory.requests import (
     Filter,
     Query,
     SessionName,
-    dated,
+    date_text,
     taken_items,
 )
 from gateway.wings.memory.rows import (
@@ -41,7 +41,7 @@ from gateway.wings.memory.rows import (
     check_text,
     check_year,
 )
-from gateway.wings.memory.transfer import ImportCounts, Transfer, held
+from gateway.wings.memory.transfer import ImportCounts, Transfer, list_held
 
 IMPORTED = 200  # memories of one call
 EXPORTED = 500
@@ -196,7 +196,7 @@ class KeepingOperations:
         scopes = body.scopes or SCOPES
         if not reader.may(WRITE_ORG):
             scopes = tuple(scope for scope in scopes if scope != "org")
-        condition = filtered(body.filter)
+        condition = filter_condition(body.filter)
         if body.ids is not None:
             condition = ("m.memory_id = ANY (%(wanted)s::uuid[])", {"wanted": list(body.ids)})
         return await self._parts.eraser.forget(
@@ -219,7 +219,7 @@ class KeepingOperations:
             reader.require(ERASE, "Exporting another user")
         all_ = reader.may(ERASE)  # also those for other agents
         condition = EVERY if all_ else (READABLE, {"agent": reader.agent})
-        return await held(
+        return await list_held(
             self._parts.pool, reader.tenant, subject, condition=condition, after=query.after,
             limit=query.limit,
         )  # fmt: skip
@@ -228,11 +228,11 @@ class KeepingOperations:
         body: Import = asked.body
         reader = self._parts.reader(asked)
         transfer = Transfer(self._parts.pool, self._parts.store, self._settings.session)
-        taken, refused = taken_items(body.items, self._taken)
+        taken, refused = taken_items(body.items, self._imported_memory)
         counts = await transfer.import_(reader, [one for _, one in taken])
         return structs.replace(counts, refused=tuple(refused))
 
-    def _taken(self, one: Memory) -> Memory:
+    def _imported_memory(self, one: Memory) -> Memory:
         """A memory to be imported, checked and masked. Raises ProblemDetails."""
         check = check_text if one.kind == "file" else check_content
         check(one.content, self._settings.content_bytes)
@@ -240,9 +240,9 @@ class KeepingOperations:
         check_source(one.source)
         fields = {name: getattr(one, name) for name in TAKEN}
         check_metadata({**one.metadata, "": one.source}, self._settings.metadata_bytes)
-        clean = self._parts.intake.masked(one.scope, fields)
+        clean = self._parts.intake.mask_fields(one.scope, fields)
         clean["masked"] = tuple(dict.fromkeys((*one.masked, *clean["masked"])))
-        clean["dated"] = dated(one.content, one.valid_from) if one.dated else ""
+        clean["dated"] = date_text(one.content, one.valid_from) if one.dated else ""
         if not SESSION_OWNER.fullmatch(one.session or ""):
             self._parts.intake.check_names(one.scope, "session", [one.session or ""])
         return replace(one, **clean)

@@ -14,13 +14,13 @@ from gateway.context import Session
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.memory.capture import CallNotes
 from gateway.wings.memory.extraction import Extractor
-from gateway.wings.memory.promotion import SessionMemory, promotable, promoted
+from gateway.wings.memory.promotion import SessionMemory, promotable, select_promoted
 from gateway.wings.memory.readers import Reader, session_owner
 from gateway.wings.memory.recall import Uses
 from gateway.wings.memory.requests import Intake
 from gateway.wings.memory.rows import COLUMNS, Memory, NewMemory, memory_of
 from gateway.wings.memory.store import SUBJECT_LOCK, MemoryStore, Target, subject_key
-from registry.database.postgres import AWAY, Pool, borrowed
+from registry.database.postgres import AWAY, Pool, borrow
 
 log = logging.getLogger("toolgate.memory")
 
@@ -119,7 +119,7 @@ class MemoryLife:
             "uses": list(counts.values()),
         }
         try:
-            async with borrowed(self._pool) as connection:
+            async with borrow(self._pool) as connection:
                 await connection.execute(_USED, values)
         except AWAY:
             self._uses.counts.update(counts)
@@ -128,7 +128,7 @@ class MemoryLife:
     async def purge(self) -> Purged:
         """Promote from sessions that are about to end, then delete what is over, of all tenants."""
         promotions = deleted = 0
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows_found = await connection.execute(
                 "SELECT host_id::text FROM host_t ORDER BY host_id"
             )
@@ -152,7 +152,7 @@ class MemoryLife:
     async def _extract(self, extractor: Extractor, host: str, owner: str) -> None:
         """Store what a model finds in the turns of the user, outside of any transaction while it
         thinks: what follows from turns that are gone meanwhile is left out."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows_found = await connection.execute(_OF_SESSION, {"host": host, "owner": owner})
             rows = [memory_of(row[:-2]) for row in await rows_found.fetchall()]
         turns = [turn for turn in rows if turn.kind == "turn" and promotable(turn)]
@@ -162,10 +162,10 @@ class MemoryLife:
         subject = turns[0].subject or ""
         target = Target(Reader(host, subject, turns[0].agent), "user", subject, subject)
         try:
-            async with borrowed(self._pool) as connection:
-                held = await _held(connection, host, turns)
+            async with borrow(self._pool) as connection:
+                held = await _held_ids(connection, host, turns)
                 kept = [fact for fact in facts if fact.source["promoted"] in held]
-                moved = [self._intake.moved("user", fact) for fact in kept]
+                moved = [self._intake.memory_in_scope("user", fact) for fact in kept]
                 await self._store.add_in(connection, target, moved)
         except ProblemDetails as problem:
             log.info("memory_not_extracted", extra={"reason": problem.kind})
@@ -174,7 +174,7 @@ class MemoryLife:
         """Sessions in the last tenth of their lifetime that were written since they were last
         promoted from."""
         soon = self._settings.session.ttl_s * LAST_TENTH
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows_found = await connection.execute(
                 _ENDING, {"host": host, "soon": soon, "limit": OWNERS}
             )
@@ -187,7 +187,7 @@ class MemoryLife:
             "ttl": self._settings.session.ttl_s,
             "limit": BATCH,
         }
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             count = (await connection.execute(_PURGE, values)).rowcount
             if not count:
                 await connection.execute(_EMPTY, values)
@@ -196,7 +196,7 @@ class MemoryLife:
     async def promote_session(self, tenant: str, owner: str) -> Promoted:
         """Promote from a session by the rules, in one transaction."""
         values = {"host": tenant, "owner": owner}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             locked = await connection.execute(_PROMOTED, values)
             if not locked.rowcount:
                 return Promoted(())
@@ -205,14 +205,14 @@ class MemoryLife:
                 SessionMemory(memory_of(row[:-2]), sessions=row[-2], uses=row[-1])
                 for row in await rows_found.fetchall()
             ]
-            kept = promoted(rows, self._settings.promotion)
+            kept = select_promoted(rows, self._settings.promotion)
             return Promoted(tuple(await self._promote(connection, tenant, kept)))
 
     async def promote(self, tenant: str, memories: Sequence[Memory]) -> Promoted:
         """Promote these, whatever the rules say, but for those that never are."""
         kept = [memory for memory in memories if promotable(memory)]
-        async with borrowed(self._pool) as connection:
-            held = await _held(connection, tenant, kept)
+        async with borrow(self._pool) as connection:
+            held = await _held_ids(connection, tenant, kept)
             kept = [memory for memory in kept if memory.id in held]
             refused = tuple(memory.id for memory in memories if memory not in kept)
             return Promoted(tuple(await self._promote(connection, tenant, kept)), refused)
@@ -227,7 +227,7 @@ class MemoryLife:
             subject = memory.subject or ""  # rows without one are not promotable
             target = Target(Reader(tenant, subject, memory.agent), "user", subject, subject)
             try:
-                kept = self._intake.moved("user", _of_user(memory))
+                kept = self._intake.memory_in_scope("user", _of_user(memory))
                 async with connection.transaction():
                     (added,) = await self._store.add_in(connection, target, [kept])
             except ProblemDetails as problem:
@@ -237,7 +237,7 @@ class MemoryLife:
         return ids
 
 
-async def _held(
+async def _held_ids(
     connection: AsyncConnection, tenant: str, memories: Sequence[Memory]
 ) -> frozenset[str]:
     """Ids of those that are still held, and are not forgotten before the transaction ends."""

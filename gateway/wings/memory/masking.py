@@ -47,7 +47,7 @@ def hook_of(target: str) -> Mask:
     return both
 
 
-def masked(mode: Mode, hook: Mask, text: str, facts: Mapping[str, Any]) -> tuple[str, list[str]]:
+def mask_text(mode: Mode, hook: Mask, text: str, facts: Mapping[str, Any]) -> tuple[str, list[str]]:
     """The text as its scope stores it, and the kinds of what was masked. Raises ContentRefused."""
     if mode == "off":
         return text, []
@@ -74,7 +74,7 @@ def masked_json(
         if isinstance(inner, bool) or not isinstance(inner, str | int | float):
             return inner
         given = str(inner)
-        text, kinds_found = masked(mode, hook, given, facts)
+        text, kinds_found = mask_text(mode, hook, given, facts)
         kinds.update(dict.fromkeys(kinds_found))
         return inner if text == given else text
 

@@ -17,7 +17,7 @@ from gateway.operations.operation import (
     place,
     unknown,
 )
-from gateway.wings.memory.conditions import Condition, Times, filtered
+from gateway.wings.memory.conditions import Condition, Times, filter_condition
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import READ, WRITE, WRITE_ORG, Reader
 from gateway.wings.memory.recall import Recall
@@ -106,7 +106,7 @@ class MemoryOperations:
         body: AddMemories = asked.body
         reader, items = self._parts.reader(asked), body.all
         document = body.document.id if body.document else None
-        added = await self._stored(self._target(reader, body.scope), items, document)
+        added = await self._store(self._target(reader, body.scope), items, document)
         told = added.items
         if body.similar and len(told) == 1 and told[0].created:
             near = await self._parts.recaller.similar(
@@ -130,14 +130,14 @@ class MemoryOperations:
             )
             for turn in body.turns
         ]
-        return await self._stored(target, items)
+        return await self._store(target, items)
 
     def _target(self, reader: Reader, scope: Scope) -> Target:
         if scope == "org":
             reader.require(WRITE_ORG, "Writing for the organisation")
         return Target.of(reader, scope)
 
-    async def _stored(
+    async def _store(
         self, target: Target, items: Sequence[NewItem], document: str | None = None
     ) -> MemoriesAdded:
         """Added items, refused ones, and notes for the caller. Raises ProblemDetails
@@ -191,7 +191,7 @@ class MemoryOperations:
 
     async def list(self, asked: OperationInput) -> ListPage[MemoryView]:
         query: ListMemories = asked.query
-        condition = filtered({"kind": query.kind} if query.kind else None)
+        condition = filter_condition({"kind": query.kind} if query.kind else None)
         rows = await self._parts.store.page(
             self._parts.reader(asked),
             scopes=[query.scope] if query.scope else SCOPES,
@@ -238,7 +238,7 @@ class MemoryOperations:
             "content": present.content, "metadata": present.metadata, "source": present.source,
             "kind": present.kind, "trust": present.trust, **given,
         }  # fmt: skip
-        clean = self._parts.intake.masked(present.scope, fields)
+        clean = self._parts.intake.mask_fields(present.scope, fields)
         changes = {**given, **{name: clean[name] for name in ("content", "metadata")}}
         changes["masked"] = tuple(dict.fromkeys((*present.masked, *clean["masked"])))
         return view(await self._parts.store.update(reader, id_, body.version, changes))
@@ -260,7 +260,7 @@ def within(views: Sequence[MemoryView], tokens: int) -> Sequence[MemoryView]:
 def _condition(body: SearchMemories) -> Condition:
     """Raises ProblemDetails."""
     wanted: dict[str, Any] = dict(body.filter or {})
-    text, values = filtered(wanted)
+    text, values = filter_condition(wanted)
     if body.kinds:
         text, values = f"{text} AND m.kind = ANY (%(kinds)s)", {**values, "kinds": list(body.kinds)}
     for name, operator, given in (("since", ">=", body.since), ("until", "<", body.until)):

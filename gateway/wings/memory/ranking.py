@@ -66,7 +66,7 @@ class Scored(NamedTuple):
         }  # fmt: skip
 
 
-def ranked(
+def rank(
     candidates: Sequence[RecalledMemory],
     *,
     share: float,
@@ -87,7 +87,9 @@ def ranked(
     return sorted(scored, key=_order)
 
 
-def listed(candidates: Sequence[RecalledMemory], settings: MemoryRanking) -> list[Scored]:
+def rank_without_query(
+    candidates: Sequence[RecalledMemory], settings: MemoryRanking
+) -> list[Scored]:
     """Without a query: by importance and recency."""
     prior, recency = priors(settings), recencies(settings)
     scored = [

@@ -20,10 +20,10 @@ from psycopg import IsolationLevel
 from config.wings import MemorySettings
 from gateway.wings.memory.conditions import EVERY, NOW, Condition, Times, visible
 from gateway.wings.memory.dates import named_dates
-from gateway.wings.memory.ranking import RecalledMemory, Scored, listed, ranked
+from gateway.wings.memory.ranking import RecalledMemory, Scored, rank, rank_without_query
 from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import COLUMNS, SCOPES, Memory, Scope, memory_of
-from gateway.wings.memory.texts import folded, is_known, overlap, words
+from gateway.wings.memory.texts import group_similar, is_known, overlap, words
 from registry.database.postgres import Pool
 from registry.embedding.kinds import SearchKind
 from registry.embedding.texts import readable
@@ -101,7 +101,7 @@ class Recaller:
         text = readable(recall.query, QUERY).strip()
         encoded = Encoded(why=LATE)
         with anyio.move_on_after(wait_s):
-            encoded = await self._encoded(text)
+            encoded = await self._encode_query(text)
         # What is found is shown as it was: an update gives the text before it another id.
         snapshot = IsolationLevel.REPEATABLE_READ
         async with transaction(self._pool, Transaction, snapshot) as opened:
@@ -110,11 +110,11 @@ class Recaller:
             share = 0.0 if encoded.vectors is None else self._settings.semantic_share
             ranking = self._settings.ranking
             if any(candidate.bm25 or candidate.cosine is not None for candidate in candidates):
-                best = ranked(candidates, share=share, docs=docs, dates=dates, settings=ranking)
+                best = rank(candidates, share=share, docs=docs, dates=dates, settings=ranking)
             else:
-                best = listed(candidates, ranking)
-            shown = await self._shown(opened, recall, self._limited(best, recall.limit))
-        memories, duplicates = self._folded(shown) if recall.folds else (shown, {})
+                best = rank_without_query(candidates, ranking)
+            shown = await self._load_rows(opened, recall, self._limit_scopes(best, recall.limit))
+        memories, duplicates = self._fold_similar(shown) if recall.folds else (shown, {})
         if recall.counts and text:
             self._uses.add(recall.reader.tenant, [memory.id for memory, _ in memories])
         note = encoded.why and f"searched by words only: {encoded.why}"
@@ -145,20 +145,20 @@ class Recaller:
             if cosine >= settings.similar_cosine or shared >= settings.similar_words:
                 yield memory.id, memory.content[:BEGINNING], round(max(cosine, shared), 3)
 
-    def _folded(
+    def _fold_similar(
         self, shown: Sequence[tuple[Memory, Scored]]
     ) -> tuple[list[tuple[Memory, Scored]], dict[str, list[str]]]:
         """The first of those that say nearly the same, and the ids of the others. Turns are what
         was said, and stay."""
         least = self._settings.ranking.similar_words
         texts = ["" if memory.kind == "turn" else memory.content for memory, _ in shown]
-        groups = folded(texts, least)
+        groups = group_similar(texts, least)
         ids = [[shown[place][0].id for place in group] for group in groups]
         return [shown[group[0]] for group in groups], {
             first: others for first, *others in ids if others
         }
 
-    async def _encoded(self, text: str) -> Encoded:
+    async def _encode_query(self, text: str) -> Encoded:
         if not text or not self._settings.semantic_share:
             return Encoded()
         embedder = self._encoding.ready(KIND.purpose).embedder
@@ -190,7 +190,7 @@ class Recaller:
         if encoded.whole is not None:
             values["vector"] = HalfVector.of(encoded.whole)
         shape = RecallShape(
-            _allowed(recall),
+            _allowed_condition(recall),
             vectors=encoded.whole is not None,
             listed=not text,
             large=docs > 0,
@@ -208,7 +208,7 @@ class Recaller:
         ((largest, docs),) = await opened.rows(LOOKUPS, _SIZES, values)
         return docs if largest > self._settings.exact_limit else 0
 
-    def _limited(self, best: Sequence[Scored], limit: int | None) -> list[Scored]:
+    def _limit_scopes(self, best: Sequence[Scored], limit: int | None) -> list[Scored]:
         """The best of each scope, and of all together."""
         if limit is not None:
             return list(best[:limit])
@@ -220,12 +220,16 @@ class Recaller:
                 kept.append(scored)
         return kept
 
-    async def _shown(
+    async def _load_rows(
         self, opened: Transaction, recall: Recall, best: Sequence[Scored]
     ) -> list[tuple[Memory, Scored]]:
         """Their rows, under the same conditions."""
         values = self._values(recall) | {"ids": [scored.candidate.id for scored in best]}
-        rows = await opened.rows(LOOKUPS, shown(_allowed(recall)), values) if best else []
+        rows = (
+            await opened.rows(LOOKUPS, rows_query(_allowed_condition(recall)), values)
+            if best
+            else []
+        )
         memories = {memory.id: memory for memory in map(memory_of, rows)}
         return [
             (memories[scored.candidate.id], scored)
@@ -244,7 +248,7 @@ class Recaller:
         }
 
 
-def _allowed(recall: Recall) -> str:
+def _allowed_condition(recall: Recall) -> str:
     return f"{visible(recall.times, recall.reader.agent)[0]} AND {recall.condition[0]}"
 
 
@@ -286,7 +290,9 @@ def statement(shape: RecallShape) -> bytes:
             "true",
             "scored.pinned DESC, scored.importance DESC, scored.created_ts DESC",
         )
-    visible, worded = (_proposed(shape), _WORDED_LARGE) if shape.large else (_whole(shape), _WORDED)
+    visible, worded = (
+        (_proposal_clause(shape), _WORDED_LARGE) if shape.large else (_whole(shape), _WORDED)
+    )
     return f"""
         WITH {_PLACES}, query AS MATERIALIZED (
             SELECT DISTINCT unnest(tsvector_to_array(to_tsvector('pg_catalog.english',
@@ -320,7 +326,7 @@ def _whole(shape: RecallShape) -> str:
     )"""
 
 
-def _proposed(shape: RecallShape) -> str:
+def _proposal_clause(shape: RecallShape) -> str:
     """Candidates with the rarest words of the query, the newest of each owner, and, of the
     organisation, instead of that what the index on its vectors finds near."""
     near, newest = "", "true"
@@ -430,7 +436,7 @@ _SCORES = f"""worded AS MATERIALIZED (
 
 
 @lru_cache(maxsize=256)
-def shown(allowed: str) -> bytes:
+def rows_query(allowed: str) -> bytes:
     """The rows of %(ids)s that may be shown."""
     return f"""
         WITH {_PLACES}

@@ -12,7 +12,7 @@ from config.types import HostId
 from config.wings import MemorySettings
 from gateway.operations.operation import Cursor, ProblemDetails, invalid
 from gateway.wings.memory.dates import in_words
-from gateway.wings.memory.masking import ContentRefused, Mask, masked, masked_json
+from gateway.wings.memory.masking import ContentRefused, Mask, mask_text, masked_json
 from gateway.wings.memory.rows import (
     Kind,
     Memory,
@@ -257,11 +257,11 @@ _SHARED = [name for name in MemoryView.__struct_fields__ if name in Memory.__dat
 
 
 def view(memory: Memory, **more: Any) -> MemoryView:
-    fields = {name: _shown(getattr(memory, name)) for name in _SHARED}
+    fields = {name: _shown_value(getattr(memory, name)) for name in _SHARED}
     return MemoryView(**fields, speaker=memory.source.get("speaker"), **more)
 
 
-def _shown(value: Any) -> Any:
+def _shown_value(value: Any) -> Any:
     """A member of a memory: numbers have been stored as single floats."""
     if isinstance(value, datetime):
         return value.isoformat()
@@ -270,7 +270,7 @@ def _shown(value: Any) -> Any:
     return round(value, 3) if isinstance(value, float) else value
 
 
-def dated(content: str, since: datetime) -> str:
+def date_text(content: str, since: datetime) -> str:
     """The date in words, in the language of the content."""
     return f"({in_words(since, chinese=main_script(content) in CHINESE)})"
 
@@ -318,25 +318,25 @@ class Intake:
         }
         fields.pop("speaker")
         if item.valid_from is not None and since is not None:
-            fields["dated"] = dated(item.content, since)
-        clean = self.masked(scope, fields)
+            fields["dated"] = date_text(item.content, since)
+        clean = self.mask_fields(scope, fields)
         if "session" in clean["source"]:
             fields["session"] = clean["source"]["session"]
         return NewMemory(**{**fields, **clean, **more})
 
-    def made(self, scope: Scope, content: str, **fields: Any) -> NewMemory:
+    def new_memory(self, scope: Scope, content: str, **fields: Any) -> NewMemory:
         """A memory of these fields as its scope stores it. Raises ProblemDetails."""
         fields = {"content": content, "source": {}, "metadata": {}, **fields}
-        return NewMemory(**{**fields, **self.masked(scope, fields)})
+        return NewMemory(**{**fields, **self.mask_fields(scope, fields)})
 
-    def masked(self, scope: Scope, fields: Mapping[str, Any]) -> dict[str, Any]:
+    def mask_fields(self, scope: Scope, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Content, metadata and source as the scope stores them. Raises ProblemDetails, also where
         the slot has what would be masked: masked slots would be one."""
         self.check_names(scope, "slot", [fields.get("slot") or ""])
         mode = getattr(self._settings.masking, scope)
         facts = {"scope": scope, "kind": fields.get("kind"), "trust": fields.get("trust")}
         try:
-            content, kinds = masked(mode, self._mask, fields["content"], facts)
+            content, kinds = mask_text(mode, self._mask, fields["content"], facts)
             metadata, more = masked_json(mode, self._mask, fields.get("metadata", {}), facts)
             source, most = masked_json(mode, self._mask, fields.get("source", {}), facts)
         except ContentRefused as error:
@@ -355,13 +355,13 @@ class Intake:
                     "store; leave it out"
                 )
 
-    def moved(self, scope: Scope, one: NewMemory) -> NewMemory:
+    def memory_in_scope(self, scope: Scope, one: NewMemory) -> NewMemory:
         """A memory of another scope as this one stores it. Raises ProblemDetails."""
         fields = {
             "content": one.content, "metadata": one.metadata, "source": one.source,
             "kind": one.kind, "trust": one.trust, "slot": one.slot,
         }  # fmt: skip
-        clean = self.masked(scope, fields)
+        clean = self.mask_fields(scope, fields)
         clean["masked"] = tuple(dict.fromkeys((*one.masked, *clean["masked"])))
         return replaced(one, **clean)
 

@@ -130,7 +130,7 @@ def new_ids(count: int) -> list[str]:
     return sorted(new_id() for _ in range(count))
 
 
-def normalised(content: str) -> str:
+def normalise(content: str) -> str:
     """The content as it is compared with others: NFKC, lower case, white space collapsed."""
     return _SPACE.sub(" ", unicodedata.normalize("NFKC", content)).strip().casefold()
 
@@ -146,7 +146,7 @@ def content_hash(one: "NewMemory | Memory") -> bytes:
     if one.kind == "turn":
         place += [one.source.get("session"), one.source.get("turn") or str(one.valid_from)]
     exact = one.kind in ("file", "turn")
-    text = one.content if exact else normalised(one.content)
+    text = one.content if exact else normalise(one.content)
     return hashlib.sha256(encode([text, *place])).digest()
 
 

@@ -32,7 +32,7 @@ from gateway.wings.memory.rows import (
     memory_of,
     new_ids,
 )
-from registry.database.postgres import Pool, autocommitted, borrowed
+from registry.database.postgres import Pool, autocommit, borrow
 from schemas.jsonrpc import encode
 
 SUBJECT_LOCK = "hashtextextended(%(key)s, 0)"
@@ -119,7 +119,7 @@ class MemoryStore:
         """Store memories in one transaction, in their order. `document`: whose chunks they are;
         those that it had and that are not among these are retired. One of several that replaces
         what is not there is refused by itself. Raises ProblemDetails."""
-        added = await self._added(target, memories, document)
+        added = await self._add_once(target, memories, document)
         self.given.update(
             (target.scope, "added" if one.created else "present")
             for one in added
@@ -127,13 +127,13 @@ class MemoryStore:
         )
         return added
 
-    async def _added(
+    async def _add_once(
         self, target: Target, memories: Sequence[NewMemory], document: str | None
     ) -> list[StoredMemory]:
         placed = any(memory.slot is not None or memory.replaces is not None for memory in memories)
         if target.scope != "session" and document is None and not placed:
             return await self._add_at_once(target, memories)
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             added = await self.add_in(connection, target, memories, partly=True)
             if all(one.refusal is not None for one in added):
                 raise next(one.refusal for one in added if one.refusal is not None)
@@ -154,7 +154,7 @@ class MemoryStore:
         new: dict[bytes, tuple[str, NewMemory]] = {}
         for digest, id_, memory in zip(hashes, ids, memories, strict=True):
             new.setdefault(digest, (id_, memory))
-        async with autocommitted(self._pool) as connection:
+        async with autocommit(self._pool) as connection:
             await self._check_tenant(connection, target, len(memories))
             with refusals():
                 values = self._quotas(target, memories) | rows(new)
@@ -177,7 +177,7 @@ class MemoryStore:
         is refused by itself. Raises ProblemDetails."""
         await self.begin(connection, target, memories)
         hashes = [memory.hash for memory in memories]
-        known = await self._known(connection, target, memories, hashes)
+        known = await self._known_ids(connection, target, memories, hashes)
         added: list[StoredMemory] = []
         new: dict[bytes, tuple[str, NewMemory]] = {}
         for digest, id_, memory in zip(hashes, new_ids(len(memories)), memories, strict=True):
@@ -247,7 +247,7 @@ class MemoryStore:
             text = f"{self._settings.tenant_rows} memories (memory.tenant_rows)"
             raise too_many(f"The tenant has {text}.")
 
-    async def _known(
+    async def _known_ids(
         self,
         connection: AsyncConnection,
         target: Target,
@@ -320,7 +320,7 @@ class MemoryStore:
         if times is not None:
             text, more = visible(times, reader.agent)
             condition, values = f"{condition} AND {text}", {**values, **more}
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 f"SELECT {COLUMNS} FROM memory_t AS m WHERE {condition}"
                 " AND m.memory_id = ANY (%(ids)s::uuid[])".encode(),
@@ -342,7 +342,7 @@ class MemoryStore:
         """Memories, newest first; one more than `limit` if there are more."""
         places = reader.places(scopes)
         shown, values = visible(times, reader.agent)
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 f"""
                 SELECT {COLUMNS} FROM unnest(%(scopes)s::text[], %(owners)s::text[])
@@ -370,7 +370,7 @@ class MemoryStore:
         """Memories that the reader may read now, by scope."""
         condition, values = readable(reader)
         shown, more = visible(NOW, reader.agent)
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 f"SELECT m.scope, count(*) FROM memory_t AS m WHERE {condition} AND {shown}"
                 " GROUP BY m.scope".encode(),
@@ -383,7 +383,7 @@ class MemoryStore:
         """A memory, what it superseded, and what superseded it, oldest first; none if it may not
         be read."""
         condition, values = readable(reader)
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 f"""
                 WITH RECURSIVE chain AS (
@@ -408,7 +408,7 @@ class MemoryStore:
         """Change a memory, which keeps its id; the text before stays as history. Raises
         ProblemDetails: 404, 409 where the version is not the present one."""
         condition, values = readable(reader)
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             await connection.execute(_LOCK_OF.encode(), {**values, "id": id_})
             result = await connection.execute(
                 f"SELECT {COLUMNS} FROM memory_t AS m WHERE {condition}"

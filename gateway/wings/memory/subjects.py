@@ -11,7 +11,7 @@ from gateway.wings.memory.conditions import BELIEVED, EVERY, Condition
 from gateway.wings.memory.erasure import Eraser, Forgotten
 from gateway.wings.memory.requests import MemoryView, view
 from gateway.wings.memory.rows import Memory
-from gateway.wings.memory.transfer import held
+from gateway.wings.memory.transfer import list_held
 
 PRESENT: Condition = (BELIEVED, {"as_of": None, "valid_at": None})
 # Not a scope that admin:read includes: who looks after the gateway need not read what people say.
@@ -57,11 +57,11 @@ class Subjects:
         self._access = access
 
     async def list(self, asked: OperationInput) -> ListPage[MemoryView]:
-        page = await self._held(asked, EVERY if asked.query.history else PRESENT)
+        page = await self._list_held(asked, EVERY if asked.query.history else PRESENT)
         return ListPage(tuple(map(view, page.items)), page.next)
 
     async def export(self, asked: OperationInput) -> ListPage[Memory]:
-        return await self._held(asked, EVERY)
+        return await self._list_held(asked, EVERY)
 
     async def erase(self, asked: OperationInput) -> Forgotten:
         eraser = Eraser(self._access.pool(), self._access.events.person_erased)
@@ -70,8 +70,8 @@ class Subjects:
             expect=asked.query.expect, mentions=True,
         )  # fmt: skip
 
-    async def _held(self, asked: OperationInput, condition: Condition) -> ListPage[Memory]:
-        return await held(
+    async def _list_held(self, asked: OperationInput, condition: Condition) -> ListPage[Memory]:
+        return await list_held(
             self._access.pool(), asked.tenant, asked.names["subject"], condition=condition,
             after=asked.query.after, limit=self._access.pages.limit(asked.query),
         )  # fmt: skip

@@ -7,7 +7,7 @@ paraphrases (.86). So near memories are named when one is added, and shown once 
 import re
 from collections.abc import Sequence
 
-from gateway.wings.memory.rows import normalised
+from gateway.wings.memory.rows import normalise
 from registry.search.languages import EVERY_LANGUAGE, main_script
 
 # A character of a script without spaces between words is a word.
@@ -20,7 +20,7 @@ CHINESE = frozenset({"CJK"})
 
 
 def words(content: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(normalised(content[:READ])))
+    return frozenset(_WORD.findall(normalise(content[:READ])))
 
 
 def overlap(one: frozenset[str], other: frozenset[str]) -> float:
@@ -28,7 +28,7 @@ def overlap(one: frozenset[str], other: frozenset[str]) -> float:
     return len(one & other) / len(one | other) if one and other else 0.0
 
 
-def folded(contents: Sequence[str], least: float) -> list[list[int]]:
+def group_similar(contents: Sequence[str], least: float) -> list[list[int]]:
     """Groups of those that share at least so many words with the first of their group."""
     groups: list[tuple[frozenset[str], list[int]]] = []
     for place, content in enumerate(contents):

@@ -14,7 +14,7 @@ from gateway.wings.memory.readers import ERASE, Reader
 from gateway.wings.memory.requests import RefusedItem
 from gateway.wings.memory.rows import COLUMNS, Memory, content_hash, memory_of
 from gateway.wings.memory.store import MemoryStore, Target
-from registry.database.postgres import Pool, borrowed, is_uuid
+from registry.database.postgres import Pool, borrow, is_uuid
 
 FIRST = "00000000-0000-0000-0000-000000000000"
 
@@ -31,7 +31,7 @@ class ImportCounts(Struct, frozen=True, omit_defaults=True):
     refused: tuple[RefusedItem, ...] = ()
 
 
-async def held(
+async def list_held(
     pool: Pool,
     tenant: str,
     subject: str,
@@ -44,7 +44,7 @@ async def held(
     ProblemDetails for a foreign cursor."""
     if (first := place(after)) and not is_uuid(first):
         raise unknown()
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         rows_found = await connection.execute(
             f"SELECT {COLUMNS} FROM memory_t AS m WHERE m.host_id = %(host)s"
             f" AND m.subject = %(subject)s AND {condition[0]} AND m.memory_id > %(after)s::uuid"
@@ -78,7 +78,7 @@ class Transfer:
             if not some:
                 continue
             target = Target.of(reader, scope)
-            async with borrowed(self._pool) as connection:
+            async with borrow(self._pool) as connection:
                 await connection.execute(_LOCK_IMPORTS, target.values)
                 await self._store.begin(connection, target, some)
                 values = {

@@ -23,7 +23,7 @@ MIGRATIONS = Component("memory", importlib.resources.files("gateway.wings.memory
 
 
 @asynccontextmanager
-async def opened(parts: WingParts) -> AsyncIterator[Offer]:
+async def open_memory(parts: WingParts) -> AsyncIterator[Offer]:
     memory = MemoryParts(
         parts.pool,
         parts.embedder,
@@ -84,7 +84,7 @@ PAGE = ConsolePage(
 WING = Wing(
     name="memory",
     title="Memory",
-    open=opened,
+    open=open_memory,
     migrations=MIGRATIONS,
     kinds=KINDS,
     observes=lambda settings: settings.capture == "calls",

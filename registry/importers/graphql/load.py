@@ -11,7 +11,7 @@ from graphql import GraphQLError, parse_const_value
 from msgspec import UNSET
 
 from registry.importers.graphql.schema import Choice, Field, InputValue, Kind, Ref, Schema, Type
-from registry.importers.graphql.sdl import default_of, read_sdl, wrapped
+from registry.importers.graphql.sdl import default_of, read_sdl, wrap_ref
 from registry.importers.openapi import parse
 from registry.importers.openapi.values import mapping, sequence, text
 from schemas.errors import ImportRejected
@@ -56,9 +56,9 @@ def _take(schema: Schema, node: dict[str, Any]) -> None:
         return
     name = node["name"]
     known = schema.types.setdefault(name, Type(name, kind, text(node.get("description"))))
-    known.fields.update(_named(_field, node.get("fields")))
-    known.inputs.update(_named(_value, node.get("inputFields")))
-    known.choices.update(_named(_choice, node.get("enumValues")))
+    known.fields.update(_read_named(_field, node.get("fields")))
+    known.inputs.update(_read_named(_value, node.get("inputFields")))
+    known.choices.update(_read_named(_choice, node.get("enumValues")))
     known.members += [
         member["name"] for member in sequence(node.get("possibleTypes")) if _is_named(member)
     ]
@@ -66,7 +66,7 @@ def _take(schema: Schema, node: dict[str, Any]) -> None:
     known.specified_by = text(node.get("specifiedByURL") or node.get("specifiedByUrl")) or None
 
 
-def _named(read: Any, nodes: object) -> dict[str, Any]:
+def _read_named(read: Any, nodes: object) -> dict[str, Any]:
     """`nodes` converted by `read`, by name; those without a name or type are omitted."""
     definitions = (read(mapping(node)) for node in sequence(nodes) if _is_named(node))
     return {definition.name: definition for definition in definitions if definition is not None}
@@ -81,9 +81,9 @@ def _field(node: dict[str, Any]) -> Field | None:
     ref = _ref(node.get("type"))
     if ref is None:
         return None
-    args = _named(_value, node.get("args"))
+    args = _read_named(_value, node.get("args"))
     return Field(
-        node["name"], ref, args, text(node.get("description")), deprecated=_deprecated(node)
+        node["name"], ref, args, text(node.get("description")), deprecated=_deprecation_reason(node)
     )
 
 
@@ -93,15 +93,19 @@ def _value(node: dict[str, Any]) -> InputValue | None:
         return None
     default = _default(node.get("defaultValue"))
     return InputValue(
-        node["name"], ref, text(node.get("description")), default, deprecated=_deprecated(node)
+        node["name"],
+        ref,
+        text(node.get("description")),
+        default,
+        deprecated=_deprecation_reason(node),
     )
 
 
 def _choice(node: dict[str, Any]) -> Choice:
-    return Choice(node["name"], text(node.get("description")), _deprecated(node))
+    return Choice(node["name"], text(node.get("description")), _deprecation_reason(node))
 
 
-def _deprecated(node: dict[str, Any]) -> str | None:
+def _deprecation_reason(node: dict[str, Any]) -> str | None:
     if node.get("isDeprecated") is not True:
         return None
     return text(node.get("deprecationReason")) or "No longer supported"
@@ -114,7 +118,7 @@ def _ref(node: object) -> Ref | None:
         mapping_ = mapping(node)
         wrap = _WRAPS.get(str(mapping_.get("kind")))
         if wrap is None:
-            return wrapped(mapping_["name"], reversed(wraps)) if _is_named(mapping_) else None
+            return wrap_ref(mapping_["name"], reversed(wraps)) if _is_named(mapping_) else None
         wraps.append(wrap)
         node = mapping_.get("ofType")
     return None

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from registry.importers.openapi.extensions import Marks, merged
+from registry.importers.openapi.extensions import Marks, merge_marks
 from schemas.errors import ImportRejected
 
 
@@ -58,4 +58,4 @@ _EXPECTED = (
 
 def _over(defaults: FieldMarks, marks: FieldMarks) -> FieldMarks:
     selection = marks.selection or defaults.selection
-    return FieldMarks(**asdict(merged(defaults, marks)), selection=selection)
+    return FieldMarks(**asdict(merge_marks(defaults, marks)), selection=selection)

@@ -75,7 +75,7 @@ def _roots(schema: Schema) -> Iterator[Root]:
 
 def _subscriptions(schema: Schema, options: GraphQLChoice) -> Iterator[Outcome]:
     """Subscriptions are never imported; those not excluded are reported as skipped."""
-    for texts in _subscribed(schema):
+    for texts in _subscription_texts(schema):
         field, label = texts
         marks = options.overlay.of("Subscription", field)
         reason = _refusal("subscription", texts, marks, options)
@@ -83,7 +83,7 @@ def _subscriptions(schema: Schema, options: GraphQLChoice) -> Iterator[Outcome]:
         yield Outcome(f"{label}@subscription", label, None, status, reason=reason or _SUBSCRIPTION)
 
 
-def _subscribed(schema: Schema) -> list[tuple[str, str]]:
+def _subscription_texts(schema: Schema) -> list[tuple[str, str]]:
     type_ = schema.root("subscription")
     return [(name, f"Subscription.{name}") for name in type_.fields] if type_ else []
 
@@ -167,7 +167,7 @@ def _notes(
         yield f"{deprecated} of {len(roots)} fields are deprecated, as their descriptions state"
     fields: list[tuple[str, tuple[str, ...]]] = [
         *((root.operation, _texts(root, names[root.key])) for root in roots),
-        *(("subscription", texts) for texts in _subscribed(schema)),
+        *(("subscription", texts) for texts in _subscription_texts(schema)),
     ]
     known = {text for _, texts in fields for text in texts[-2:]}
     for key in options.overlay.operations:

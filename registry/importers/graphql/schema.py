@@ -31,14 +31,14 @@ class Ref:
     wrap: Literal["", "list", "required"] = ""
 
     @property
-    def named(self) -> str:
+    def named_type(self) -> str:
         ref = self
         while ref.of is not None:
             ref = ref.of
         return ref.name
 
     @property
-    def required(self) -> bool:
+    def is_required(self) -> bool:
         return self.wrap == "required"
 
     @property
@@ -71,8 +71,8 @@ class InputValue:
     deprecated: str | None = None  # the reason
 
     @property
-    def demanded(self) -> bool:
-        return self.type.required and self.default is UNSET
+    def is_demanded(self) -> bool:
+        return self.type.is_required and self.default is UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Schema:
 
     def of(self, ref: Ref) -> Type:
         """The named type of `ref`; of kind "missing" if undefined in the description."""
-        return self.types.get(ref.named) or Type(ref.named, "missing")
+        return self.types.get(ref.named_type) or Type(ref.named_type, "missing")
 
     def root(self, operation: str) -> Type | None:
         return self.types.get(self.roots.get(operation, ""))
@@ -129,7 +129,7 @@ class Schema:
                 operation: operation.capitalize()
                 for operation in ("query", "mutation", "subscription")
             }
-        missing = sorted({ref.named for ref in self._references()} - self.types.keys())
+        missing = sorted({ref.named_type for ref in self._references()} - self.types.keys())
         if missing:
             named = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
             self.notes.append(f"{len(missing)} types are not defined: {named}")
@@ -200,7 +200,7 @@ def scalar(type_: Type) -> tuple[dict[str, Any], str | None]:
     return {}, f"scalar {type_.name} is not described: any value is let through"
 
 
-def answered(type_: Type) -> dict[str, Any]:
+def leaf_schema(type_: Type) -> dict[str, Any]:
     """The schema of an output value: custom scalars vary too much to be constrained."""
     known = _BUILT_IN.get(type_.name)
     return {} if known is None else {"type": known["type"]}

@@ -78,7 +78,9 @@ def _take(schema: Schema, node: Any, implementing: list[tuple[str, str]]) -> Non
             known.one_of = known.one_of or _directive(node, "oneOf") is not None
         case "enum":
             for value in node.values or ():
-                choice = Choice(value.name.value, _text(value.description), _deprecated(value))
+                choice = Choice(
+                    value.name.value, _text(value.description), _deprecation_reason(value)
+                )
                 known.choices.setdefault(choice.name, choice)
         case "union":
             known.members += [type_.name.value for type_ in node.types or ()]
@@ -93,7 +95,7 @@ def _field(node: Any) -> Field:
         _ref(node.type),
         args,
         _text(node.description),
-        deprecated=_deprecated(node),
+        deprecated=_deprecation_reason(node),
     )
 
 
@@ -103,7 +105,7 @@ def _value(node: Any) -> InputValue:
         _ref(node.type),
         _text(node.description),
         default_of(node.default_value),
-        deprecated=_deprecated(node),
+        deprecated=_deprecation_reason(node),
     )
 
 
@@ -112,10 +114,10 @@ def _ref(node: Any) -> Ref:
     while not isinstance(node, ast.NamedTypeNode):
         wraps.append("list" if isinstance(node, ast.ListTypeNode) else "required")
         node = node.type
-    return wrapped(node.name.value, reversed(wraps))
+    return wrap_ref(node.name.value, reversed(wraps))
 
 
-def wrapped(name: str, wraps: Iterable[str]) -> Ref:
+def wrap_ref(name: str, wraps: Iterable[str]) -> Ref:
     """A `Ref` from its wrappers, innermost first."""
     ref = Ref(name)
     for wrap in wraps:
@@ -140,7 +142,7 @@ def _text(node: Any) -> str:
     return str(node.value).strip() if node is not None else ""
 
 
-def _deprecated(node: Any) -> str | None:
+def _deprecation_reason(node: Any) -> str | None:
     stated = _directive(node, "deprecated")
     return None if stated is None else str(stated.get("reason") or "No longer supported")
 

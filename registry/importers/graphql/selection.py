@@ -17,7 +17,7 @@ from typing import Any
 from graphql import GraphQLError, parse, print_ast
 from graphql.language import ast
 
-from registry.importers.graphql.schema import COMPOSITE, Field, Ref, Schema, Type, answered
+from registry.importers.graphql.schema import COMPOSITE, Field, Ref, Schema, Type, leaf_schema
 
 PAGE_ARGUMENTS = ("first", "limit")
 INNER_ENTRIES = 10  # of nested lists, where the service takes a bound
@@ -50,16 +50,16 @@ class Selection:
     fields: list[Selected] = field(default_factory=list)
     fragments: list["Selection"] = field(default_factory=list)  # `... on` their types
 
-    def printed(self) -> str:
+    def print(self) -> str:
         return f"{{ {' '.join(self._parts())} }}"
 
     def _parts(self) -> Iterator[str]:
         for schema_field in self.fields:
             alias = f"{schema_field.alias}: " if schema_field.alias else ""
-            inner = f" {schema_field.inner.printed()}" if schema_field.inner else ""
+            inner = f" {schema_field.inner.print()}" if schema_field.inner else ""
             yield f"{alias}{schema_field.name}{schema_field.arguments}{inner}"
         for fragment in self.fragments:
-            yield f"... on {fragment.type.name} {fragment.printed()}"
+            yield f"... on {fragment.type.name} {fragment.print()}"
 
     def prune(self) -> bool:
         """Remove fields with empty selections; whether any field is left."""
@@ -112,10 +112,10 @@ def bounding(one: Field) -> str | None:
     page = ""
     for name in PAGE_ARGUMENTS:
         argument = one.args.get(name)
-        if argument and argument.type.named == "Int" and not argument.type.lists:
+        if argument and argument.type.named_type == "Int" and not argument.type.lists:
             page = name
             break
-    if any(value.demanded and value.name != page for value in one.args.values()):
+    if any(value.is_demanded and value.name != page for value in one.args.values()):
         return None
     return f"({page}: {INNER_ENTRIES})" if page else ""
 
@@ -258,7 +258,7 @@ class Chooser:
             for schema_field in node.fields
             if self._schema.of(schema_field.type).kind in ("scalar", "enum")
             and schema_field.deprecated is None
-            and not any(value.demanded for value in schema_field.args.values())
+            and not any(value.is_demanded for value in schema_field.args.values())
         )
         for leaf in sorted(leaves, key=_rank):
             if node.keys is None or node.keys.setdefault(leaf.name, str(leaf.type)) == str(
@@ -379,7 +379,7 @@ def _selection(schema: Schema, type_: Type, node: Any, depth: int) -> Selection:
             raise Unselectable("directives are not taken")
         match node_:
             case ast.FieldNode():
-                selection.fields.append(_selected(schema, type_, node_, depth))
+                selection.fields.append(_select_field(schema, type_, node_, depth))
             case ast.InlineFragmentNode():
                 name = node_.type_condition.name.value if node_.type_condition else type_.name
                 inner = schema.types.get(name)
@@ -394,7 +394,7 @@ def _selection(schema: Schema, type_: Type, node: Any, depth: int) -> Selection:
     return selection
 
 
-def _selected(schema: Schema, type_: Type, node: Any, depth: int) -> Selected:
+def _select_field(schema: Schema, type_: Type, node: Any, depth: int) -> Selected:
     alias = node.alias.value if node.alias else ""
     name = node.name.value
     if name == TYPENAME:
@@ -406,7 +406,7 @@ def _selected(schema: Schema, type_: Type, node: Any, depth: int) -> Selected:
     for unknown in given.keys() - field.args.keys():
         raise Unselectable(f"{type_.name}.{name} has no argument {unknown}")
     for value in field.args.values():
-        if value.demanded and value.name not in given:
+        if value.is_demanded and value.name not in given:
             raise Unselectable(f"{type_.name}.{name} needs the argument {value.name}")
     if any(_varies(argument.value) for argument in given.values()):
         raise Unselectable(f"{type_.name}.{name}: variables are not taken")
@@ -442,7 +442,7 @@ def output_schema(schema: Schema, ref: Ref, selection: Selection | None) -> dict
 
 def _of(schema: Schema, ref: Ref, selection: Selection | None) -> dict[str, Any]:
     made = _non_null(schema, ref.nullable, selection)
-    if ref.required or "type" not in made:
+    if ref.is_required or "type" not in made:
         return made
     kinds = made["type"] if isinstance(made["type"], list) else [made["type"]]
     return {**made, "type": [*kinds, "null"]}
@@ -455,7 +455,7 @@ def _non_null(schema: Schema, ref: Ref, selection: Selection | None) -> dict[str
         return _object(schema, selection)
     type_ = schema.of(ref)
     if type_.kind != "enum":
-        return answered(type_)
+        return leaf_schema(type_)
     names = ", ".join(list(type_.choices)[:CHOICES])
     return {"type": "string", "description": f"{type_.name}: {names}"}
 
@@ -474,7 +474,7 @@ def _object(schema: Schema, selection: Selection) -> dict[str, Any]:
 
 def _selectable(type_: Type) -> Iterator[str]:
     for name, schema_field in type_.fields.items():
-        if not any(value.demanded for value in schema_field.args.values()):
+        if not any(value.is_demanded for value in schema_field.args.values()):
             yield name
 
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from msgspec import UNSET, Raw, UnsetType
 
-from registry.importers.drafts import plain_description, truncated
+from registry.importers.drafts import plain_description, truncate
 from registry.importers.generated_descriptions import field_description
 from registry.importers.graphql.overlays import FieldMarks
 from registry.importers.graphql.schema import (
@@ -70,7 +70,7 @@ class GraphQLInputs:
 
     def value(self, value: InputValue, needs: Needs) -> dict[str, Any]:
         """The schema of an argument or field, with its description."""
-        return self._value(value, needs, nullable=not value.type.required)
+        return self._value(value, needs, nullable=not value.type.is_required)
 
     def definitions(self, needs: Needs) -> dict[str, Any]:
         """`$defs`: everything reachable, the nearest first if that is too much."""
@@ -110,9 +110,9 @@ class GraphQLInputs:
                 needs.notes[f"{type_.name}.{name} takes a file, which is not sent"] = None
                 continue
             # 3.10.1: of a @oneOf type the one field that is given is not null
-            nullable = not type_.one_of and not value.type.required
+            nullable = not type_.one_of and not value.type.is_required
             properties[name] = self._value(value, needs, nullable)
-            required += [name] if value.demanded else []
+            required += [name] if value.is_demanded else []
         schema: dict[str, Any] = {"type": "object"}
         if type_.description:
             schema["description"] = plain_description(type_.description)
@@ -138,7 +138,7 @@ class GraphQLInputs:
         """Schema of a type without null."""
         if ref.wrap == "list" and ref.of is not None:
             items = self._of(ref.of.nullable, needs)
-            return {"type": "array", "items": items if ref.of.required else _nullable(items)}
+            return {"type": "array", "items": items if ref.of.is_required else _nullable(items)}
         type_ = self._schema.of(ref)
         match type_.kind:
             case "scalar":
@@ -173,7 +173,7 @@ def _unsendable(schema: Schema) -> frozenset[str]:
     queue = [
         input_type.name
         for input_type in inputs
-        if any(is_upload(schema.of(v.type)) for v in _demanded(input_type))
+        if any(is_upload(schema.of(v.type)) for v in _demanded_inputs(input_type))
     ]
     while queue:
         name = queue.pop()
@@ -187,13 +187,13 @@ def _users(inputs: Iterable[Type]) -> dict[str, list[str]]:
     """Reverse index: names of input objects by the type that they require."""
     users: dict[str, list[str]] = {}
     for type_ in inputs:
-        for value in _demanded(type_):
-            users.setdefault(value.type.named, []).append(type_.name)
+        for value in _demanded_inputs(type_):
+            users.setdefault(value.type.named_type, []).append(type_.name)
     return users
 
 
-def _demanded(type_: Type) -> list[InputValue]:
-    return [value for value in type_.inputs.values() if value.demanded]
+def _demanded_inputs(type_: Type) -> list[InputValue]:
+    return [value for value in type_.inputs.values() if value.is_demanded]
 
 
 def _is_small(type_: Type) -> bool:
@@ -279,7 +279,7 @@ class GraphQLDrafts:
             root.operation,
             root.field.name,
             tuple(arguments.variables),
-            selection.printed() if selection else "",
+            selection.print() if selection else "",
             pagination=pagination,
             page_size=page_size,
         )
@@ -348,7 +348,7 @@ class _Arguments:
             self._hide(value, marks)
             return
         if not self._inputs.sendable(value):
-            if value.demanded:
+            if value.is_demanded:
                 raise SkipField(f"{value.name} takes a file, which is not sent")
             self.needs.notes[f"{value.name} takes a file, which is not sent"] = None
             return
@@ -361,18 +361,18 @@ class _Arguments:
             schema["description"] = marks.description
         self.names[value.name] = name
         self.properties[name] = schema
-        self._required += [name] if value.demanded else []
+        self._required += [name] if value.is_demanded else []
         # 5.8.5: nullable where the service has a default, used if the argument is absent
-        declared = value.type if value.demanded else value.type.nullable
+        declared = value.type if value.is_demanded else value.type.nullable
         self.variables.append(Variable(name, value.name, str(declared)))
 
     def _hide(self, value: InputValue, marks: ArgumentMarks) -> None:
         given: Any = value.default if marks.value is UNSET else marks.value
         if given is UNSET:
-            if value.demanded:
+            if value.is_demanded:
                 raise SkipField(f"{value.name} is hidden, required, and has no value")
             return
-        if marks.value is not UNSET or value.type.required:
+        if marks.value is not UNSET or value.type.is_required:
             fixed: Raw | UnsetType = Raw(encode(given))
             self.variables.append(Variable("", value.name, str(value.type), fixed))
 
@@ -395,7 +395,11 @@ def _page_size(field: Field, pagination: Pagination | None) -> int | None:
     if pagination is None or pagination.limit is None:
         return None
     first = field.args["first"]
-    plain = first.type.named == "Int" and not first.type.required and first.default in (UNSET, None)
+    plain = (
+        first.type.named_type == "Int"
+        and not first.type.is_required
+        and first.default in (UNSET, None)
+    )
     return PAGE_SIZE if plain and not first.type.lists else None
 
 
@@ -405,4 +409,4 @@ def _description(root: Root, marks: FieldMarks, schema: dict[str, Any]) -> str:
     text = text or field_description(root.operation, field.name, str(field.type), schema)
     if root.field.deprecated is not None:
         text = f"Deprecated: {root.field.deprecated}\n\n{text}"
-    return truncated(text)
+    return truncate(text)

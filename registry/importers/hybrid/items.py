@@ -109,13 +109,13 @@ class WrittenService:
     notes: tuple[str, ...] = ()  # on the description as a whole
 
 
-def written(document: Any) -> WrittenService:
+def read_document(document: Any) -> WrittenService:
     """Parse either form. Raises ImportRejected for anything else."""
     if not isinstance(document, dict):
         raise ImportRejected(f"{_EXPECTED}, found {kind(document)}")
     if "action" not in document and not {"host", "service"} <= document.keys():
         return WrittenService(tuple(_schema_items(document)), {})
-    shared, items = _shared(document), tuple(_spec_items(document))
+    shared, items = _shared_schemas(document), tuple(_spec_items(document))
     return WrittenService(items, shared, tuple(unknown_keys(document, DOCUMENT_KEYS)))
 
 
@@ -133,7 +133,7 @@ def kind(value: Any) -> str:
     return _KINDS.get(type(value), type(value).__name__)
 
 
-def _shared(document: Mapping[str, Any]) -> Mapping[str, Any]:
+def _shared_schemas(document: Mapping[str, Any]) -> Mapping[str, Any]:
     schemas = document.get("schemas") or {}
     if not isinstance(schemas, dict):
         raise ImportRejected(f"schemas: expected a mapping of names, found {kind(schemas)}")

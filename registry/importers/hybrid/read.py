@@ -20,12 +20,12 @@ from registry.importers.hybrid.items import (
     WrittenAction,
     WrittenService,
     kind,
+    read_document,
     size_of,
     text,
-    written,
 )
 from registry.importers.openapi import parse
-from registry.names.tool_names import assign, legal, suffixed
+from registry.names.tool_names import add_suffix, assign, legal
 from schemas.binding import HybridBinding, PythonBinding
 from schemas.errors import ImportRejected
 from schemas.globs import glob
@@ -60,22 +60,22 @@ class _Place(NamedTuple):
     path: tuple[str, ...]  # inside it
 
 
-def closed(schema: Any, shared: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def close_schema(schema: Any, shared: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """`schema` bundled with everything that it refers to; compiled once, so known to be valid.
 
     Raises UnusableSchema.
     """
-    return _checked(schema, None, shared or {})
+    return _close_and_check(schema, None, shared or {})
 
 
 def closed_named(name: str, shared: Mapping[str, Any]) -> dict[str, Any]:
     """The same of the shared schema `name`."""
     if name not in shared:
         raise UnusableSchema(f"no schema is called {name!r}")
-    return _checked(shared[name], name, shared)
+    return _close_and_check(shared[name], name, shared)
 
 
-def _checked(schema: Any, name: str | None, shared: Mapping[str, Any]) -> dict[str, Any]:
+def _close_and_check(schema: Any, name: str | None, shared: Mapping[str, Any]) -> dict[str, Any]:
     try:
         whole = _Closing(schema, shared).run(_Place(name, ()))
         Checker(msgspec.json.encode(whole))
@@ -97,8 +97,8 @@ class _Closing:
         self._waiting: list[_Place] = []
 
     def run(self, place: _Place) -> dict[str, Any]:
-        remarks, place = self._followed(place)
-        target = self._found(place)
+        remarks, place = self._follow_references(place)
+        target = self._target(place)
         whole = self._rewritten(target, place.resource)
         if not isinstance(whole, dict):
             whole = {} if whole else {"not": {}}
@@ -107,11 +107,11 @@ class _Closing:
         definitions = self._definitions()
         return {**head, **whole, **remarks, **({"$defs": definitions} if definitions else {})}
 
-    def _followed(self, place: _Place) -> tuple[dict[str, Any], _Place]:
+    def _follow_references(self, place: _Place) -> tuple[dict[str, Any], _Place]:
         """The annotations beside a chain of bare references, and the place that it leads to."""
         remarks: dict[str, Any] = {}
         seen = {place}
-        while isinstance(target := self._found(place), dict) and target.keys() <= _REMARKS:
+        while isinstance(target := self._target(place), dict) and target.keys() <= _REMARKS:
             if "$ref" not in target:
                 break
             texts = {name: target[name] for name in ("title", "description") if name in target}
@@ -128,7 +128,7 @@ class _Closing:
             if len(definitions) > DEFINITIONS_LIMIT:
                 raise UnusableSchema(f"it needs more than {DEFINITIONS_LIMIT:,} others")
             place = self._waiting.pop()
-            rewritten = self._rewritten(self._found(place), place.resource)
+            rewritten = self._rewritten(self._target(place), place.resource)
             definitions[self._names[place]] = rewritten
         return {name: definitions[name] for name in sorted(definitions)}
 
@@ -167,7 +167,7 @@ class _Closing:
             return _Place(path[1], path[2:])
         return _Place(resource, path)
 
-    def _found(self, place: _Place) -> Any:
+    def _target(self, place: _Place) -> Any:
         target = self._schema if place.resource is None else self._shared[place.resource]
         for step in place.path:
             if isinstance(target, list) and step.isdecimal() and int(step) < len(target):
@@ -185,7 +185,7 @@ class _Closing:
             last = place.path[-1] if place.path else place.resource or "Data"
             name = legal(last) or "Schema"
             if name in self._names.values():
-                name = suffixed(name, repr(place))
+                name = add_suffix(name, repr(place))
             self._names[place] = name
             self._waiting.append(place)
         return self._names[place]
@@ -216,7 +216,7 @@ def title_of(ids: list[str]) -> str | None:
     return "/".join(services.pop()) if len(services) == 1 else None
 
 
-def described(actions: Sequence[Action]) -> ServiceDescription:
+def describe_actions(actions: Sequence[Action]) -> ServiceDescription:
     """Actions declared in code, by decorators: they need no description. Their ids are unique."""
     outcomes = tuple(_outcome(action.id, []) for action in actions)
     return ServiceDescription(title_of([action.id for action in actions]), tuple(actions), outcomes)
@@ -238,13 +238,13 @@ def read_spec(document: Any) -> ServiceDescription:
     Raises ImportRejected when it is neither, or has no action. Errors in one action are in its
     outcome.
     """
-    service = written(document)
+    service = read_document(document)
     if not service.items:
         raise ImportRejected("there are no actions in it: the list `action` is empty")
-    return _described(service)
+    return _describe_service(service)
 
 
-def _described(found: WrittenService) -> ServiceDescription:
+def _describe_service(found: WrittenService) -> ServiceDescription:
     actions: dict[str, Action] = {}
     outcomes = []
     for item in found.items:
@@ -292,10 +292,10 @@ def _request(
         return None
     try:
         if not item.inline:
-            return closed(schema)
+            return close_schema(schema)
         if isinstance(schema, dict) and "$ref" in schema:
-            return closed_named(_referred(schema["$ref"]), shared)
-        inline = closed(schema, shared)
+            return closed_named(_referenced_name(schema["$ref"]), shared)
+        inline = close_schema(schema, shared)
     except UnusableSchema as problem:
         notes.append(f"its data is not checked, because of its schema: {problem}")
         return None
@@ -311,13 +311,13 @@ def _response(item: WrittenAction, shared: Mapping[str, Any]) -> dict[str, Any] 
         return None
     try:
         if "$ref" in schema:
-            return closed_named(_referred(schema["$ref"]), shared)
-        return closed(schema, shared)
+            return closed_named(_referenced_name(schema["$ref"]), shared)
+        return close_schema(schema, shared)
     except UnusableSchema:
         return None
 
 
-def _referred(reference: Any) -> str:
+def _referenced_name(reference: Any) -> str:
     """The text after the last slash, which is what light-hybrid-4j uses."""
     return str(reference).rpartition("/")[2]
 
@@ -377,7 +377,7 @@ def _forms(id_: str) -> tuple[str, str, str]:
 
 
 def _legal(text: str) -> str:
-    return legal(text) or suffixed("call", text)
+    return legal(text) or add_suffix("call", text)
 
 
 def _draft(action: Action, name: str, kind: Kind, side: Side | None) -> ToolDraft:
@@ -407,7 +407,7 @@ def _input(action: Action) -> tuple[dict[str, Any], str | None]:
     if action.request_schema is None:
         return {"type": "object"}, None
     try:
-        schema = with_plain_descriptions(closed(action.request_schema))
+        schema = with_plain_descriptions(close_schema(action.request_schema))
     except UnusableSchema as problem:
         raise ImportRejected(f"the schema of {action.id}: {problem}") from problem
     if schema.get("type") == "object":
@@ -451,7 +451,7 @@ def select(
     outcomes = []
     for outcome in described.outcomes:
         draft = None if outcome.status == "skipped" else by_key[outcome.key]
-        outcomes.append(_judged(outcome, draft, include, exclude) if draft else outcome)
+        outcomes.append(_select_outcome(outcome, draft, include, exclude) if draft else outcome)
     wanted = {outcome.key for outcome in outcomes if outcome.name is not None}
     return Imported(
         title=described.title,
@@ -463,7 +463,7 @@ def select(
     )
 
 
-def _judged(
+def _select_outcome(
     outcome: Outcome, draft: ToolDraft, include: tuple[str, ...], exclude: tuple[str, ...]
 ) -> Outcome:
     for pattern in exclude:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from registry.importers.drafts import Imported, ItemDraft
-from registry.names.tool_names import assign, legal, suffixed
+from registry.names.tool_names import add_suffix, assign, legal
 from registry.names.uris import Template
 from schemas.binding import McpBinding, Mirrored
 from schemas.errors import ImportRejected, ParseError
@@ -197,7 +197,7 @@ def tool_draft(definition: Definition, name: str) -> tuple[ToolDraft, list[str]]
         name=name,
         description=_text(members, "description", notes) or "",
         input_schema=schema,
-        binding=McpBinding(definition.key, definition.eras, _mirrored(schema)),
+        binding=McpBinding(definition.key, definition.eras, _mirrored_arguments(schema)),
         title=_text(members, "title", notes),
         output_schema=_output_schema(members, notes),
         annotations=hints,
@@ -267,7 +267,7 @@ def _note_unchecked(schema: dict[str, Any], notes: list[str]) -> None:
         notes.append(f"arguments are not checked before its server gets them: {reason}")
 
 
-def _mirrored(schema: dict[str, Any]) -> tuple[Mirrored, ...]:
+def _mirrored_arguments(schema: dict[str, Any]) -> tuple[Mirrored, ...]:
     try:
         return mirrored_in(schema)
     except ValueError as error:  # 2026-07-28, transports: clients must drop such a tool
@@ -331,8 +331,8 @@ def read_snapshot(
     item_drafts, item_outcomes = _items(snapshot)
     info = snapshot.facts.info
     return Imported(
-        title=_stated(info.get("title")) or _stated(info.get("name")),
-        version=_stated(info.get("version")),
+        title=_clean_text(info.get("title")) or _clean_text(info.get("name")),
+        version=_clean_text(info.get("version")),
         servers=(),
         drafts=tuple(drafts),
         outcomes=(*outcomes, *item_outcomes),
@@ -346,7 +346,7 @@ def _names(found: Sequence[Found]) -> dict[str, str]:
     """Legal names by key. Assigned before the selection, which must not rename the others."""
     known = [definition for definition in found if isinstance(definition, Definition)]
     keys = ((definition.key, str(definition.kind)) for definition in known)
-    wanted = {key: (legal(key) or suffixed(kind, key), key) for key, kind in keys}
+    wanted = {key: (legal(key) or add_suffix(kind, key), key) for key, kind in keys}
     return assign(wanted)
 
 
@@ -360,7 +360,7 @@ def _tools(
     outcomes: list[Outcome] = []
     for definition in found:
         if isinstance(definition, UnusableEntry):
-            outcomes.append(_skipped("tool", definition.label, definition.reason))
+            outcomes.append(_skipped_outcome("tool", definition.label, definition.reason))
             continue
         key, name = key_of(definition.key), names[definition.key]
         if refused := _refusal(definition.key, name, include, exclude):
@@ -390,19 +390,19 @@ def _items(snapshot: Snapshot) -> tuple[list[ItemDraft], list[Outcome]]:
         names = _names(item_definitions) if kind == "prompt" else {}
         for definition in item_definitions:
             if isinstance(definition, UnusableEntry):
-                outcomes.append(_skipped(kind, definition.label, definition.reason))
+                outcomes.append(_skipped_outcome(kind, definition.label, definition.reason))
                 continue
             try:
                 draft = item_draft(definition, kind, names.get(definition.key, definition.key))
             except SkipEntry as skip:
-                outcomes.append(_skipped(kind, definition.label, str(skip)))
+                outcomes.append(_skipped_outcome(kind, definition.label, str(skip)))
                 continue
             drafts.append(draft)
             outcomes.append(Outcome(draft.id, definition.label, draft.name, "imported"))
     return drafts, outcomes
 
 
-def _skipped(kind: Kind, label: str, reason: str) -> Outcome:
+def _skipped_outcome(kind: Kind, label: str, reason: str) -> Outcome:
     return Outcome(f"{label}@{kind}", label, None, "skipped", reason=reason)
 
 
@@ -434,5 +434,5 @@ def _reason(notes: list[str]) -> str | None:
     return f"{named}; and {more} more" if more > 0 else named or None
 
 
-def _stated(value: Any) -> str | None:
+def _clean_text(value: Any) -> str | None:
     return value.replace("\0", "\ufffd").strip() or None if isinstance(value, str) else None

@@ -45,7 +45,7 @@ def essence(media_type: str) -> str:
     return media_type.split(";", 1)[0].strip().lower()
 
 
-def preferred(
+def preferred_media_type(
     content: dict[str, Any],
     raw_schemas: RawSchemas,
     wanted: Sequence[str] = (),
@@ -86,7 +86,7 @@ def _patch_rank(kind: str, media: object, raw_schemas: RawSchemas, method: str) 
 
 
 def _body_schema(media: object, raw_schemas: RawSchemas) -> Any:
-    return mapping(raw_schemas.resolved(media)).get("schema", {})
+    return mapping(raw_schemas.resolve(media)).get("schema", {})
 
 
 def concrete(key: str, schema: object, raw_schemas: RawSchemas) -> str:
@@ -154,7 +154,7 @@ class Encodings:
     def _has_undescribed_file(self, properties: dict[str, Any]) -> bool:
         """Whether a form has exactly one property named as a file, described as plain text
         (Stripe)."""
-        xml_object = self._raw_schemas.resolved(properties.get(_FILE_PROPERTY))
+        xml_object = self._raw_schemas.resolve(properties.get(_FILE_PROPERTY))
         plain = xml_object.get("type") == "string" and xml_object.keys() <= _UNCONSTRAINING
         return plain and not any(map(self._raw_schemas.files, properties.values()))
 
@@ -174,8 +174,8 @@ class Encodings:
         if content_type and not in_header(content_type):
             notes.append(f"body: the content type of {name} cannot be sent; ignored")
             content_type = None
-        if self._styled(encoding, multipart):
-            return _styled(name, encoding, notes)
+        if self._has_style(encoding, multipart):
+            return _styled_part(name, encoding, notes)
         if not multipart:
             return Part(name, content_type if _json(content_type) else None)
         file = self._is_file(schema, content_type)
@@ -186,7 +186,7 @@ class Encodings:
         transfer = None if file else self._transfer_encoding(schema)
         return Part(name, content_type, file=file, transfer_encoding=transfer)
 
-    def _styled(self, encoding: dict[str, Any], multipart: bool) -> bool:
+    def _has_style(self, encoding: dict[str, Any], multipart: bool) -> bool:
         """Whether `style` applies; 3.0 has styles in form-urlencoded bodies only (4.7.15)."""
         stated = any(key in encoding for key in _STYLED)
         return stated and not (multipart and self._document.version == (3, 0))
@@ -201,11 +201,11 @@ class Encodings:
         if content_type is not None:
             kinds = [media_type for media_type in content_type.split(",") if media_type.strip()]
             opaque = not any(is_textual(media_type) for media_type in kinds)
-            return kind in (None, "string") and opaque and not self._packed(schema)
+            return kind in (None, "string") and opaque and not self._is_packed(schema)
         # 3.1, 4.8.15.1.1: an empty schema means bytes
-        return not raw_schemas.resolved(schema) and self._document.version >= (3, 1)
+        return not raw_schemas.resolve(schema) and self._document.version >= (3, 1)
 
-    def _packed(self, schema: Any) -> bool:
+    def _is_packed(self, schema: Any) -> bool:
         """Whether bytes are encoded as text."""
         return any(
             "contentEncoding" in part or part.get("format") in ("byte", "base64")
@@ -268,7 +268,7 @@ def file_schema(converted: dict[str, Any], many: bool = False) -> dict[str, Any]
 _ONE: dict[str, Any] = {"type": ["string", "object"], "description": FILE}
 
 
-def _styled(name: str, encoding: dict[str, Any], notes: list[str]) -> Part:
+def _styled_part(name: str, encoding: dict[str, Any], notes: list[str]) -> Part:
     stated = encoding.get("style", "form")
     style = next((style for style in _STYLES if style == stated), None)
     if style is None:
@@ -324,7 +324,7 @@ class XmlBodies:
 
     def _of_type(self, pointer: str) -> tuple[Xml, tuple[str, ...]]:
         if pointer not in self._types:
-            self._types[pointer] = self._read_schema(self._raw_schemas.resolved({"$ref": pointer}))
+            self._types[pointer] = self._read_schema(self._raw_schemas.resolve({"$ref": pointer}))
         return self._types[pointer]
 
     def _read_schema(self, raw: object) -> tuple[Xml, tuple[str, ...]]:
@@ -461,7 +461,7 @@ class Bodies:
     ) -> str:
         marked = operation.marks.media_type
         wanted = (*([marked] if marked else ()), *self._wanted)
-        key = preferred(content, self._raw_schemas, wanted, operation.method)
+        key = preferred_media_type(content, self._raw_schemas, wanted, operation.method)
         if marked and essence(marked) != essence(key):
             notes.append(f"the media type {marked!r}, which is marked, is not described")
         return key

@@ -9,10 +9,10 @@ from registry.importers.openapi.files import (
     ABSENT,
     FILES,
     Unread,
-    escaped,
+    escape_segment,
+    original_reference,
     scan,
     segments,
-    shown,
     step,
 )
 from registry.importers.openapi.values import mapping, sequence, text
@@ -21,7 +21,7 @@ from schemas.errors import ImportRejected
 _FLOWS = {"application": "clientCredentials", "accessCode": "authorizationCode"}
 
 
-def upgraded(root: dict[str, Any]) -> dict[str, Any]:
+def upgrade(root: dict[str, Any]) -> dict[str, Any]:
     """`root` with `servers` and `components`. Reference targets keep their place, so references
     need no rewriting; operations are upgraded one by one."""
     schemes = {
@@ -89,10 +89,10 @@ def version_of(root: dict[str, Any]) -> tuple[int, int]:
         raise ImportRejected(f"This is OpenAPI {str(stated)[:40]!r}. {supported}.")
     if swagger is not None:
         raise ImportRejected(f"This is Swagger {str(swagger)[:40]!r}. {supported}.")
-    raise ImportRejected(_unversioned(root, supported))
+    raise ImportRejected(_missing_version_text(root, supported))
 
 
-def _unversioned(root: dict[str, Any], supported: str) -> str:
+def _missing_version_text(root: dict[str, Any], supported: str) -> str:
     if _is_hybrid(root):
         return (
             "This describes a hybrid service: `toolgate import hybrid` reads it, and `hybrid:` in "
@@ -162,7 +162,7 @@ class OpenApiDocument:
     def __init__(self, root: dict[str, Any]) -> None:
         """Raises `ImportRejected` for versions other than 2.0, 3.0, 3.1 and 3.2."""
         self.version = version_of(root)
-        self.root = upgraded(root) if self.version == (2, 0) else root
+        self.root = upgrade(root) if self.version == (2, 0) else root
         self._found: dict[str, object] = {}
         self._anchors: dict[str, str] | None = None
 
@@ -184,9 +184,11 @@ class OpenApiDocument:
             self._found[pointer] = self._walk(pointer, _Hops())
         target = self._found[pointer]
         if isinstance(target, Unread):
-            raise MissingReference(f"$ref {shown(ref)!r} cannot be read: {target.reason}")
+            raise MissingReference(
+                f"$ref {original_reference(ref)!r} cannot be read: {target.reason}"
+            )
         if target is ABSENT:
-            raise MissingReference(f"$ref {shown(ref)!r} points at nothing")
+            raise MissingReference(f"$ref {original_reference(ref)!r} points at nothing")
         return target
 
     def resolve(self, node: object) -> dict[str, Any]:
@@ -203,9 +205,9 @@ class OpenApiDocument:
                 if key in value:
                     overrides.setdefault(key, value[key])
             node = self.find(ref)
-        raise SkipOperation(f"$ref {shown(str(ref))!r} never ends")
+        raise SkipOperation(f"$ref {original_reference(str(ref))!r} never ends")
 
-    def named(self, node: object) -> dict[str, Any]:
+    def named_members(self, node: object) -> dict[str, Any]:
         """A map of schemas by name. A `$ref` in place of the map is followed, although no version
         allows it: each schema of the target becomes a reference, so that circular maps stay small.
         Raises `SkipOperation`."""
@@ -220,15 +222,15 @@ class OpenApiDocument:
             if not isinstance(ref, str):
                 return members
             node = {
-                name: member if name == "$ref" else {"$ref": f"{ref}/{escaped(name)}"}
+                name: member if name == "$ref" else {"$ref": f"{ref}/{escape_segment(name)}"}
                 for name, member in mapping(self.find(ref)).items()
             }
-        raise SkipOperation(f"$ref {shown(str(ref))!r} never ends")
+        raise SkipOperation(f"$ref {original_reference(str(ref))!r} never ends")
 
     def _walk(self, pointer: str, hops: "_Hops") -> object:
         """Resolve `pointer`, following references on its path."""
         if pointer != "#" and not pointer.startswith("#/"):
-            pointer = self._anchored(pointer)
+            pointer = self._anchor_pointer(pointer)
         node: object = self.root
         for segment in segments(pointer):
             if isinstance(node, Unread):
@@ -240,7 +242,7 @@ class OpenApiDocument:
             node = node if isinstance(node, Unread) else child
         return node
 
-    def _anchored(self, pointer: str) -> str:
+    def _anchor_pointer(self, pointer: str) -> str:
         """Pointer of a `$anchor` (JSON Schema 2020-12, section 8.2.2)."""
         if self._anchors is None:
             own = {key: value for key, value in self.root.items() if key != FILES}

@@ -84,7 +84,7 @@ def argument_marks(holder: Mapping[str, Any]) -> ArgumentMarks | None:
         raise SkipOperation(str(error)) from error
 
 
-def merged(base: Marks, nearer: Marks) -> Marks:
+def merge_marks(base: Marks, nearer: Marks) -> Marks:
     """Merge marks: toolsets add up; of other settings, and of each argument, the nearer one
     wins."""
     return Marks(

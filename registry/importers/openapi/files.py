@@ -29,7 +29,7 @@ def segments(pointer: str) -> list[str]:
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
-def escaped(key: str) -> str:
+def escape_segment(key: str) -> str:
     """A segment of a JSON pointer (RFC 6901) in a URI fragment."""
     if key.isalnum():
         return key
@@ -53,12 +53,12 @@ def join(base: str, reference: str) -> str:
     """The name of the file that `reference` in the file `base` points at. A name outside the common
     directory begins with `../` or `/`."""
     if scheme(reference) or is_url(base):
-        return joined(base, reference)
+        return join_urls(base, reference)
     path = unquote(reference.partition("?")[0])
     return posixpath.normpath(posixpath.join(posixpath.dirname(base), path))
 
 
-def joined(base: str, reference: str) -> str:
+def join_urls(base: str, reference: str) -> str:
     """Like `urljoin`, without the fragment; an invalid URL stays as it is."""
     try:
         return urldefrag(urljoin(base, reference)).url
@@ -180,7 +180,7 @@ def _identify(found: Scan, at: _At) -> str:
     stated = stated or at.node.get("$id")
     if not isinstance(stated, str) or stated.startswith("#"):
         return at.base
-    found.ids[pointer] = joined(found.ids.get(at.base, found.name), stated)
+    found.ids[pointer] = join_urls(found.ids.get(at.base, found.name), stated)
     return pointer
 
 
@@ -188,7 +188,7 @@ def _pointer(path: "_Path | None") -> str:
     keys = []
     while path is not None:
         path, key = path
-        keys.append(escaped(key))
+        keys.append(escape_segment(key))
     return "".join(f"/{key}" for key in reversed(keys))
 
 
@@ -229,11 +229,11 @@ class Files:
         self._unread[name] = Unread(reason)
         self._wanted.discard(name)
 
-    def wanted(self) -> list[str]:
+    def wanted_names(self) -> list[str]:
         """Names of files that are referenced but not added yet."""
         return sorted(self._wanted)
 
-    def assembled(self) -> dict[str, Any]:
+    def assemble(self) -> dict[str, Any]:
         """The root file with the others in it. Modifies the parsed files, so it works once."""
         root: dict[str, Any] = self._scans[self.entry].tree
         for scan in self._scans.values():
@@ -251,7 +251,7 @@ class Files:
         if reference.literal and name not in self._scans:
             return
         pointer = self._place(name, base, fragment)
-        prefix = "#" if name == self.entry else f"#/{FILES}/{escaped(name)}"
+        prefix = "#" if name == self.entry else f"#/{FILES}/{escape_segment(name)}"
         reference.node["$ref"] = prefix + pointer
 
     def _place(self, name: str, base: str, fragment: str) -> str:
@@ -270,7 +270,7 @@ class Files:
         if not uri:
             return found.name, reference.base, fragment
         if self._places:  # rarely any
-            absolute = joined(found.ids.get(reference.base, found.name), uri)
+            absolute = join_urls(found.ids.get(reference.base, found.name), uri)
             if absolute in self._places:
                 return *self._places[absolute], fragment
             if beside := self._beside(absolute):
@@ -280,13 +280,13 @@ class Files:
     def _beside(self, absolute: str) -> str | None:
         """The file beside the root for a URL below the root's `$self`: files that moved together
         keep their relative positions."""
-        base = self._self and joined(self._self, ".")
+        base = self._self and join_urls(self._self, ".")
         if not base or not absolute.startswith(base):
             return None
         return join(self.entry, absolute.removeprefix(base))
 
 
-def shown(ref: str) -> str:
+def original_reference(ref: str) -> str:
     """A rewritten reference in its likely original form."""
     prefix = f"#/{FILES}/"
     if not ref.startswith(prefix):

@@ -14,7 +14,7 @@ from typing import Any, Final
 from registry.importers.openapi.values import nested_at_most
 from registry.importers.plain_text import plain
 from schemas.masking import KEYWORD
-from schemas.validators import compiled
+from schemas.validators import compile_validator
 
 ABSENT: Final = object()
 VALUE_DEPTH_LIMIT = 32  # nesting levels in a default, an example or an enumerated value
@@ -136,7 +136,7 @@ def _pattern(value: Any) -> Checked:
 def compiles(pattern: str) -> bool:
     """Whether both validators accept `pattern`: jsonschema-rs checks, jsonschema explains."""
     try:
-        compiled({"pattern": pattern})
+        compile_validator({"pattern": pattern})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # "[[" may change its meaning one day
             re.compile(pattern)

@@ -13,11 +13,11 @@ from registry.importers.openapi.extensions import (
     UNMARKED,
     Marks,
     Overlay,
-    merged,
+    merge_marks,
     operation_marks,
     shared_marks,
 )
-from registry.importers.openapi.files import shown
+from registry.importers.openapi.files import original_reference
 from registry.importers.openapi.values import mapping, sequence, text
 from schemas.errors import ImportRejected
 from schemas.globs import glob
@@ -334,7 +334,7 @@ class _Reading:
                 return item
             own = {key: value for key, value in item.items() if key != "$ref"}
             item = {**mapping(self._document.find(str(item["$ref"]))), **own}
-        raise SkipOperation(f"$ref {shown(str(raw['$ref']))!r} never ends")
+        raise SkipOperation(f"$ref {original_reference(str(raw['$ref']))!r} never ends")
 
     def _operation(
         self, path: str, item: dict[str, Any], method: str, raw: object
@@ -363,7 +363,7 @@ class _Reading:
         marks = UNMARKED
         for layer in layers:
             if layer is not UNMARKED and layer != UNMARKED:
-                marks = merged(marks, layer) if marks is not UNMARKED else layer
+                marks = merge_marks(marks, layer) if marks is not UNMARKED else layer
         return marks
 
     def _skip(self, key: str, operation: str, reason: str) -> None:

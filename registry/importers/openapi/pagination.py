@@ -99,7 +99,7 @@ class _Page:
         self._find = find
         members = _properties(answer, find)
         self.is_array = answer.get("type") == "array"
-        self.top = _named((), members)
+        self.top = _members_by_name((), members)
         self.below: dict[str, _Member] = {}
         for name, schema in members.items():
             if plain(name) in _INNER:
@@ -107,7 +107,7 @@ class _Page:
 
     def _descend(self, path: tuple[str, ...], schema: Any, levels: int) -> None:
         members = _properties(schema, self._find)
-        for name, member in _named(path, members).items():
+        for name, member in _members_by_name(path, members).items():
             self.below.setdefault(name, member)
         for name, inner in members.items():
             if levels > 1 and plain(name) in _INNER:
@@ -160,7 +160,7 @@ def of(
             return {}
 
     page = _Page(arguments, find(answered.raw_schema), find)
-    for recognise in (_last, _url, _cursor, _numbered, _offset):
+    for recognise in (_last, _url, _cursor, _numbered_pagination, _offset):
         if pagination := recognise(page):
             return pagination
     return _link(page, "link" in answered.headers)
@@ -228,7 +228,7 @@ def _fed_by_url(page: _Page, path: tuple[str, ...]) -> Pagination | None:
     return Pagination("link", fed[0].name, path, also=also, integers=integers)
 
 
-def _numbered(page: _Page) -> Pagination | None:
+def _numbered_pagination(page: _Page) -> Pagination | None:
     """Numbered pages, where the number of the first is known."""
     argument, total = page.argument(*_PAGES), page.member(*_PAGE_TOTALS)
     if argument is None or total is None or not argument.integer:
@@ -272,7 +272,7 @@ def _link(page: _Page, described: bool) -> Pagination | None:
     return _fed_by_url(page, ()) if described or usual else None
 
 
-def _named(path: tuple[str, ...], members: Mapping[str, Any]) -> dict[str, _Member]:
+def _members_by_name(path: tuple[str, ...], members: Mapping[str, Any]) -> dict[str, _Member]:
     return {
         plain(name): _Member((*path, name), mapping(member)) for name, member in members.items()
     }

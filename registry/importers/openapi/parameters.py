@@ -34,7 +34,7 @@ def variables_of(path: str) -> list[str]:
     return _TEMPLATE.findall(path)
 
 
-def named(path: str, names: Collection[str]) -> str:
+def reduce_variables(path: str, names: Collection[str]) -> str:
     """`path` with its variables reduced to parameter names: some templates add to the name, as
     `{+path}` (RFC 6570), `{proxy+}` (AWS), `{id:[0-9]+}` (JAX-RS), `{*rest}`, `{id?}` (ASP.NET) and
     `/:id` (Express) do. Raises `SkipOperation` for one without a name."""
@@ -52,7 +52,7 @@ def _reduce_variable(match: re.Match[str], names: Collection[str]) -> str:
     raise SkipOperation(f"its path has the placeholder {match[0][:100]}, which names no parameter")
 
 
-def rooted(path: str, notes: list[str]) -> str:
+def root_path(path: str, notes: list[str]) -> str:
     """The path as sent, with its variables. A query stays, as some use it to distinguish
     operations; a fragment, used by others for the same, is never sent."""
     path, _, _ = path.partition("#")
@@ -60,10 +60,10 @@ def rooted(path: str, notes: list[str]) -> str:
         notes.append("its path does not begin with a slash; one is added")
         path = f"/{path}"
     path, mark, query = path.partition("?")
-    return _quoted(path, _PATH) + mark + _quoted(query, _QUERY)
+    return _quote_path(path, _PATH) + mark + _quote_path(query, _QUERY)
 
 
-def _quoted(text: str, safe: str) -> str:
+def _quote_path(text: str, safe: str) -> str:
     return "".join(
         part if part.startswith("{") else quote(part, safe=safe) for part in _PARTS.split(text)
     )
@@ -131,7 +131,9 @@ class Parameters:
         for raw in self._objects(item, notes) + self._objects(operation, notes):
             if wire := self.read(raw, notes):
                 merged[identity_of(wire.name, wire.location)] = wire
-        path = named(path, {wire.name for wire in merged.values() if wire.location == "path"})
+        path = reduce_variables(
+            path, {wire.name for wire in merged.values() if wire.location == "path"}
+        )
         return _fit_template(list(merged.values()), path, self._schemas, notes), path
 
     def read(self, raw: dict[str, Any], notes: list[str]) -> WireParameter | None:
@@ -163,15 +165,15 @@ class Parameters:
                 raise SkipOperation(f"required {problem}")
             notes.append(f"{problem}; left out")
             return None
-        if identity_of(name, location) in self._secrets or _reserved(name, location):
+        if identity_of(name, location) in self._secrets or _is_reserved(name, location):
             return None
         media_type, schema = self._schema(raw, notes)
         style, explode = self._style(raw, location, notes)
         allow_empty = location == "query" and raw.get("allowEmptyValue") is True
         required = location == "path" or raw.get("required") is True
-        converted = self._described(raw, self._schemas.convert(schema))
+        converted = self._add_description(raw, self._schemas.convert(schema))
         if required and media_type is None and not allow_empty:
-            converted = self._filled(converted)
+            converted = self._with_an_item(converted)
         return WireParameter(
             name=name,
             location=location,
@@ -213,7 +215,7 @@ class Parameters:
         notes.append(f"parameter {raw['name']} has no schema")
         return None, {key: raw[key] for key in _SCHEMA_KEYWORDS if key in raw}
 
-    def _filled(self, converted: Converted) -> Converted:
+    def _with_an_item(self, converted: Converted) -> Converted:
         """The schema of a required list with at least one item: an empty one sends nothing."""
         bare = {key: value for key, value in converted.schema.items() if key not in ANNOTATIONS}
         schema = (self._schemas.target(bare) or converted).schema
@@ -221,7 +223,7 @@ class Parameters:
             return converted
         return replace(converted, schema={**converted.schema, "minItems": 1})
 
-    def _described(self, raw: dict[str, Any], converted: Converted) -> Converted:
+    def _add_description(self, raw: dict[str, Any], converted: Converted) -> Converted:
         """The schema with the description, deprecation and examples of the parameter."""
         schema = dict(converted.schema)
         own, inner = plain(text(raw.get("description"))), text(schema.get("description"))
@@ -254,7 +256,7 @@ class _Read:
     notes: tuple[str, ...]
 
 
-def _reserved(name: str, location: str) -> bool:
+def _is_reserved(name: str, location: str) -> bool:
     return location == "header" and name.lower() in _RESERVED_HEADERS
 
 

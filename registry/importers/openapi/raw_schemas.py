@@ -24,7 +24,7 @@ class Visibility:
         self._hidden: dict[str, bool] = {}
         self._names: dict[str, frozenset[str]] = {}
 
-    def hidden(self, schema: object, hops: int = _HOPS) -> bool:
+    def is_hidden(self, schema: object, hops: int = _HOPS) -> bool:
         """Whether a property with this schema is left out."""
         raw = mapping(schema)
         if raw.get(self._flag) is True:
@@ -32,14 +32,14 @@ class Visibility:
         ref = raw.get("$ref")
         if isinstance(ref, str) and hops and self._hidden_target(ref, hops):
             return True
-        return any(self.hidden(part, hops - 1) for part in self._parts(raw, hops))
+        return any(self.is_hidden(part, hops - 1) for part in self._parts(raw, hops))
 
     def names(self, schema: object, hops: int = _HOPS) -> frozenset[str]:
         """The hidden properties of `schema` and the schemas that it includes: a `required` in one
         part may name a property of another."""
         raw = mapping(schema)
-        properties = self._named(raw)
-        own = frozenset(name for name, value in properties.items() if self.hidden(value))
+        properties = self._named_properties(raw)
+        own = frozenset(name for name, value in properties.items() if self.is_hidden(value))
         ref = raw.get("$ref")
         if isinstance(ref, str) and hops:
             own |= self._names_of_target(ref, hops)
@@ -51,7 +51,7 @@ class Visibility:
     def _hidden_target(self, ref: str, hops: int) -> bool:
         if ref not in self._hidden:
             self._hidden[ref] = False  # the answer for recursion
-            self._hidden[ref] = self.hidden(self._find(ref), hops - 1)
+            self._hidden[ref] = self.is_hidden(self._find(ref), hops - 1)
         return self._hidden[ref]
 
     def _names_of_target(self, ref: str, hops: int) -> frozenset[str]:
@@ -60,9 +60,9 @@ class Visibility:
             self._names[ref] = self.names(self._find(ref), hops - 1)
         return self._names[ref]
 
-    def _named(self, raw: dict[str, Any]) -> dict[str, Any]:
+    def _named_properties(self, raw: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self._document.named(raw.get("properties"))
+            return self._document.named_members(raw.get("properties"))
         except SkipOperation:
             return {}
 
@@ -83,7 +83,7 @@ class RawSchemas:
     def __init__(self, document: OpenApiDocument) -> None:
         self._document = document
 
-    def resolved(self, raw: object) -> dict[str, Any]:
+    def resolve(self, raw: object) -> dict[str, Any]:
         """`raw`, or the target of its `$ref`; empty if there is none."""
         try:
             return self._document.resolve(raw)
@@ -95,7 +95,7 @@ class RawSchemas:
         seen: set[int] = set()
         queue = [raw]
         while queue and len(seen) < _PARTS_LIMIT:
-            part = self.resolved(queue.pop(0))
+            part = self.resolve(queue.pop(0))
             if not part or id(part) in seen:
                 continue
             seen.add(id(part))
@@ -107,13 +107,13 @@ class RawSchemas:
         """The raw schemas of the properties; of duplicates the first wins."""
         properties: dict[str, Any] = {}
         for part in self.parts(raw):
-            for name, schema in self._named(part).items():
+            for name, schema in self._named_properties(part).items():
                 properties.setdefault(name, schema)
         return properties
 
-    def _named(self, part: dict[str, Any]) -> dict[str, Any]:
+    def _named_properties(self, part: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self._document.named(part.get("properties"))
+            return self._document.named_members(part.get("properties"))
         except SkipOperation:
             return {}
 

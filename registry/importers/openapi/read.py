@@ -54,8 +54,8 @@ def read(
         drafts.extend([draft] if draft else [])
     info = mapping(document.get("info"))
     return Imported(
-        title=_stated(info.get("title")),
-        version=_stated(info.get("version")),
+        title=_clean_text(info.get("title")),
+        version=_clean_text(info.get("version")),
         servers=tuple(server_urls(parsed.root.get("servers"))),
         drafts=tuple(drafts),
         outcomes=tuple(outcomes),
@@ -117,7 +117,7 @@ def _name(
     return tool_name(wanted, method, operation.path)
 
 
-def _stated(value: object) -> str | None:
+def _clean_text(value: object) -> str | None:
     """The value as text; `version: 1.0` is a number in YAML."""
     return str(value).strip() or None if isinstance(value, str | int | float) else None
 

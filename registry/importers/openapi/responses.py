@@ -25,7 +25,7 @@ _REVERSED = frozenset(
 )
 
 
-def widened(schema: dict[str, Any], dropped: Collection[str]) -> dict[str, Any]:
+def widen(schema: dict[str, Any], dropped: Collection[str]) -> dict[str, Any]:
     """`schema` with references to the `dropped` definitions replaced by any value."""
     out: dict[str, Any] = {}
     for key, value in schema.items():
@@ -52,7 +52,7 @@ def _add_choice(out: dict[str, Any], branches: list[Any]) -> None:
 
 def _member(value: Any, dropped: Collection[str]) -> Any:
     if isinstance(value, dict):
-        return widened(value, dropped)
+        return widen(value, dropped)
     if isinstance(value, list):
         return [_member(member, dropped) for member in value]
     return value
@@ -156,7 +156,7 @@ class Responses:
             kept[name] = part.schema
             queue.extend(part.uses)
         schema = {**root.schema, **({"$defs": dict(sorted(kept.items()))} if kept else {})}
-        return widened(schema, dropped) if dropped else schema
+        return widen(schema, dropped) if dropped else schema
 
     def _root(self, converted: Converted) -> Converted:
         """The referenced root schema: clients expect `type: object` at the root."""

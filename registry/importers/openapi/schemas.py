@@ -39,7 +39,7 @@ from registry.importers.openapi.keywords import (
 )
 from registry.importers.openapi.raw_schemas import Flag, RawSchemas, Visibility
 from registry.importers.openapi.values import mapping, sequence, text
-from registry.names.tool_names import legal, suffixed
+from registry.names.tool_names import add_suffix, legal
 from schemas.jsonrpc import encode
 from schemas.validators import compiled_as_2020
 
@@ -56,8 +56,8 @@ def modernise(schema: dict[str, Any]) -> dict[str, Any]:
     if _MARKERS.isdisjoint(schema):
         return schema
     modern = dict(schema)
-    _bound(modern, "maximum", "exclusiveMaximum")
-    _bound(modern, "minimum", "exclusiveMinimum")
+    _convert_bound(modern, "maximum", "exclusiveMaximum")
+    _convert_bound(modern, "minimum", "exclusiveMinimum")
     _example(modern)
     _tuple(modern)
     _dependencies(modern)
@@ -65,7 +65,7 @@ def modernise(schema: dict[str, Any]) -> dict[str, Any]:
     return _nullable(modern) if True in stated else modern
 
 
-def _bound(schema: dict[str, Any], limit: str, exclusive: str) -> None:
+def _convert_bound(schema: dict[str, Any], limit: str, exclusive: str) -> None:
     """Draft 4: `maximum: 5, exclusiveMaximum: true` is `exclusiveMaximum: 5`."""
     flag = schema.get(exclusive)
     if isinstance(flag, bool):
@@ -356,9 +356,9 @@ class Tree:
                 if problem:
                     self._note(f"`{key}` {problem}")
             elif key in _NESTED and not self._drops(key, at):
-                checked = self._nested(key, value, at)
+                checked = self._convert_nested(key, value, at)
                 if key in _CHOICES and checked is not ABSENT and "discriminator" in schema:
-                    checked = self._discriminated(schema["discriminator"], value, checked)
+                    checked = self._add_discriminator(schema["discriminator"], value, checked)
             else:
                 if key in _DYNAMIC:
                     self._note(f"`{key}` is not followed; any value is accepted")
@@ -369,7 +369,7 @@ class Tree:
             out = _as_any_of(out)
         return self._tidy(out, at)
 
-    def _discriminated(
+    def _add_discriminator(
         self, stated: object, raw: list[Any], branches: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
         """`branches` with the values of the discriminator that select each."""
@@ -385,7 +385,7 @@ class Tree:
         origin = self._origin
         return bool(origin and not origin.choices and at.place and key in _CHOICES)
 
-    def _nested(self, key: str, value: object, at: _At) -> Any:
+    def _convert_nested(self, key: str, value: object, at: _At) -> Any:
         shape, in_place = _NESTED[key]
         inner = _At(at.depth + 1, None)
         if in_place:
@@ -413,7 +413,7 @@ class Tree:
             self._note("is not an object of schemas; dropped")
             return ABSENT
         try:
-            value = self._names.document.named(value)
+            value = self._names.document.named_members(value)
         except SkipOperation as skip:
             self._note(f"{skip}; what it would add is missing")
             value = {name: member for name, member in value.items() if name != "$ref"}
@@ -681,4 +681,4 @@ class Schemas:
         name = legal(last, _ILLEGAL_IN_NAMES)
         if self.document.schema_name(component.pointer) == name and component.choices:
             return name
-        return suffixed(name or "schema", f"{component.pointer} {component.choices}")
+        return add_suffix(name or "schema", f"{component.pointer} {component.choices}")

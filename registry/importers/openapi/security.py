@@ -71,7 +71,7 @@ class Security:
         if problem:
             notes.append(problem)
         named = [text(scope) for scope in sequence(scopes)[:SCOPES_LIMIT]]
-        return _scoped(scheme, tuple(dict.fromkeys(filter(None, named))))
+        return _with_scopes(scheme, tuple(dict.fromkeys(filter(None, named))))
 
     def _scheme(self, name: str) -> tuple[Credential, str | None]:
         if name not in self._read:
@@ -257,7 +257,7 @@ def _identity(credential: Credential) -> Identity:
     return identity_of(credential.name, credential.location)
 
 
-def _scoped(scheme: Credential, scopes: tuple[str, ...]) -> Credential:
+def _with_scopes(scheme: Credential, scopes: tuple[str, ...]) -> Credential:
     if not scopes:
         return scheme
     return Credential(scheme.scheme, scheme.kind, scheme.location, scheme.name, scopes=scopes)

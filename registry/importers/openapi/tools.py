@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from registry.importers.drafts import truncated
+from registry.importers.drafts import truncate
 from registry.importers.generated_descriptions import operation_description
 from registry.importers.openapi import pagination
 from registry.importers.openapi.body import Bodies, RequestPayload
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, server_urls
 from registry.importers.openapi.extensions import ArgumentMarks, Marks
 from registry.importers.openapi.operations import DocumentOperation
-from registry.importers.openapi.parameters import Parameters, WireParameter, rooted
+from registry.importers.openapi.parameters import Parameters, WireParameter, root_path
 from registry.importers.openapi.responses import Responses
 from registry.importers.openapi.schemas import Converted, SchemaParts, Schemas, SizeBudget
 from registry.importers.openapi.security import FillingCredentials, Security, add_filled
@@ -96,10 +96,10 @@ class Inputs:
         parameters = []
         for i, wire in enumerate(wires):
             if i in names:
-                schema = _redescribed(self._described(wire, names[i]), marks[i])
+                schema = _redescribe(self._describe_parameter(wire, names[i]), marks[i])
                 self._add_property(names[i], schema, required=wire.required)
                 parameters.append(_parameter(wire, names[i]))
-            elif hidden := self._hidden(wire, marks[i]):
+            elif hidden := self._fixed_parameter(wire, marks[i]):
                 parameters.append(hidden)
         return tuple(parameters)
 
@@ -109,7 +109,7 @@ class Inputs:
             replace(part, headers=headers.pop(part.name, ())) for part in body.encoded.parts
         )
         parts += tuple(Part(name, headers=of_part) for name, of_part in headers.items())
-        converted_body = self._whole(body) if body.properties is None else self._hoisted(body)
+        converted_body = self._whole(body) if body.properties is None else self._hoist(body)
         xml = {"xml": body.xml, "xml_types": body.xml_types}
         return replace(converted_body, parts=parts, file=body.file, **xml)
 
@@ -136,7 +136,7 @@ class Inputs:
         self._unused.pop(name, None)
         return self._marks.arguments.get(name) or own or _UNMARKED
 
-    def _described(self, wire: WireParameter, argument: str) -> dict[str, Any]:
+    def _describe_parameter(self, wire: WireParameter, argument: str) -> dict[str, Any]:
         schema = self.parts.take(wire.schema, f"parameter {wire.name}")
         return _with_wire_name(schema, argument, wire.name)
 
@@ -161,7 +161,7 @@ class Inputs:
                 names[i] = self._names.claim(wanted, f"{wanted}_{wires[i].location}")
         return names
 
-    def _hidden(self, wire: WireParameter, marks: ArgumentMarks) -> Parameter | None:
+    def _fixed_parameter(self, wire: WireParameter, marks: ArgumentMarks) -> Parameter | None:
         value = self._value(marks, wire.schema.schema)
         if value is UNSET:
             if wire.required:
@@ -185,21 +185,21 @@ class Inputs:
             for wire in wires:
                 wanted = legal_argument(f"{part}_{wire.name}")
                 name = self._names.claim(wanted)
-                self._add_property(name, self._described(wire, name))
+                self._add_property(name, self._describe_parameter(wire, name))
                 named.append(_parameter(wire, name))
             headers[part] = tuple(named)
         return headers
 
-    def _hoisted(self, body: RequestPayload) -> Body:
+    def _hoist(self, body: RequestPayload) -> Body:
         self.parts.take(body.converted, "body")
         properties = body.properties or {}
         marks = {name: self._marks_of(name, body.marks.get(name)) for name in properties}
-        fixed = self._fixed(body, marks)
+        fixed = self._fixed_body_members(body, marks)
         order = [name for name in properties if not marks[name].hide]
         names = self._name_properties(order, marks)
         for name in order:
             schema = _with_wire_name(properties[name], names[name], name)
-            self._add_property(names[name], _redescribed(schema, marks[name]))
+            self._add_property(names[name], _redescribe(schema, marks[name]))
         required_properties = [names[name] for name in body.required_properties if name in names]
         self._require(required_properties, list(names.values()), body.required)
         hoisted = tuple((names[name], name) for name in order)
@@ -232,7 +232,9 @@ class Inputs:
             rest = {k: v for k, v in example.items() if k not in (body.properties or {})}
             self.examples.append(arguments | ({additional: rest} if additional and rest else rest))
 
-    def _fixed(self, body: RequestPayload, marks: Mapping[str, ArgumentMarks]) -> dict[str, Any]:
+    def _fixed_body_members(
+        self, body: RequestPayload, marks: Mapping[str, ArgumentMarks]
+    ) -> dict[str, Any]:
         fixed = {}
         for name, mark in marks.items():
             if not mark.hide:
@@ -272,11 +274,11 @@ class Inputs:
         fixed = self._fixed_members(body)
         schema = self.parts.take(body.converted, "body")
         if body.description:
-            schema = {**schema, "description": _joined(body, schema)}
+            schema = {**schema, "description": _body_description(body, schema)}
         if marks.hide:
             raise SkipOperation("its body is hidden: hide its properties instead")
         name = self._names.claim(marks.name or "body")
-        self._add_property(name, _redescribed(schema, marks), required=body.required)
+        self._add_property(name, _redescribe(schema, marks), required=body.required)
         if not (body.file or body.encoded.parts):
             told = schema.get("type") == "string"
             self.examples += [{name: e} for e in body.examples if told or not isinstance(e, str)]
@@ -297,12 +299,12 @@ class Inputs:
         return properties
 
 
-def _joined(body: RequestPayload, schema: dict[str, Any]) -> str:
+def _body_description(body: RequestPayload, schema: dict[str, Any]) -> str:
     """The body's description, and for a file how to give it."""
     return f"{body.description}\n\n{schema['description']}" if body.file else body.description
 
 
-def _redescribed(schema: dict[str, Any], marks: ArgumentMarks) -> dict[str, Any]:
+def _redescribe(schema: dict[str, Any], marks: ArgumentMarks) -> dict[str, Any]:
     return {**schema, "description": marks.description} if marks.description else schema
 
 
@@ -421,7 +423,7 @@ class OpenApiDrafts:
         body = self._bodies.of(operation, notes)
         return OpenAPIBinding(
             method=operation.method,
-            path=rooted(path, notes),
+            path=root_path(path, notes),
             parameters=inputs.parameters([wire for i, wire in enumerate(wires) if i not in filled]),
             body=inputs.body(body) if body else None,
             server=_server(operation, notes),
@@ -445,7 +447,7 @@ def _texts(operation: DocumentOperation, schema: Mapping[str, Any]) -> tuple[str
     full_description = (
         description or summary or operation_description(operation.method, operation.path, schema)
     )
-    description = truncated(full_description)
+    description = truncate(full_description)
     return (summary if summary and summary != description else None), description
 
 

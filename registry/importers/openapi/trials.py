@@ -62,7 +62,7 @@ class Trials:
         ]
         places += [(name, (_COMPONENTS, name), definitions[name]) for name in components]
         made = [
-            _Made(where, branch, value, _nested(path, value))
+            _Made(where, branch, value, _nest_value(path, value))
             for where, path, inner in places
             for branch, value in self._branch_values(inner, definitions)
         ]
@@ -170,7 +170,7 @@ class _Made:
     arguments: Mapping[str, Any]
 
 
-def _nested(path: Sequence[str], value: Any) -> dict[str, Any]:
+def _nest_value(path: Sequence[str], value: Any) -> dict[str, Any]:
     for name in reversed(path):
         value = {name: value}
     return dict(value)

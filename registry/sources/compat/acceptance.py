@@ -22,12 +22,12 @@ from registry.sources.compat.schemas import (
     RootedSchema,
     Sameness,
     any_lost,
+    as_list,
     canonical,
-    declared,
+    declared_properties,
     finite,
     gather,
-    joined,
-    listed,
+    join_path,
     members,
     stated_types,
     types,
@@ -58,7 +58,7 @@ def by_type(part: RootedSchema) -> Iterator[list[RootedSchema]]:
         yield [part.of(OF_TYPE[name]) for name in stated]
 
 
-def ignored(
+def newly_ignored(
     was: Gathered, now: Gathered, where: str, described_names: frozenset[str]
 ) -> Iterator[AcceptanceFinding]:
     """Findings of properties that were described before and are not any more."""
@@ -68,7 +68,7 @@ def ignored(
     before = {name for part in was.parts for name in members(part.schema, "properties")}
     for name in sorted(before - described_names) if not patterns else ():
         if not gather(property_of(was, name)).accepts_none:
-            yield AcceptanceFinding("argument", joined(where, name), effect=Effect.IGNORED)
+            yield AcceptanceFinding("argument", join_path(where, name), effect=Effect.IGNORED)
 
 
 def ids_of(gathered: Gathered) -> tuple[frozenset[int], bool]:
@@ -78,7 +78,7 @@ def ids_of(gathered: Gathered) -> tuple[frozenset[int], bool]:
 def item_of(was: Gathered, place: int) -> list[RootedSchema]:
     items = []
     for part in was.parts:
-        prefix = listed(part.schema.get("prefixItems"))
+        prefix = as_list(part.schema.get("prefixItems"))
         rest = part.schema.get("items", True)
         items.append(part.of(prefix[place] if place < len(prefix) else rest))
     return items
@@ -103,7 +103,7 @@ def is_undescribed(was: Gathered, name: str) -> bool:
         for part in was.parts
     ):
         return False
-    names = declared(was.parts)
+    names = declared_properties(was.parts)
     return bool(names) and name not in names
 
 
@@ -128,7 +128,7 @@ def _tags(at: RootedSchema) -> dict[str, set[bytes]]:
     """Discriminators: the required properties with an enumeration of values."""
     tags: dict[str, set[bytes]] = {}
     for part in gather([at]).parts:
-        needed = keywords.required([schema.schema for schema in gather([at]).parts])
+        needed = keywords.required_names([schema.schema for schema in gather([at]).parts])
         for name, schema in members(part.schema, "properties").items():
             for inner in gather([part.of(schema)]).parts if name in needed else ():
                 if (values := finite(inner.schema)) is not None:
@@ -185,7 +185,7 @@ class Narrowing:
             return [AcceptanceFinding("schema", where, after="too large to be compared")]
         self._in_progress[key] = depth
         findings = _without_duplicates(
-            self._narrowed(
+            self._narrow(
                 tuple(before),
                 after,
                 was,
@@ -201,7 +201,7 @@ class Narrowing:
             self._lowest_assumed = DEPTH
         return findings
 
-    def _narrowed(
+    def _narrow(
         self,
         before: tuple[RootedSchema, ...],
         after: RootedSchema,
@@ -221,7 +221,7 @@ class Narrowing:
         ):
             return [AcceptanceFinding("schema", where, after="cannot be compared")]
         values = [value for part in was.parts if (value := finite(part.schema)) is not None]
-        if values and (refused := self._refused(values[0], before, after)) is not None:
+        if values and (refused := self._refused_values(values[0], before, after)) is not None:
             return [AcceptanceFinding("enum", where, after=refused)] if refused else []
         findings = self._compare_parts(
             before, was, now, where, described_names=described_names, used_unions=used_unions
@@ -237,7 +237,7 @@ class Narrowing:
             else by_branch
         )
 
-    def _refused(
+    def _refused_values(
         self, values: list[Any], before: Sequence[RootedSchema], after: RootedSchema
     ) -> str | None:
         """The enumerated values that are rejected now; None when that is undecidable."""
@@ -256,7 +256,7 @@ class Narrowing:
             ]
         except ValueError:  # nested too deeply
             return None
-        return keywords.shown(lost_values)
+        return keywords.format_values(lost_values)
 
     def _checker(self, at: RootedSchema) -> Checker | None:
         key = id(at.schema)
@@ -322,7 +322,7 @@ class Narrowing:
                     keywords.types_text(types(now.parts)),
                 )
             ]
-        described_names |= declared(now.parts)
+        described_names |= declared_properties(now.parts)
         findings: list[AcceptanceFinding] = []
         for part in now.parts:
             schema = part.schema
@@ -335,7 +335,7 @@ class Narrowing:
                 )
             ]
             findings += self._verbatim(was, part, where)
-            findings += self._negated(was, old_types, part, where)
+            findings += self._negation_findings(was, old_types, part, where)
             findings += self._alternatives(
                 before, was, part, where, described_names=described_names, used_unions=used_unions
             )
@@ -344,7 +344,7 @@ class Narrowing:
             if "object" in old_types:
                 findings += self._properties(was, part, where)
         if "object" in old_types:
-            findings += ignored(was, now, where, described_names)
+            findings += newly_ignored(was, now, where, described_names)
         return findings
 
     def _enum_findings(
@@ -358,7 +358,7 @@ class Narrowing:
         if not old_types <= {"null", "boolean"} or any(
             canonical(v) not in left for v in simple_values
         ):
-            yield AcceptanceFinding("enum", where, "any value", keywords.shown(values))
+            yield AcceptanceFinding("enum", where, "any value", keywords.format_values(values))
 
     def _verbatim(
         self, was: Gathered, part: RootedSchema, where: str
@@ -377,7 +377,7 @@ class Narrowing:
             self.same(one.of(own[name]), expected.of(expected.schema[name])) for name in own
         )
 
-    def _negated(
+    def _negation_findings(
         self, was: Gathered, old_types: frozenset[str], part: RootedSchema, where: str
     ) -> Iterator[AcceptanceFinding]:
         if "not" not in part.schema:
@@ -403,16 +403,16 @@ class Narrowing:
         used_unions: frozenset[UnionId],
     ) -> list[AcceptanceFinding]:
         findings: list[AcceptanceFinding] = []
-        if branches := [part.of(branch) for branch in listed(part.schema.get("anyOf"))]:
+        if branches := [part.of(branch) for branch in as_list(part.schema.get("anyOf"))]:
             findings += self._best_branch(
                 before, branches, where, described_names, used_unions=used_unions
             )
-        if branches := [part.of(branch) for branch in listed(part.schema.get("oneOf"))]:
+        if branches := [part.of(branch) for branch in as_list(part.schema.get("oneOf"))]:
             if exclusive(branches):
                 findings += self._best_branch(
                     before, branches, where, described_names, used_unions=used_unions
                 )
-            elif not self._paired(was, branches):
+            elif not self._has_pairs(was, branches):
                 findings.append(
                     AcceptanceFinding("schema", where, after="its alternatives are others")
                 )
@@ -446,11 +446,11 @@ class Narrowing:
                 best = branch_findings
         return best or []
 
-    def _paired(self, was: Gathered, branches: Sequence[RootedSchema]) -> bool:
+    def _has_pairs(self, was: Gathered, branches: Sequence[RootedSchema]) -> bool:
         """Whether as many mutually exclusive alternatives existed before, each as wide as the one
         at its index."""
         for part in was.parts:
-            old = [part.of(branch) for branch in listed(part.schema.get("oneOf"))]
+            old = [part.of(branch) for branch in as_list(part.schema.get("oneOf"))]
             if len(old) == len(branches) and all(
                 not any_lost(self([a], b)) and not any_lost(self([b], a))
                 for a, b in zip(old, branches, strict=True)
@@ -459,9 +459,9 @@ class Narrowing:
         return False
 
     def _items(self, was: Gathered, part: RootedSchema, where: str) -> Iterator[AcceptanceFinding]:
-        prefix = listed(part.schema.get("prefixItems"))
+        prefix = as_list(part.schema.get("prefixItems"))
         longest = max(
-            (len(listed(part.schema.get("prefixItems"))) for part in was.parts), default=0
+            (len(as_list(part.schema.get("prefixItems"))) for part in was.parts), default=0
         )
         rest = part.schema.get("items", True)
         for place in range(max(len(prefix), longest if "items" in part.schema else 0)):
@@ -476,13 +476,13 @@ class Narrowing:
         schemas = [part.schema for part in was.parts]
         for kind, name, change in keywords.new_requirements(schemas, part.schema):
             if not (kind == "dependent" and self._never_sent(was, change[1])):
-                yield AcceptanceFinding("required", joined(where, name), *change)
+                yield AcceptanceFinding("required", join_path(where, name), *change)
         expected = members(part.schema, "properties")
         for name, schema in expected.items():
             if is_undescribed(was, name):
-                yield AcceptanceFinding("argument", joined(where, name), effect=Effect.NEW)
+                yield AcceptanceFinding("argument", join_path(where, name), effect=Effect.NEW)
             else:
-                yield from self(property_of(was, name), part.of(schema), joined(where, name))
+                yield from self(property_of(was, name), part.of(schema), join_path(where, name))
         if "additionalProperties" not in part.schema:
             return
         rest = part.of(part.schema["additionalProperties"])
@@ -491,15 +491,15 @@ class Narrowing:
         ):
             if rest.schema is False:
                 if not gather(property_of(was, name)).accepts_none:
-                    yield AcceptanceFinding("argument", joined(where, name))
+                    yield AcceptanceFinding("argument", join_path(where, name))
             else:
-                yield from self(property_of(was, name), rest, joined(where, name))
+                yield from self(property_of(was, name), rest, join_path(where, name))
         others = [part.of(part.schema.get("additionalProperties", True)) for part in was.parts]
         if rest.schema is False:
             if not gather(others).accepts_none:
                 yield AcceptanceFinding("constraint", where, "other properties", "none")
         else:
-            yield from self(others, rest, joined(where, "*"))
+            yield from self(others, rest, join_path(where, "*"))
 
     def _never_sent(self, was: Gathered, name: str) -> bool:
         return gather(property_of(was, name)).accepts_none

@@ -15,7 +15,7 @@ from registry.sources.compat.schemas import (
     SchemaChange,
     canonical,
     comparison_budget,
-    declared,
+    declared_properties,
     finite,
     gather,
     members,
@@ -63,18 +63,18 @@ class AnswerComparison:
     def _properties(
         self, was: list[RootedSchema], now: list[RootedSchema], where: str, depth: int
     ) -> Iterator[SchemaChange]:
-        before, after = declared(was), declared(now)
+        before, after = declared_properties(was), declared_properties(now)
         for name in sorted(before - after):
             yield SchemaChange("output", _join(where, name), True, "is described no longer")
         for name in sorted(after - before):
             yield SchemaChange("output", _join(where, name), False, "is new")
-        no_longer_required = keywords.required(part.schema for part in was) - keywords.required(
-            part.schema for part in now
-        )
+        no_longer_required = keywords.required_names(
+            part.schema for part in was
+        ) - keywords.required_names(part.schema for part in now)
         for name in sorted(no_longer_required & after):
             yield SchemaChange("output", _join(where, name), True, "may be missing now")
         for name in sorted(before & after):
-            old_inner, new_inner = _named(was, name), _named(now, name)
+            old_inner, new_inner = _named_parts(was, name), _named_parts(now, name)
             yield from self(old_inner, new_inner, _join(where, name), depth - 1)
 
 
@@ -84,7 +84,7 @@ def _values(was: list[RootedSchema], now: list[RootedSchema], where: str) -> Ite
     after = [value for part in now for value in finite(part.schema) or ()]
     known = {canonical(value) for value in before}
     if new := [value for value in after if canonical(value) not in known] if before else []:
-        yield SchemaChange("output", where, False, f"may also be {keywords.shown(new)}")
+        yield SchemaChange("output", where, False, f"may also be {keywords.format_values(new)}")
 
 
 def _parts(schemas: Sequence[RootedSchema]) -> list[RootedSchema]:
@@ -99,7 +99,7 @@ def _parts(schemas: Sequence[RootedSchema]) -> list[RootedSchema]:
     return list(parts.values())
 
 
-def _named(parts: list[RootedSchema], name: str) -> list[RootedSchema]:
+def _named_parts(parts: list[RootedSchema], name: str) -> list[RootedSchema]:
     all_ = ((part, members(part.schema, "properties")) for part in parts)
     return [part.of(own[name]) for part, own in all_ if name in own]
 
@@ -125,12 +125,14 @@ def input_changes(before: Schema, after: Schema) -> list[SchemaChange]:
     If none is breaking, all values accepted before still are (as
     `registry.sources.compat.acceptance` defines it).
     """
-    return _compared(
+    return _compare_within_budget(
         lambda: _input_changes(RootedSchema(before, before), RootedSchema(after, after)), "schema"
     )
 
 
-def _compared(compare: Callable[[], list[SchemaChange]], kind: Kind) -> list[SchemaChange]:
+def _compare_within_budget(
+    compare: Callable[[], list[SchemaChange]], kind: Kind
+) -> list[SchemaChange]:
     """Findings of a comparison. In doubt the change is breaking; a comparison that takes too long
     is cut off."""
     try:
@@ -156,7 +158,7 @@ def _input_changes(was: RootedSchema, now: RootedSchema) -> list[SchemaChange]:
         for change in widened
         if change.kind == "enum" or (change.kind, change.where) not in reported
     ]
-    return [*changes, *_described(narrowing, was, now, changes)]
+    return [*changes, *_description_changes(narrowing, was, now, changes)]
 
 
 def output_changes(before: Schema | None, after: Schema | None) -> list[SchemaChange]:
@@ -174,7 +176,7 @@ def output_changes(before: Schema | None, after: Schema | None) -> list[SchemaCh
             )
         ]
     was, now = RootedSchema(before, before), RootedSchema(after, after)
-    return _compared(
+    return _compare_within_budget(
         lambda: [] if Narrowing().same(was, now) else _unique(AnswerComparison()([was], [now])),
         "output",
     )
@@ -205,7 +207,7 @@ def _schema_change(found: AcceptanceFinding, *, is_narrowing: bool) -> SchemaCha
     return SchemaChange(kind, found.where, is_narrowing and not new, text)
 
 
-def _described(
+def _description_changes(
     narrowing: Narrowing, was: RootedSchema, now: RootedSchema, found: list[SchemaChange]
 ) -> Iterator[SchemaChange]:
     """Arguments with the same schema and another description."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from registry.sources.compat.schemas import TYPES, listed, members
+from registry.sources.compat.schemas import TYPES, as_list, members
 
 Schema = dict[str, Any]
 BeforeAfter = tuple[str, str]  # before, and now
@@ -56,9 +56,9 @@ def _numeric(
 ) -> Iterator[tuple[str, BeforeAfter]]:
     for plain, (exclusive, strictest_of) in RANGES.items():
         sign = 1 if strictest_of is max else -1
-        limits = [_bound(limit, plain, exclusive, sign) for limit in was]
+        limits = [_strictest_bound(limit, plain, exclusive, sign) for limit in was]
         before = max((limit for limit in limits if limit is not None), default=None)
-        limit = _bound(now, plain, exclusive, sign)
+        limit = _strictest_bound(now, plain, exclusive, sign)
         if limit is not None and (before is None or before < limit):
             before_text = None if before is None else _readable(before[0] * sign)
             keyword = exclusive if limit[1] else plain
@@ -71,7 +71,9 @@ def _numeric(
             yield "constraint", _change_text("multipleOf", before_step, _readable(step))
 
 
-def _bound(schema: Schema, plain: str, exclusive: str, sign: int) -> tuple[Fraction, bool] | None:
+def _strictest_bound(
+    schema: Schema, plain: str, exclusive: str, sign: int
+) -> tuple[Fraction, bool] | None:
     """The stricter of the two bounds, larger for a stricter one; with whether it is exclusive."""
     bounds = [
         (value * sign, excluded)
@@ -101,29 +103,29 @@ def _readable(value: Fraction) -> str:
 
 def _change_text(keyword: str, before: object, now: object) -> BeforeAfter:
     values = (_readable(value) if isinstance(value, Fraction) else value for value in (before, now))
-    was, is_ = ("unset" if value is None else shown([value]) for value in values)
+    was, is_ = ("unset" if value is None else format_values([value]) for value in values)
     return f"{keyword} {was}", f"{keyword} {is_}"
 
 
 def new_requirements(was: Sequence[Schema], now: Schema) -> Iterator[tuple[str, str, BeforeAfter]]:
     """Properties newly required: ("required", name, ...), or only beside another, ("dependent",
     name, ("", the other))."""
-    needed = required(was)
-    for name in map(str, listed(now.get("required"))):
+    needed = required_names(was)
+    for name in map(str, as_list(now.get("required"))):
         if name not in needed:
             yield "required", name, ("", "")
     for argument, names in members(now, "dependentRequired").items():
-        for name in map(str, listed(names)):
+        for name in map(str, as_list(names)):
             if name not in needed and name != argument and not _requires(was, argument, name):
                 yield "dependent", name, ("", argument)
 
 
-def required(schemas: Iterable[Schema]) -> set[str]:
-    return {str(name) for schema in schemas for name in listed(schema.get("required"))}
+def required_names(schemas: Iterable[Schema]) -> set[str]:
+    return {str(name) for schema in schemas for name in as_list(schema.get("required"))}
 
 
 def _requires(was: Sequence[Schema], other: str, name: str) -> bool:
-    return any(name in listed(members(schema, "dependentRequired").get(other)) for schema in was)
+    return any(name in as_list(members(schema, "dependentRequired").get(other)) for schema in was)
 
 
 def types_text(found: frozenset[str]) -> str:
@@ -133,9 +135,11 @@ def types_text(found: frozenset[str]) -> str:
     return " or ".join(sorted(names)) or "nothing"
 
 
-def shown(values: Sequence[Any]) -> str:
+def format_values(values: Sequence[Any]) -> str:
     """A few values in readable form; empty for none."""
-    texts = [text if isinstance(text, str) else _encoded(text) for text in values[:VALUES_SHOWN]]
+    texts = [
+        text if isinstance(text, str) else _encode_value(text) for text in values[:VALUES_SHOWN]
+    ]
     cut = [
         text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}…" for text in texts
     ]
@@ -143,5 +147,5 @@ def shown(values: Sequence[Any]) -> str:
     return ", ".join([*(text or '""' for text in cut), *more])
 
 
-def _encoded(value: Any) -> str:
+def _encode_value(value: Any) -> str:
     return msgspec.json.encode(value).decode()

@@ -64,7 +64,7 @@ def any_lost(found: Iterable[AcceptanceFinding]) -> bool:
     return any(finding.effect is Effect.LOST for finding in found)
 
 
-def joined(path: str, name: str) -> str:
+def join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
@@ -139,19 +139,19 @@ def gather(schemas: Iterable[RootedSchema]) -> Gathered:
             visited.add(id(part.schema))
             if not part.schema.keys() <= ANNOTATION_KEYWORDS:
                 parts.append(part)
-            followed = list(_followed(part))
+            followed = list(_subschemas(part))
             _spend(len(followed))
             is_incomplete = is_incomplete or None in followed
             left += [more for more in followed if more is not None]
     return Gathered(tuple(parts), accepts_none, is_incomplete)
 
 
-def _followed(one: RootedSchema) -> Iterator[RootedSchema | None]:
+def _subschemas(one: RootedSchema) -> Iterator[RootedSchema | None]:
     """The schemas that apply beside this one; None: a reference that cannot be resolved."""
     for keyword in ("$ref", "$dynamicRef"):
         if keyword in one.schema:
             yield resolve(one.root, one.schema[keyword])
-    yield from (one.of(member) for member in listed(one.schema.get("allOf")))
+    yield from (one.of(member) for member in as_list(one.schema.get("allOf")))
 
 
 def resolve(root: Any, reference: object) -> RootedSchema | None:
@@ -185,7 +185,7 @@ def stated_types(schema: dict[str, Any]) -> frozenset[str]:
     if "type" not in schema:
         return TYPES
     stated = schema["type"]
-    names = frozenset([stated] if isinstance(stated, str) else map(str, listed(stated)))
+    names = frozenset([stated] if isinstance(stated, str) else map(str, as_list(stated)))
     return names | {"integer"} if "number" in names else names
 
 
@@ -217,17 +217,17 @@ def finite(schema: dict[str, Any]) -> list[Any] | None:
     """The values of `enum` or `const`; None when it has neither."""
     if "const" in schema:
         return [schema["const"]]
-    return listed(schema["enum"]) if isinstance(schema.get("enum"), list) else None
+    return as_list(schema["enum"]) if isinstance(schema.get("enum"), list) else None
 
 
 def unions(part: RootedSchema) -> Iterator[list[RootedSchema]]:
     """The alternatives of a schema, for each keyword that has some."""
     for keyword in UNIONS:
-        if branches := listed(part.schema.get(keyword)):
+        if branches := as_list(part.schema.get(keyword)):
             yield [part.of(branch) for branch in branches]
 
 
-def declared(schemas: Iterable[RootedSchema], depth: int = 8) -> frozenset[str]:
+def declared_properties(schemas: Iterable[RootedSchema], depth: int = 8) -> frozenset[str]:
     """The properties described anywhere for one value."""
     names: set[str] = set()
     for part in gather(schemas).parts:
@@ -235,11 +235,11 @@ def declared(schemas: Iterable[RootedSchema], depth: int = 8) -> frozenset[str]:
         branches = [branch for union in unions(part) for branch in union]
         conditions = [part.of(part.schema[k]) for k in ("then", "else") if k in part.schema]
         for branch in [*branches, *conditions] if depth else ():
-            names |= declared([branch], depth - 1)
+            names |= declared_properties([branch], depth - 1)
     return frozenset(names)
 
 
-def listed(value: object) -> list[Any]:
+def as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 

@@ -15,7 +15,7 @@ from gateway.audit.queries import (
     legacy_clients,
     search,
 )
-from registry.database.postgres import borrowed
+from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
 from tests.gateway.audit.conftest import NOON, entry, writer
 
@@ -100,7 +100,7 @@ async def test_an_export_has_all_of_it_the_oldest_first(database, spool):
     await write(database, spool, *(entry(n) for n in range(1500)))
     lines = [json.loads(one.line()) async for one in export(database.pool, HOST, AuditQuery())]
     assert [line["sequence"] for line in lines] == list(range(1, 1501))
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         rows = await connection.execute("SELECT encode(hash, 'hex') FROM audit_t ORDER BY sequence")
         assert [line["hash"] for line in lines] == [one for (one,) in await rows.fetchall()]
 

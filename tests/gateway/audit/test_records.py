@@ -15,7 +15,7 @@ from gateway.audit.records import (
     canonical,
     digest_of,
     entry_of,
-    linked,
+    link_hash,
     printable,
     seal,
     with_hash,
@@ -63,7 +63,7 @@ def test_chains_go_on_where_they_were():
         [entry(2)]
     )
     assert [line.sequence for line in lines] == [1, 2]
-    assert lines[1].hash == linked(b"", lines[0].hash, lines[1].text)
+    assert lines[1].hash == link_hash(b"", lines[0].hash, lines[1].text)
 
 
 def test_a_row_of_the_database_gives_the_entry_that_it_was_written_from():

@@ -37,7 +37,7 @@ def test_what_is_put_in_comes_out_as_it_was(spool, chain):
     batch = disk.batch(10)
     assert batch.lines == [replace(line, entry=None) for line in lines]
     assert disk.batch(10) is batch  # until somebody says that it is stored
-    disk.stored()
+    disk.acknowledge()
     assert disk.batch(10) is None
     assert disk.empty
     disk.close()

@@ -8,7 +8,7 @@ import pytest
 from gateway.audit.retention import maintain
 from gateway.audit.verification import verify
 from gateway.audit.writer import heads
-from registry.database.postgres import borrowed
+from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
 from tests.gateway.audit.conftest import entry, writer
 
@@ -36,18 +36,18 @@ async def checked(database, key=KEY):
 
 
 async def execute(database, statement):
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await connection.execute(statement)
 
 
 async def found(database, statement):
     """What verify says when `statement` was executed, which is undone."""
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         for table in ("audit_t", "audit_chain_t"):
             await connection.execute(f"CREATE TABLE kept_{table} AS TABLE {table}")
         await connection.execute(statement)
     report = await checked(database)
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         for table in ("audit_t", "audit_chain_t"):
             await connection.execute(f"DELETE FROM {table}")
             await connection.execute(f"INSERT INTO {table} TABLE kept_{table}")
@@ -167,7 +167,7 @@ async def test_without_its_key_a_chain_cannot_be_verified(database, spool):
 
 async def test_what_retention_removes_is_not_missing(database, spool):
     """Whole weeks go, and of the default partition what is old enough."""
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         found = await connection.execute("SELECT date_trunc('week', current_timestamp, 'UTC')")
         [monday] = await found.fetchone()
     monday, key = monday.astimezone(UTC), KEY.encode()
@@ -251,7 +251,7 @@ async def test_records_of_a_week_that_is_made_ahead_lie_in_its_partition(databas
     now = datetime.now(UTC)
     await maintain(database.pool, b"", 90, now)
     await write(database, spool, [1], recorded_ts=now + timedelta(weeks=1))
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         found = await connection.execute("SELECT tableoid::regclass::text FROM audit_t")
         monday = (now - timedelta(days=now.weekday())) + timedelta(weeks=1)
         assert await found.fetchall() == [(f"audit_{monday:%Y%m%d}_t",)]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gateway.audit.records import Chain
 from gateway.audit.writer import _row
-from registry.database.postgres import borrowed
+from registry.database.postgres import borrow
 from schemas.errors import Unavailable
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S
@@ -29,7 +29,7 @@ async def running(subject):
 
 
 async def stored(database):
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         rows = await connection.execute("SELECT subject FROM audit_t ORDER BY chain_id, sequence")
         return [subject async for (subject,) in rows]
 

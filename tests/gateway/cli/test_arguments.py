@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.common.arguments import Argument, arguments_of, example, typed
+from gateway.cli.common.arguments import Argument, arguments_of, example, parse_arguments
 from schemas.jsonschema import Checker
 
 DEFINITIONS = {"$defs": {"Kind": {"enum": ["cat", "dog"]}, "Loop": {"$ref": "#/$defs/Loop"}}}
@@ -85,9 +85,12 @@ def test_a_value_is_read_as_json_unless_the_tool_wants_the_text(
 ) -> None:
     name, text = pair
     checker = Checker(json.dumps(SCHEMA).encode())
-    assert typed({name: text}, {}, checker) == {name: expected}
+    assert parse_arguments({name: text}, {}, checker) == {name: expected}
 
 
 def test_a_pair_wins_over_the_same_name_in_args() -> None:
     checker = Checker(json.dumps(SCHEMA).encode())
-    assert typed({"text": "b"}, {"text": "a", "number": 1}, checker) == {"text": "b", "number": 1}
+    assert parse_arguments({"text": "b"}, {"text": "a", "number": 1}, checker) == {
+        "text": "b",
+        "number": 1,
+    }

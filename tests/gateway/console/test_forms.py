@@ -176,7 +176,7 @@ def test_references_that_multiply_are_no_work(
 ) -> None:
     """The steps are counted, not the time; without a bound this would not end."""
     steps = 0
-    resolved = Form._resolved
+    resolved = Form._resolve
 
     def counted(*given: Any) -> Any:
         nonlocal steps
@@ -184,7 +184,7 @@ def test_references_that_multiply_are_no_work(
         assert steps < WORK
         return resolved(*given)
 
-    monkeypatch.setattr(Form, "_resolved", counted)
+    monkeypatch.setattr(Form, "_resolve", counted)
     assert not Form(schema).is_drawn
 
 

@@ -19,7 +19,7 @@ from gateway.console.login import _moment
 from gateway.console.oauth import OAuthLogin
 from gateway.context import Identity, Principal
 from gateway.state.postgres import only_row
-from registry.database.postgres import borrowed
+from registry.database.postgres import borrow
 from schemas.errors import Unavailable
 from tests.examples.conftest import ROOT
 from tests.fixtures_gateway import DEADLINE_S
@@ -127,11 +127,11 @@ async def test_a_session_is_renewed_by_one_of_its_requests_and_ends_at_the_issue
         assert pool is not None
 
         async def change(statement: LiteralString) -> None:
-            async with borrowed(pool) as connection:
+            async with borrow(pool) as connection:
                 await connection.execute(statement)
 
         async def sealed() -> str:
-            async with borrowed(pool) as connection:
+            async with borrow(pool) as connection:
                 found = await connection.execute("SELECT refresh FROM console_session_t")
                 return str((await only_row(found))[0])
 
@@ -196,7 +196,7 @@ async def end_tokens(made: Company) -> None:
     """End the access tokens of all sessions."""
     pool = made.client.gateway._handle.pool()
     assert pool is not None
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         await connection.execute(
             "UPDATE console_session_t SET token_ends_ts = now() - interval '1 s'"
         )
@@ -207,7 +207,7 @@ async def test_an_outage_of_the_authorization_server_ends_no_session(
 ) -> None:
     async with visiting(database_settings, monkeypatch) as (made, visitor, oauth):
         await visitor.location(await visitor.location(await visitor.asked(), **ADA))
-        posted = oauth._posted
+        posted = oauth._post_form
         for outage in OUTAGES:
 
             async def answer(
@@ -216,12 +216,12 @@ async def test_an_outage_of_the_authorization_server_ends_no_session(
                 return outage
 
             await end_tokens(made)
-            monkeypatch.setattr(oauth, "_posted", answer)
+            monkeypatch.setattr(oauth, "_post_form", answer)
             assert await visitor.status(visitor.console) == 502, outage
         good, oauth._server._cached = oauth._server._cached, b'{"issuer": "incomplete"}'
         assert await visitor.status(visitor.console) == 502
         oauth._server._cached = good
-        monkeypatch.setattr(oauth, "_posted", posted)
+        monkeypatch.setattr(oauth, "_post_form", posted)
         assert "ada" in await visitor.text(visitor.console)
 
         await end_tokens(made)
@@ -249,7 +249,7 @@ async def test_a_slow_authorization_server_keeps_one_connection_of_the_pool(
         for each in (visitor, second):
             await each.location(await each.location(await each.asked(), **ADA))
         await end_tokens(made)
-        posted, asked, answered = oauth._posted, anyio.Event(), anyio.Event()
+        posted, asked, answered = oauth._post_form, anyio.Event(), anyio.Event()
         calls = []
 
         async def slow(url: str, form: dict[str, str]) -> tuple[int, bytes]:
@@ -258,7 +258,7 @@ async def test_a_slow_authorization_server_keeps_one_connection_of_the_pool(
             await answered.wait()
             return await posted(url, form)
 
-        monkeypatch.setattr(oauth, "_posted", slow)
+        monkeypatch.setattr(oauth, "_post_form", slow)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(visitor.text, visitor.console)
             with anyio.fail_after(DEADLINE_S):

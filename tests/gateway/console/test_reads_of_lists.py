@@ -10,7 +10,7 @@ from msgspec.structs import replace as changed
 
 from config.settings import DatabaseSettings
 from gateway.audit.queries import AuditQuery, search
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from registry.sources.store import ToolStore
 from registry.tools.tool_states import ToolStates
 from tests.fixtures_database import HOST
@@ -57,9 +57,9 @@ class Counted:
         return await self._read(table) - before
 
     async def _read(self, table: str) -> int:
-        async with borrowed(self.pool) as connection:  # the counts are written as it ends
+        async with borrow(self.pool) as connection:  # the counts are written as it ends
             await connection.execute("SELECT pg_stat_force_next_flush()")
-        async with borrowed(self.pool) as connection:
+        async with borrow(self.pool) as connection:
             found = await connection.execute(READ, [f"^{table}"])
             row = await found.fetchone()
             assert row is not None
@@ -72,7 +72,7 @@ async def counted(database_settings: DatabaseSettings) -> AsyncIterator[Counted]
     async with Database.open(settings, wait=True) as database:
         store = ToolStore(database.pool)
         await store.save(HOST, replace(SHOP, name="source-0000"), [draft("first")])
-        async with borrowed(database.pool) as connection:
+        async with borrow(database.pool) as connection:
             await connection.execute(SOURCED, [SOURCES - 1])
             await connection.execute(COPIED.format(tools=TOOLS))
             await connection.execute(RECORDED, [HOST, CHAIN, RECORDS])
@@ -89,8 +89,8 @@ async def test_a_page_of_a_long_list_reads_no_more_rows_than_it_needs(counted: C
 async def a_page_of_tools_reads_the_rows_that_it_shows(counted: Counted) -> None:
     tools = ToolStates(counted.pool, HOST)
     for after in ("", f"tool_{TOOLS // 2:06}", f"tool_{TOOLS - 2 * PAGE:06}"):
-        assert len(await tools.listed(after, PAGE)) == PAGE
-        read = await counted.rows("tool_t", lambda at=after: tools.listed(at, PAGE))
+        assert len(await tools.list_states(after, PAGE)) == PAGE
+        read = await counted.rows("tool_t", lambda at=after: tools.list_states(at, PAGE))
         assert PAGE <= read <= MOST
 
 

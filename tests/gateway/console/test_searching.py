@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.console.plots import calibration_plot, recall_plot
-from registry.evaluation.curves import believed, calibration, curve
+from registry.evaluation.curves import calibration, calibration_pairs, curve
 from registry.evaluation.sets import RelevantTools
 from tests.gateway.console.visiting import Browser, console
 
@@ -34,13 +34,13 @@ def test_recall_grows_with_the_results_and_has_its_interval() -> None:
 
 def test_a_calibration_compares_what_was_told_with_what_was_so() -> None:
     fits = [0.95, 0.95, 0.1, None]
-    bins = calibration(believed(fits, [["x", "a"], ["x"], [], ["a"]], [wanted("a")] * 4))
+    bins = calibration(calibration_pairs(fits, [["x", "a"], ["x"], [], ["a"]], [wanted("a")] * 4))
     assert [(one.low, one.requests, one.told, one.found) for one in bins] == [
         (0.0, 1, 0.1, 0.0),
         (0.8, 2, 0.95, 0.5),
     ]
     assert all(one.found_low <= one.found <= one.found_high for one in bins)
-    assert believed([None], [["a"]], [wanted("a")]) == []
+    assert calibration_pairs([None], [["a"]], [wanted("a")]) == []
 
 
 def test_axes_of_plots_begin_at_nothing_and_end_at_all() -> None:

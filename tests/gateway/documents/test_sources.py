@@ -11,7 +11,7 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 import pytest
 from msgspec.structs import replace
 
-from gateway.documents.reading.archives import archived, safe_name
+from gateway.documents.reading.archives import archive_files, safe_name
 from gateway.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
 from gateway.documents.reading.sources import (
     Found,
@@ -19,7 +19,7 @@ from gateway.documents.reading.sources import (
     SourceFile,
     WantedFiles,
     directory,
-    limited,
+    select_files,
 )
 
 LIMITS = replace(DEFAULT_LIMITS, entries=50, container_bytes=2**20)
@@ -57,12 +57,12 @@ def tarred(*members: tuple[str, bytes], mode: str = "w:gz", kind: bytes = tarfil
 @pytest.mark.parametrize("make", [zipped, tarred])
 def test_l01_files_of_an_archive(make: Callable[..., bytes]) -> None:
     data = make(("a/b.md", b"# B"), ("c.txt", b""))
-    found = list(archived(data, LIMITS))
+    found = list(archive_files(data, LIMITS))
     assert [(one.path, one.data) for one in found if isinstance(one, SourceFile)] == [
         ("a/b.md", b"# B"), ("c.txt", b""),
     ]  # fmt: skip
     known = {one.path: one.id for one in found if isinstance(one, SourceFile)}
-    again = limited(archived(data, LIMITS), WantedFiles(known=known))
+    again = select_files(archive_files(data, LIMITS), WantedFiles(known=known))
     assert [one.data for one in again if isinstance(one, SourceFile)] == [None, None]
 
 
@@ -72,20 +72,22 @@ def test_l01_files_of_an_archive(make: Callable[..., bytes]) -> None:
 )
 def test_names_that_lead_elsewhere_are_left_out(make: Callable[..., bytes], name: str) -> None:
     data = make((name, b"x"), ("good.md", b"x"))
-    assert paths(archived(data, LIMITS)) == ["good.md"]
-    assert set(left_out(archived(data, LIMITS)).values()) == {"its name is not safe"}
+    assert paths(archive_files(data, LIMITS)) == ["good.md"]
+    assert set(left_out(archive_files(data, LIMITS)).values()) == {"its name is not safe"}
 
 
 @pytest.mark.parametrize("make", [zipped, tarred])
 def test_of_equal_names_the_first_counts(make: Callable[..., bytes]) -> None:
     data = make(("a.md", b"1"), ("A.md", b"2"), ("a.md", b"3"))
-    assert [one.data for one in archived(data, LIMITS) if isinstance(one, SourceFile)] == [b"1"]
+    assert [one.data for one in archive_files(data, LIMITS) if isinstance(one, SourceFile)] == [
+        b"1"
+    ]
 
 
 def test_links_and_devices_are_left_out() -> None:
-    assert paths(archived(zipped(("a", b"/etc/passwd"), mode=0o120777), LIMITS)) == []
+    assert paths(archive_files(zipped(("a", b"/etc/passwd"), mode=0o120777), LIMITS)) == []
     for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
-        assert paths(archived(tarred(("a", b""), kind=kind), LIMITS)) == []
+        assert paths(archive_files(tarred(("a", b""), kind=kind), LIMITS)) == []
 
 
 def overlapping() -> bytes:
@@ -116,7 +118,7 @@ def overlapping() -> bytes:
 )  # fmt: skip
 def test_archives_that_are_not_read(data: bytes, reason: str) -> None:
     with pytest.raises(ReadingRefused, match=reason):
-        next(archived(data, LIMITS))  # before any file of it is stored
+        next(archive_files(data, LIMITS))  # before any file of it is stored
 
 
 def test_a_zip_whose_stated_sizes_are_false_is_not_unpacked() -> None:
@@ -126,12 +128,12 @@ def test_a_zip_whose_stated_sizes_are_false_is_not_unpacked() -> None:
         data[at : at + 4] = (10).to_bytes(4, "little")
     found = []
     with pytest.raises(ReadingRefused):  # its checksum cannot be right
-        found.extend(archived(bytes(data), LIMITS))
+        found.extend(archive_files(bytes(data), LIMITS))
     assert found == []
 
 
 def test_an_archive_in_an_archive_is_a_file() -> None:
-    found = list(archived(zipped(("inner.zip", zipped(("a", b"x")))), LIMITS))
+    found = list(archive_files(zipped(("inner.zip", zipped(("a", b"x")))), LIMITS))
     assert [one.path for one in found] == ["inner.zip"]
 
 

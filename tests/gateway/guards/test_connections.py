@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from config.load import load
-from gateway.guards.connections import PIECE_BYTES, SPARE, bounded
+from gateway.guards.connections import PIECE_BYTES, SPARE, bounded_protocol
 from tests.fixtures_servers import serving
 
 pytestmark = pytest.mark.anyio
@@ -118,7 +118,7 @@ class Served:
 @asynccontextmanager
 async def server(proxies=(), **limits):
     app, refused = App(), []
-    protocol = bounded(replace(LIMITS, **limits), refused.append, proxies=proxies)
+    protocol = bounded_protocol(replace(LIMITS, **limits), refused.append, proxies=proxies)
     async with serving(app, protocol) as url:
         served = Served(url, app, refused)
         try:
@@ -237,7 +237,7 @@ async def test_a_client_that_takes_its_time_is_not():
     refused, transport = [], Unread()
     config = Config(App(), log_config=None)
     config.load()
-    protocol = bounded(LIMITS, refused.append)(config, ServerState(), {})
+    protocol = bounded_protocol(LIMITS, refused.append)(config, ServerState(), {})
     protocol.connection_made(transport)
     protocol.pause_writing()
     for _ in range(5):
@@ -430,7 +430,7 @@ async def test_clients_of_a_trusted_proxy_are_not_bounded_as_one():
 async def test_a_proxy_is_known_by_its_address(address, counted):
     config = Config(App(), log_config=None)
     config.load()
-    kind = bounded(LIMITS, [].append, proxies=["10.0.0.0/8", "2001:db8::5"])
+    kind = bounded_protocol(LIMITS, [].append, proxies=["10.0.0.0/8", "2001:db8::5"])
     protocol = kind(config, ServerState(), {})
     protocol.client = (address, 1) if address else None
     assert protocol._sender() == counted

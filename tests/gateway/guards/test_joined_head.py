@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from config.load import load
-from gateway.guards.connections import bounded
+from gateway.guards.connections import bounded_protocol
 from tests.fixtures_servers import serving
 
 pytestmark = pytest.mark.anyio
@@ -51,7 +51,7 @@ class App:
 @asynccontextmanager
 async def connected():
     app = App()
-    async with serving(app, bounded(load(None, {}).limits, [].append)) as url:
+    async with serving(app, bounded_protocol(load(None, {}).limits, [].append)) as url:
         address = urlsplit(url)
         reader, writer = await asyncio.open_connection(address.hostname, address.port)
         try:

@@ -78,14 +78,14 @@ def test_a_server_that_is_one_audience_is_one_resource() -> None:
 @pytest.mark.parametrize("prefix", ["", "/t/g"])
 def test_metadata_is_found_with_and_without_the_path_of_the_public_url(prefix: str) -> None:
     found = resources("https://a.b/t/g")
-    assert found.described(f"{prefix}/mcp/reading") == "/mcp/reading"
-    assert found.described(prefix or "/") == ""
-    assert found.described(f"{prefix}/nothing") is None
-    assert found.described("/t/gnu/mcp") is None
+    assert found.described_endpoint(f"{prefix}/mcp/reading") == "/mcp/reading"
+    assert found.described_endpoint(prefix or "/") == ""
+    assert found.described_endpoint(f"{prefix}/nothing") is None
+    assert found.described_endpoint("/t/gnu/mcp") is None
 
 
 def test_where_tokens_are_for_endpoints_one_of_them_is_meant() -> None:
-    assert resources(main="/mcp").described("/") == "/mcp"
+    assert resources(main="/mcp").described_endpoint("/") == "/mcp"
 
 
 async def challenged(path: str, status: int, header: str | None, *required: str) -> str | None:

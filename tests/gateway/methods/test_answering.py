@@ -47,10 +47,10 @@ def shown(result: ToolResult) -> str:
 
 
 async def parts(fits: AnswerProcessing, result: ToolResult) -> list[str]:
-    result = await fits.fitted(result, "t", "id", context())
+    result = await fits.fit(result, "t", "id", context())
     found = [shown(result)]
     while handle := handle_in(result):
-        result = await fits.continued(handle, "t", "id", context())
+        result = await fits.continue_answer(handle, "t", "id", context())
         found.append(shown(result))
     return found
 
@@ -73,27 +73,27 @@ async def test_the_parts_of_any_json_are_the_whole(value: Any) -> None:
 
 async def test_a_handle_is_of_no_use_to_others() -> None:
     fits = answering(tokens=5)
-    cut = await fits.fitted(ToolResult((TextContent("word " * 100),)), "t", "id", context())
+    cut = await fits.fit(ToolResult((TextContent("word " * 100),)), "t", "id", context())
     handle = handle_in(cut)
     assert handle is not None
-    assert (await fits.continued(handle, "t", "id", context("bob"))).is_error
-    assert (await fits.continued(handle, "t", "another", context())).is_error
-    assert not (await fits.continued(handle, "t", "id", context())).is_error
+    assert (await fits.continue_answer(handle, "t", "id", context("bob"))).is_error
+    assert (await fits.continue_answer(handle, "t", "another", context())).is_error
+    assert not (await fits.continue_answer(handle, "t", "id", context())).is_error
 
 
 async def test_a_place_inside_a_character_is_none() -> None:
     fits = answering(tokens=5)
-    cut = await fits.fitted(ToolResult((TextContent("é" * 100),)), "t", "id", context())
+    cut = await fits.fit(ToolResult((TextContent("é" * 100),)), "t", "id", context())
     handle = (handle_in(cut) or "").partition(".")[0]
-    assert (await fits.continued(f"{handle}.1", "t", "id", context())).is_error
-    assert not (await fits.continued(f"{handle}.2", "t", "id", context())).is_error
+    assert (await fits.continue_answer(f"{handle}.1", "t", "id", context())).is_error
+    assert not (await fits.continue_answer(f"{handle}.2", "t", "id", context())).is_error
 
 
 async def test_plain_json_rpc_gets_all_of_the_rest() -> None:
     fits, text = answering(tokens=5), "word " * 100
-    cut = await fits.fitted(ToolResult((TextContent(text),)), "t", "id", context())
+    cut = await fits.fit(ToolResult((TextContent(text),)), "t", "id", context())
     there = context(revision=JSON_RPC)
-    rest = await fits.continued(handle_in(cut) or "", "t", "id", there)
+    rest = await fits.continue_answer(handle_in(cut) or "", "t", "id", there)
     assert shown(cut) + shown(rest) == text
 
 
@@ -106,7 +106,7 @@ class Away(Counter):
 
 async def test_what_cannot_be_kept_is_cut_with_a_word() -> None:
     fits = answering(StoredAnswers(MemoryLog(100, 900, 10_000), Away(), ROOMY), tokens=5)
-    cut = await fits.fitted(ToolResult((TextContent("word " * 100),)), "t", "id", context())
+    cut = await fits.fit(ToolResult((TextContent("word " * 100),)), "t", "id", context())
     assert handle_in(cut) is None
     [_, notice] = cut.content
     assert isinstance(notice, TextContent)

@@ -227,7 +227,7 @@ async def test_schemas_are_written_for_the_client() -> None:
     assert shown["plain"]["name"] == catalog.tools[0].name
     for profile in ("openai", "gemini"):  # which put something in front of it
         assert len(shown[profile]["name"]) < 63
-        chosen = lists.shaper.profiles.named(profile)
+        chosen = lists.shaper.profiles.chosen_profile(profile)
         assert catalog.find(shown[profile]["name"], chosen) == catalog.tools[0]
 
 
@@ -254,14 +254,14 @@ async def test_a_call_with_success_after_a_search_is_told_once() -> None:
     usage = Usage([records.record], lambda: records.now, characters=4)
     ann, other = session(caller(), "1"), session(caller(), "2")
     search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
-    usage.found(ann, "pets" + 1_000_000 * "!", search, [tool])
-    usage.called(other, tool, NOTHING)  # another session found nothing
-    usage.called(ann, TOOLS[1], NOTHING)  # not what was found
-    usage.called(ann, tool, ToolResult((), is_error=True))
+    usage.on_search(ann, "pets" + 1_000_000 * "!", search, [tool])
+    usage.on_call(other, tool, NOTHING)  # another session found nothing
+    usage.on_call(ann, TOOLS[1], NOTHING)  # not what was found
+    usage.on_call(ann, tool, ToolResult((), is_error=True))
     await usage.tasks.drain()
     assert records.said == []
     for _ in range(2):
-        usage.called(ann, tool, NOTHING)
+        usage.on_call(ann, tool, NOTHING)
     await usage.tasks.drain()
     assert records.said == [("t", "getPet", "pets", "m", [0.5], "ann")]
 
@@ -270,9 +270,9 @@ async def test_what_is_called_much_later_follows_from_something_else() -> None:
     records, tool = Records(), TOOLS[0]
     usage = Usage([records.record], lambda: records.now)
     search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
-    usage.found(caller(), "pets", search, [tool])
+    usage.on_search(caller(), "pets", search, [tool])
     records.now = HOLDS_S + 1
-    usage.called(caller(), tool, NOTHING)
+    usage.on_call(caller(), tool, NOTHING)
     await usage.tasks.drain()
     assert records.said == []
 
@@ -282,8 +282,8 @@ async def test_who_cannot_be_told_from_others_is_not_remembered() -> None:
     usage = Usage([records.record])
     anybody = Context(Identity(Principal("anonymous", "t")), V2026_07_28, "r")
     search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
-    usage.found(anybody, "pets", search, [tool])
-    usage.called(anybody, tool, NOTHING)
+    usage.on_search(anybody, "pets", search, [tool])
+    usage.on_call(anybody, tool, NOTHING)
     await usage.tasks.drain()
     assert records.said == []
 
@@ -292,8 +292,8 @@ async def test_what_cannot_be_recorded_is_for_the_log(caplog: pytest.LogCaptureF
     records = Records(failure=OperationalError("the server is away\nand more"))
     usage, tool = Usage([records.record]), TOOLS[0]
     search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
-    usage.found(caller(), "pets", search, [tool])
-    usage.called(caller(), tool, NOTHING)
+    usage.on_search(caller(), "pets", search, [tool])
+    usage.on_call(caller(), tool, NOTHING)
     await usage.tasks.drain()
     [line] = [one for one in caplog.records if one.message == "usage_not_recorded"]
     assert vars(line)["reason"] == "the server is away"

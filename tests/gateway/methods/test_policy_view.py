@@ -8,7 +8,7 @@ from config.access import Rule
 from gateway.methods.lists import Lists
 from gateway.methods.prompts import Completion, Prompts
 from gateway.methods.resources import ResourceMethods
-from gateway.methods.skills.agents import given
+from gateway.methods.skills.agents import granted_tools
 from gateway.policy.visibility import PolicyView
 from gateway.state.hub import Hub
 from registry.catalog.catalog import Catalog
@@ -153,7 +153,7 @@ def test_a_skill_does_not_name_tools_that_are_denied() -> None:
     )
     catalog = Catalog([tool("a"), tool("b")], [source("one")], skills=SkillSnapshot([skill]))
     of = lists(catalog=catalog, one=Rule("deny", tools=("b",)))
-    found = given(skill, of.visible(context(V2025_11_25)))
+    found = granted_tools(skill, of.visible(context(V2025_11_25)))
     assert (list(found.tools), found.missing) == (["a"], ["gone"])
 
 

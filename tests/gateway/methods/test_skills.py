@@ -11,11 +11,11 @@ from msgspec import Raw
 from config.settings import Toolset
 from gateway.abc import SessionChange
 from gateway.context import Context, Identity, Principal, QueryOptions, Session
-from gateway.methods.capabilities import announced, capabilities
+from gateway.methods.capabilities import announced_lists, capabilities
 from gateway.methods.lists import Lists, Modes
 from gateway.methods.prompts import Prompts
 from gateway.methods.resources import ResourceMethods
-from gateway.methods.skills.agents import Agents, Handles, given
+from gateway.methods.skills.agents import Agents, Handles, granted_tools
 from gateway.methods.skills.files import SkillFiles
 from gateway.methods.skills.use_skill import ListSkills, SkillLimits, UseSkill
 from gateway.protocol.sealed import Sealer
@@ -386,7 +386,7 @@ async def test_what_a_skill_may_not_use_is_withheld_and_what_is_not_here_is_name
     assert [one["name"] for one in used["tools"]] == ["read"]
     assert used["withheld"] == ["sell (read)"]
     assert used["missing"] == ["gone", "nope"]
-    found = given(catalog.skills.get("look"), catalog)
+    found = granted_tools(catalog.skills.get("look"), catalog)
     found.check(reader)
     with pytest.raises(InvalidParams, match="may use sell with the access level read only"):
         found.check(catalog.get("sell"))
@@ -397,15 +397,15 @@ async def test_what_a_skill_may_not_use_is_withheld_and_what_is_not_here_is_name
 async def test_a_handle_is_good_for_its_bearer_until_it_expires() -> None:
     rig = Rig()
     handle = (await rig.use(stateless("keeper"), "care"))["skill"]
-    found = await rig.handles.given(stateless(), CATALOG, handle)
+    found = await rig.handles.granted_tools(stateless(), CATALOG, handle)
     assert [*found.tools] == ["clean", "feed"]
     stranger = Principal("other", PRINCIPAL.tenant)
     for bearer in (stateless(principal=stranger), stateless(principal=Principal("p", "elsewhere"))):
         with pytest.raises(InvalidParams, match="nor a handle that is good for you"):
-            await rig.handles.given(bearer, CATALOG, handle)
+            await rig.handles.granted_tools(bearer, CATALOG, handle)
     rig.clock += 3601
     with pytest.raises(InvalidParams, match="nor a handle that is good for you"):
-        await rig.handles.given(stateless(), CATALOG, handle)
+        await rig.handles.granted_tools(stateless(), CATALOG, handle)
 
 
 @pytest.mark.parametrize("agent", ["keeper", None])
@@ -413,8 +413,8 @@ async def test_a_handle_is_of_its_agent_alone(agent: str | None) -> None:
     rig = Rig()
     handle = (await rig.use(stateless(agent), "care"))["skill"]
     with pytest.raises(InvalidParams, match="its handle is not of the agent newcomer"):
-        await rig.handles.given(stateless("newcomer"), CATALOG, handle)
-    found = await rig.handles.given(stateless(agent), CATALOG, handle)
+        await rig.handles.granted_tools(stateless("newcomer"), CATALOG, handle)
+    found = await rig.handles.granted_tools(stateless(agent), CATALOG, handle)
     assert [*found.tools] == ["clean", "feed"]
 
 
@@ -425,8 +425,8 @@ async def test_a_handle_ends_with_what_its_agent_has() -> None:
         TOOLS, [source("one")], skills=SkillSnapshot(SKILLS, [Agent("1", "keeper", "", ())])
     )
     with pytest.raises(InvalidParams, match="here no longer"):
-        await rig.handles.given(stateless(), later, handle)
-    named = await rig.handles.given(stateless(), later, "care")
+        await rig.handles.granted_tools(stateless(), later, handle)
+    named = await rig.handles.granted_tools(stateless(), later, "care")
     assert named.skill is CARE
 
 
@@ -528,7 +528,7 @@ async def test_files_are_read_through_the_tool() -> None:
 async def test_a_toolset_has_the_skills_that_it_has_tools_for() -> None:
     part = SkillSnapshot(SKILLS, AGENTS).within({"sell"})
     assert [*part.of(None)] == ["care-fish", "trade"]
-    assert [one.name for one in part.needed("care")] == ["basics", "care"]
+    assert [one.name for one in part.with_requirements("care")] == ["basics", "care"]
     assert part.get("care") is None
 
 
@@ -707,14 +707,14 @@ async def test_where_skills_are_not_listed_nothing_tells_of_them(revision: Any) 
 
 
 def test_skills_are_announced_and_their_changes_told() -> None:
-    assert announced(CATALOG) == ["tools", "prompts", "resources"]
+    assert announced_lists(CATALOG) == ["tools", "prompts", "resources"]
     offered = capabilities(CATALOG, V2026_07_28)
     assert offered["extensions"] == {"io.modelcontextprotocol/skills": {"directoryRead": True}}
     changed = [*SKILLS[1:], skill("care", "feed", text="Other.")]
     after = Catalog(TOOLS, [source("one")], skills=SkillSnapshot(changed, AGENTS))
-    assert after.changed(CATALOG) == {"prompts", "resources"}
+    assert after.changed_lists(CATALOG) == {"prompts", "resources"}
     none = Catalog(TOOLS, [source("one")])
-    assert none.changed(CATALOG) == {"tools", "prompts", "resources"}
+    assert none.changed_lists(CATALOG) == {"tools", "prompts", "resources"}
 
 
 def test_the_gateways_own_tools_know_skills_where_there_are_some() -> None:

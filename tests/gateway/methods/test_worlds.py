@@ -134,7 +134,7 @@ class World:
         engine = Engine(self.policy, self.stored.get(principal.tenant, {}))
         standing, subject = engine.standing(principal, None), Subject.of(call.tool)
         values = {**engine.values(standing, subject), "arguments": call.arguments}
-        decision = engine.verdict(standing, subject).decided(values)
+        decision = engine.verdict(standing, subject).decide(values)
         if decision.effect == "deny":
             raise Denied(f"{decision.rule} denies {call.tool.name}")
         if decision.effect == "approve":

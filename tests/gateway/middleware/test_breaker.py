@@ -13,7 +13,7 @@ from gateway.abc import ToolCall
 from gateway.context import Context, Identity, Principal
 from gateway.middleware.breaker import Breaker
 from gateway.middleware.limits import RefusalCounts
-from gateway.upstreams.http.results import failed, outage
+from gateway.upstreams.http.results import failure_result, outage
 from schemas.binding import HybridBinding, McpBinding, OpenAPIBinding, PythonBinding
 from schemas.errors import InvalidParams, RelayedFault, SourceDown, Unreachable
 from schemas.mcp.revisions import JSON_RPC
@@ -26,7 +26,7 @@ SETTINGS = replace(
     window_s=30.0, calls=4, failures=0.5, open_s=5.0, longest_s=15.0, probes=2,
 )  # fmt: skip
 FINE = ToolResult((TextContent("fine"),))
-DOWN = outage(failed("crm could not be reached"))
+DOWN = outage(failure_result("crm could not be reached"))
 ASKED = Context(Identity(Principal("anonymous", "t")), JSON_RPC, "r-1")
 REST = OpenAPIBinding("GET", "/pets")
 HYBRID, PYTHON = HybridBinding("a/b/c/1"), PythonBinding("a/b/c/1")
@@ -78,7 +78,7 @@ class Source:
 
     @property
     def state(self):
-        return self.breaker.broken().get("crm", "closed")
+        return self.breaker.states().get("crm", "closed")
 
 
 async def test_a_source_that_fails_is_not_called_for_a_while(caplog):
@@ -108,7 +108,7 @@ async def test_other_sources_are_called():
     source = Source()
     await source.fail(4)
     assert await source.call(FINE, source="erp") is FINE
-    assert source.breaker.broken() == {"crm": "open"}
+    assert source.breaker.states() == {"crm": "open"}
 
 
 async def test_it_opens_by_the_share_of_failures_among_recent_calls():
@@ -126,7 +126,7 @@ async def test_it_opens_by_the_share_of_failures_among_recent_calls():
 
 @pytest.mark.parametrize(
     "answer",
-    [FINE, failed("HTTP 500"), InvalidParams("x"), Unreachable("asks too much"),
+    [FINE, failure_result("HTTP 500"), InvalidParams("x"), Unreachable("asks too much"),
      RelayedFault(-32602, "x")],
     ids=["fine", "failed", "unsendable", "unreachable", "relayed"],
 )  # fmt: skip
@@ -165,7 +165,7 @@ async def test_what_runs_here_has_no_breaker():
     source = Source()
     for _ in range(10):
         assert await source.call(DOWN, PYTHON) is DOWN
-    assert source.breaker.broken() == {}
+    assert source.breaker.states() == {}
 
 
 async def test_single_probes_close_it(caplog):

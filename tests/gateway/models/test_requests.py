@@ -22,7 +22,7 @@ from gateway.models.abc import (
     RequestOptions,
     StatusUpdate,
 )
-from gateway.models.models import ConfiguredModels, Model, replayed
+from gateway.models.models import ConfiguredModels, Model, replay_model
 from gateway.models.usage import Budget, ModelCost
 from tests.gateway.models.asking import HELLO, PETS, asking, limits, reply_of, streamed
 from tests.polling import until
@@ -101,14 +101,14 @@ async def test_a_stored_key_is_used_where_the_settings_have_none() -> None:
             with pytest.raises(ModelFailed, match="toolgate secrets set models tested"):
                 models.of()
             stored["models"] = {"tested": SchemeSettings(value="stored-key\n")}
-            assert models.configured == ["tested"]
+            assert models.configured_names == ["tested"]
             await streamed(models.of(), HELLO)
     assert provider.requests[0].headers["authorization"] == "Bearer stored-key"
 
 
 async def test_strategies_without_an_address_are_not_configured() -> None:
     async with ConfiguredModels(limits()) as models:
-        assert models.configured == []
+        assert models.configured_names == []
         with pytest.raises(ModelFailed, match="no address") as caught:
             models.of("tested")
         assert caught.value.kind == "unconfigured"
@@ -305,7 +305,7 @@ async def test_a_transcript_gives_the_same_events_without_network() -> None:
     assert [one.status for one in exchanges] == [503, 200, 200]
     assert "secret" not in str([(bytes(one.request), one.answer) for one in exchanges])
     settings = limits("http://none.invalid")
-    again = replayed("tested", settings, exchanges)
+    again = replay_model("tested", settings, exchanges)
     assert await streamed(again, HELLO, [PETS]) == events
     assert await again.complete(HELLO, [PETS]) == reply
     with pytest.raises(ModelFailed, match="not asked this"):

@@ -24,7 +24,7 @@ from gateway.operations.operation import (
     OperationInput,
     OperationOutput,
     ProblemDetails,
-    changed,
+    changed_problem,
     invalid,
     unavailable,
 )
@@ -199,7 +199,7 @@ async def test_preconditions_are_checked_when_the_job_starts(bench: Bench) -> No
     job = await bench.put("changeToy", **{"if-match": '"other"'})
     assert await bench.runner.perform(job) is None
     assert '"status":412' in ((await bench.row(job)).problem or "")
-    assert changed().status == 412
+    assert changed_problem().status == 412
     assert not bench.toys.asked
 
 

@@ -106,9 +106,9 @@ def test_what_is_hidden_is_what_each_verdict_says(
     engine, catalog = Engine(policy, {}), Catalog(tools, items=items)
     standing = engine.standing(principal, None)
     subjects = [*map(Subject.of, catalog.tools), *map(Subject.of_item, catalog.items)]
-    hidden = flags(RuleIndex(engine, catalog).hidden(standing), len(subjects))
+    hidden = flags(RuleIndex(engine, catalog).hidden_entries(standing), len(subjects))
     verdicts = [engine.verdict(standing, one, forwarded=one.forwards) for one in subjects]
-    assert hidden == [verdict.hidden for verdict in verdicts]
+    assert hidden == [verdict.is_hidden for verdict in verdicts]
 
 
 def test_what_looks_the_same_to_an_expression_is_asked_about_once(
@@ -130,7 +130,7 @@ def test_what_looks_the_same_to_an_expression_is_asked_about_once(
         claims = {"team": team, "since": mark}
         return engine.standing(Principal("ada", TENANT, claims=claims, mark=mark), None)
 
-    RuleIndex(engine, catalog).hidden(standing("bank", "m1"))
+    RuleIndex(engine, catalog).hidden_entries(standing("bank", "m1"))
     assert len(asked) == 1
     assert standing("bank", "m1").key == standing("bank", "m2").key != standing("pets", "m3").key
 
@@ -161,10 +161,10 @@ def test_a_rule_that_another_release_wrote_never_allows() -> None:
     stored = {"a": Rule("allow", when="nobody(knows)"), "d": Rule("deny", when="nobody(knows)")}
     engine = Engine(ruled("deny"), {"a": stored["a"]})
     verdict = engine.verdict(engine.standing(ADA, None), Subject.of(tool("pay")))
-    assert verdict.hidden
+    assert verdict.is_hidden
     engine = Engine(ruled("allow"), {"d": stored["d"]})
     verdict = engine.verdict(engine.standing(ADA, None), Subject.of(tool("pay")))
-    assert (verdict.hidden, verdict.decision.rule) == (True, "d")
+    assert (verdict.is_hidden, verdict.decision.rule) == (True, "d")
 
 
 BOMB = f"[{','.join('1' * 40)}].all(a, [{','.join('1' * 40)}].all(b, arguments.l.all(c, b == c)))"
@@ -321,7 +321,7 @@ def test_prompts_and_resources_are_judged_without_arguments() -> None:
     engine = Engine(policy, {})
     standing = engine.standing(ADA, None)
     hidden = {
-        name: engine.verdict(standing, Subject.named("prompt", name, source)).hidden
+        name: engine.verdict(standing, Subject.item_subject("prompt", name, source)).is_hidden
         for name, source in (("notes", "pets"), ("secrets", "pets"), ("notes2", "bank"))
     }
     assert hidden == {"notes": False, "secrets": True, "notes2": True}  # nobody could agree to it

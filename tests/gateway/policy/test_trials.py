@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from config.access import Rule
 from config.load import load
-from gateway.admin.resources.policy import tried
+from gateway.admin.resources.policy import try_on_records
 from gateway.audit.records import AuditEntry
 from gateway.policy.engine import Engine
 from tests.fixtures_database import HOST
@@ -26,12 +26,14 @@ def test_a_rule_is_tried_on_recorded_calls() -> None:
         )
     ]
     entries[-1] = replace(entries[-1], source="")
-    told = tried(Rule(effect="deny", tools=("a",), principals=("ada",)), entries, tools, engine)
+    told = try_on_records(
+        Rule(effect="deny", tools=("a",), principals=("ada",)), entries, tools, engine
+    )
     assert (told.calls, told.matches, told.changed, told.gone) == (4, 2, 1, 1)
     assert {(one.tool, one.decision, one.calls) for one in told.tools} == {
         ("a", "allow", 1),
         ("a", "deny", 1),
     }
     asked = Rule(effect="deny", roles=("clerk",), when="arguments.x == 1")
-    assert tried(asked, entries, tools, engine).undecided == ("roles", "when")
-    assert tried(asked, [], tools, engine).since is None
+    assert try_on_records(asked, entries, tools, engine).undecided == ("roles", "when")
+    assert try_on_records(asked, [], tools, engine).since is None

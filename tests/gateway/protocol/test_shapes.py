@@ -33,7 +33,7 @@ by_revision = pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision
 @by_revision
 def test_what_all_revisions_know_comes_through_as_it_was_written(revision):
     came = members(content=[TEXT, IMAGE], isError=False, **{"x-own": {"a": [1e2]}})
-    went = view(revision).called(came)
+    went = view(revision).call_result(came)
     for name, value in came.items():
         assert bytes(went[name]) == bytes(value)
     assert set(went) - set(came) == ({"resultType", "_meta"} if revision.result_type else set())
@@ -41,9 +41,9 @@ def test_what_all_revisions_know_comes_through_as_it_was_written(revision):
 
 def test_a_result_that_fits_is_not_even_copied():
     came = members(content=[TEXT], isError=False)
-    assert view(V2025_11_25).called(came) is came
+    assert view(V2025_11_25).call_result(came) is came
     came = members(content=[TEXT], resultType="complete", _meta={META_SERVER: {"name": "s"}})
-    assert view(V2026_07_28).called(came) is came
+    assert view(V2026_07_28).call_result(came) is came
 
 
 @pytest.mark.parametrize(
@@ -72,49 +72,49 @@ def test_a_result_that_fits_is_not_even_copied():
 @pytest.mark.parametrize("revision", [V2025_06_18, V2026_07_28], ids=lambda one: one.name)
 def test_results_that_clients_refuse_are_mended(revision, came, went):
     """Absent content, and items without what their type needs, become text (mending 22)."""
-    assert shown(view(revision).called(members(**came)))["content"] == went
+    assert shown(view(revision).call_result(members(**came)))["content"] == went
 
 
 def test_prompts_that_clients_refuse_are_mended():
     """A message of a prompt has content of a known form (mending 22)."""
     came = members(messages=[{"role": "user"}, {"role": "user", "content": {"type": "text"}}])
     empty = {"role": "user", "content": {"type": "text", "text": ""}}
-    assert shown(view(V2025_06_18).prompted(came))["messages"] == [empty, empty]
+    assert shown(view(V2025_06_18).prompt_result(came))["messages"] == [empty, empty]
     with pytest.raises(Unreachable, match="messages are no array"):
-        view(V2025_06_18).prompted(members(messages={}))
+        view(V2025_06_18).prompt_result(members(messages={}))
 
 
 def test_links_without_names_are_named_by_their_uris():
     """A resource link without a name, which clients demand, has one (mending 22)."""
     came = members(content=[{"type": "resource_link", "uri": "test://a"}])
-    [link] = shown(view(V2025_11_25).called(came))["content"]
+    [link] = shown(view(V2025_11_25).call_result(came))["content"]
     assert link["name"] == "test://a"
 
 
 @by_revision
 def test_only_2026_07_28_says_what_kind_of_result_it_is(revision):
     came = members(content=[], resultType="complete", ttlMs=5, cacheScope="public")
-    assert ("resultType" in shown(view(revision).called(came))) is revision.result_type
-    bare = shown(view(revision).called(members(content=[])))
+    assert ("resultType" in shown(view(revision).call_result(came))) is revision.result_type
+    bare = shown(view(revision).call_result(members(content=[])))
     assert bare.get("resultType") == ("complete" if revision.result_type else None)
     if not revision.result_type:
-        assert set(shown(view(revision).called(came))) == {"content"}
+        assert set(shown(view(revision).call_result(came))) == {"content"}
 
 
 def test_who_answered_is_said_by_the_server_else_by_us():
     shape = view(V2026_07_28)
-    assert shown(shape.called(members(content=[])))["_meta"] == STAMP
+    assert shown(shape.call_result(members(content=[])))["_meta"] == STAMP
     own = {"_meta": {META_SERVER: {"name": "theirs"}, "x": [1]}}
-    went = shown(shape.called(members(content=[], **own)))
+    went = shown(shape.call_result(members(content=[], **own)))
     assert (went["_meta"], went["resultType"]) == (own["_meta"], "complete")
-    other = shown(shape.called(members(content=[], _meta={"x": {"y": 1.0}})))["_meta"]
+    other = shown(shape.call_result(members(content=[], _meta={"x": {"y": 1.0}})))["_meta"]
     assert other == {META_SERVER: US, "x": {"y": 1.0}}
-    assert shown(shape.called(members(content=[], _meta="no object")))["_meta"] == STAMP
+    assert shown(shape.call_result(members(content=[], _meta="no object")))["_meta"] == STAMP
 
 
 @by_revision
 def test_sound_is_a_note_where_it_is_unknown(revision):
-    (item,) = shown(view(revision).called(members(content=[AUDIO])))["content"]
+    (item,) = shown(view(revision).call_result(members(content=[AUDIO])))["content"]
     if revision is V2024_11_05:
         text = "[audio, audio/wav: 2024-11-05 cannot carry it]"
         assert item == {"type": "text", "text": text}
@@ -124,7 +124,7 @@ def test_sound_is_a_note_where_it_is_unknown(revision):
 
 @by_revision
 def test_a_link_is_a_text_with_its_address_where_it_is_unknown(revision):
-    (item,) = shown(view(revision).called(members(content=[LINK])))["content"]
+    (item,) = shown(view(revision).call_result(members(content=[LINK])))["content"]
     if revision in {V2024_11_05, V2025_03_26}:
         assert item == {"type": "text", "text": "[resource, a: test://a]"}
     else:
@@ -136,7 +136,7 @@ def test_a_link_is_a_text_with_its_address_where_it_is_unknown(revision):
 def test_addresses_lead_back_to_their_server(revision, kind):
     address = {"uri": "test://shared/1", "name": "n", "x-own": 1}
     sent = {"type": kind, **(address if kind == "resource_link" else {"resource": address})}
-    (item,) = shown(view(revision).called(members(content=[sent])))["content"]
+    (item,) = shown(view(revision).call_result(members(content=[sent])))["content"]
     exposed = "toolgate://src/test://shared/1"
     if item["type"] == "text":
         assert item["text"] == f"[resource, n: {exposed}]"
@@ -160,7 +160,7 @@ def test_metadata_refers_to_resources_as_clients_know_them(revision):
     inner = {"uri": "test://own", "text": "", "_meta": SENT}
     content = [text, {"type": "resource", "resource": inner, "_meta": SENT}]
     result = members(content=content, _meta=SENT, structuredContent=SENT)
-    went = shown(view(revision).called(result))
+    went = shown(view(revision).call_result(result))
     assert WENT.items() <= went["_meta"].items()
     assert went["content"][:2] == [
         {**text, "annotations": WENT},
@@ -174,14 +174,14 @@ def test_metadata_refers_to_resources_as_clients_know_them(revision):
 @pytest.mark.parametrize("metadata", ['{"a": 1e999}', "[" * 300 + "]" * 300, '"x"'])
 def test_metadata_that_cannot_be_read_stays_as_it_is(metadata):
     came = {"content": Raw(b"[]"), "_meta": Raw(metadata.encode())}
-    assert view(V2025_11_25).called(came)["_meta"] == came["_meta"]
+    assert view(V2025_11_25).call_result(came)["_meta"] == came["_meta"]
 
 
 def test_only_what_changes_is_written_anew():
     odd = '{"type":"text",  "text":"\\u00e9",  "n": 1.00}'
     link = '{"type":"resource_link","uri":"test://shared/1"}'
     came = {"content": Raw(f"[{odd}, {link}]".encode())}
-    went = bytes(view(V2025_11_25).called(came)["content"])
+    went = bytes(view(V2025_11_25).call_result(came)["content"])
     assert odd.encode() in went
     assert b"toolgate://src/test://shared/1" in went
 
@@ -189,7 +189,7 @@ def test_only_what_changes_is_written_anew():
 @pytest.mark.parametrize("written", ['"\\u0061udio"', '"audi\\u006f"', '"\\u0061\\u0075dio"'])
 def test_a_kind_may_be_written_with_escapes(written):
     item = '{"type":%s,"data":"","mimeType":"audio/wav"}' % written  # noqa: UP031
-    went = shown(view(V2024_11_05).called({"content": Raw(f"[{item}]".encode())}))
+    went = shown(view(V2024_11_05).call_result({"content": Raw(f"[{item}]".encode())}))
     assert went["content"][0]["type"] == "text"
 
 
@@ -198,7 +198,7 @@ def test_a_kind_may_be_written_with_escapes(written):
     "value", [{"a": 1.0}, {}, [1, 2], "text", 7, True, None], ids=lambda value: json.dumps(value)
 )
 def test_structure_is_an_object_or_there_is_none_before_2026_07_28(revision, value):
-    went = shown(view(revision).called(members(content=[TEXT], structuredContent=value)))
+    went = shown(view(revision).call_result(members(content=[TEXT], structuredContent=value)))
     assert went["content"] == [TEXT]
     if revision.any_structure:
         assert went["structuredContent"] == value
@@ -212,7 +212,7 @@ def test_structure_is_an_object_or_there_is_none_before_2026_07_28(revision, val
 @pytest.mark.parametrize("content", [[], [IMAGE], None])
 def test_structure_that_is_left_out_is_there_as_text(content):
     sent = {"structuredContent": {"a": [1]}} | ({} if content is None else {"content": content})
-    went = shown(view(V2025_03_26).called(members(**sent)))
+    went = shown(view(V2025_03_26).call_result(members(**sent)))
     *before, text = went["content"]
     assert before == (content or [])
     assert (text["type"], json.loads(text["text"])) == ("text", {"a": [1]})
@@ -220,32 +220,34 @@ def test_structure_that_is_left_out_is_there_as_text(content):
 
 @by_revision
 def test_content_is_always_there(revision):
-    assert shown(view(revision).called(members(isError=True)))["content"] == []
+    assert shown(view(revision).call_result(members(isError=True)))["content"] == []
 
 
 @by_revision
 def test_a_failed_tool_stays_failed(revision):
-    assert shown(view(revision).called(members(content=[TEXT], isError=True)))["isError"] is True
+    assert (
+        shown(view(revision).call_result(members(content=[TEXT], isError=True)))["isError"] is True
+    )
 
 
 @pytest.mark.parametrize("kind", ["input_required", "task", "own"])
 def test_what_is_no_complete_result_gets_no_content(kind):
     came = members(resultType=kind, requestState="x", inputRequests={"a": {"method": "roots/list"}})
-    went = shown(view(V2026_07_28).called(came))
+    went = shown(view(V2026_07_28).call_result(came))
     assert plain(went) == plain(shown(came))
     assert went["resultType"] == kind
 
 
 def test_the_promise_of_a_task_gets_no_content():
     came = members(task={"taskId": "t", "status": "working"})
-    assert view(V2025_11_25).called(came) is came
+    assert view(V2025_11_25).call_result(came) is came
 
 
 @pytest.mark.parametrize("content", ["text", 1, {"type": "text"}, True])
 @by_revision
 def test_content_that_is_no_list_is_no_answer(revision, content):
     with pytest.raises(Unreachable, match="content is no array"):
-        view(revision).called(members(content=content))
+        view(revision).call_result(members(content=content))
 
 
 @by_revision
@@ -258,7 +260,7 @@ def test_content_that_is_no_list_is_no_answer(revision, content):
     ],
 )
 def test_items_that_nobody_knows_are_the_business_of_the_client(revision, item):
-    assert shown(view(revision).called(members(content=[item])))["content"] == [item]
+    assert shown(view(revision).call_result(members(content=[item])))["content"] == [item]
 
 
 JSON_VALUES = st.recursive(
@@ -278,15 +280,15 @@ ITEMS = st.sampled_from([TEXT, IMAGE, AUDIO, LINK, FILE]) | JSON_VALUES
 )
 def test_unknown_members_survive_and_nothing_is_shaped_twice(content, others, revision):
     came = members(content=content, **others)
-    once = view(revision).called(came)
+    once = view(revision).call_result(came)
     assert once.get("x") == came.get("x")
     assert once.get("isError") == came.get("isError")
-    assert shown(view(revision).called(once)) == shown(once)
+    assert shown(view(revision).call_result(once)) == shown(once)
 
 
 def test_those_who_know_no_mcp_get_a_result_of_ours():
     came = members(content=[TEXT, AUDIO, LINK], structuredContent=[1], isError=True, _meta={"a": 1})
-    result = tool_result(view(JSON_RPC).called(came))
+    result = tool_result(view(JSON_RPC).call_result(came))
     text, audio, link = result.content
     assert (text, audio) == (TextContent("hello"), AudioContent("AA==", "audio/wav"))
     assert isinstance(link, TextContent)
@@ -302,4 +304,4 @@ def test_a_bare_result_is_one_of_ours_too():
 
 
 def test_links_stay_links_on_json_rpc():
-    assert shown(view(JSON_RPC).called(members(content=[LINK]))) == {"content": [LINK]}
+    assert shown(view(JSON_RPC).call_result(members(content=[LINK]))) == {"content": [LINK]}

@@ -25,14 +25,16 @@ def said(content, role="user"):
 @by_revision
 def test_messages_of_text_come_through_as_they_were_written(revision):
     came = members(description="d", messages=[said({"type": "text", "text": "t", "a": 1})], x=[1])
-    went = view(revision).prompted(came)
+    went = view(revision).prompt_result(came)
     assert all(bytes(went[name]) == bytes(value) for name, value in came.items())
     assert ("resultType" in went) is revision.result_type
 
 
 @by_revision
 def test_messages_have_content_that_the_revision_knows(revision):
-    went = shown(view(revision).prompted(members(messages=[said(AUDIO), said(LINK, "assistant")])))
+    went = shown(
+        view(revision).prompt_result(members(messages=[said(AUDIO), said(LINK, "assistant")]))
+    )
     sound, link = went["messages"]
     assert (sound["role"], link["role"], sound["x-own"]) == ("user", "assistant", 1)
     assert sound["content"]["type"] == ("text" if revision is V2024_11_05 else "audio")
@@ -45,13 +47,13 @@ def test_messages_have_content_that_the_revision_knows(revision):
 
 @by_revision
 def test_resources_in_messages_lead_back_to_their_server(revision):
-    (message,) = shown(view(revision).prompted(members(messages=[said(EMBEDDED)])))["messages"]
+    (message,) = shown(view(revision).prompt_result(members(messages=[said(EMBEDDED)])))["messages"]
     assert message["content"]["resource"] == {"uri": EXPOSED, "blob": "AA=="}
 
 
 @pytest.mark.parametrize("message", [None, "resource", {"content": "resource"}, {"x": "resource"}])
 def test_messages_that_nobody_knows_are_the_business_of_the_client(message):
-    went = view(V2025_11_25).prompted(members(messages=[message]))
+    went = view(V2025_11_25).prompt_result(members(messages=[message]))
     assert shown(went)["messages"] == [message]
 
 
@@ -122,23 +124,23 @@ def test_a_result_of_something_else_is_no_answer(revision, method, sent):
 def test_completions_come_through_as_they_were_written(revision, count):
     values = [f"v{n}" for n in range(count)]
     came = members(completion={"values": values, "total": 1000, "hasMore": False, "x": 1})
-    assert bytes(view(revision).completed(came)["completion"]) == bytes(came["completion"])
+    assert bytes(view(revision).completion_result(came)["completion"]) == bytes(came["completion"])
 
 
 @by_revision
 def test_more_than_100_completions_are_cut(revision):
     values = [f"v{n}" for n in range(101)]
     came = members(completion={"values": values, "total": 101, "x": 1}, y=2)
-    went = shown(view(revision).completed(came))
+    went = shown(view(revision).completion_result(came))
     kept = {"values": values[:100], "total": 101, "hasMore": True, "x": 1}
     assert (went["completion"], went["y"]) == (kept, 2)
 
 
 @by_revision
 def test_a_completion_always_has_values(revision):
-    went = shown(view(revision).completed(members(completion={})))
+    went = shown(view(revision).completion_result(members(completion={})))
     assert went["completion"] == {"values": []}
 
 
 def test_an_empty_result_of_a_handshake_revision_is_empty():
-    assert json.dumps(shown(view(V2025_11_25).stamped({}))) == "{}"
+    assert json.dumps(shown(view(V2025_11_25).stamp_result({}))) == "{}"

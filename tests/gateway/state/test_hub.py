@@ -35,7 +35,7 @@ async def test_news_reaches_the_followers_of_the_tenant_each_in_its_own_words():
     hub = Hub(10)
     ann, bob, other = follower(message=b"for ann"), follower(message=b"for bob"), follower("u")
     with following(hub, ann, bob, other):
-        hub.changed("t", {"tools"})
+        hub.change("t", {"tools"})
         taken = [await one.outbox.take(0) for one in (ann, bob, other)]
     assert taken == [[b"for ann"], [b"for bob"], []]
 
@@ -44,7 +44,7 @@ async def test_each_hears_of_the_lists_that_it_wants_to_hear_of():
     hub = Hub(10)
     both, one = follower(prompts=b"prompts"), follower()
     with following(hub, both, one):
-        hub.changed("t", {"prompts", "resources"})
+        hub.change("t", {"prompts", "resources"})
         assert await both.outbox.take(0) == [b"prompts"]
         assert await one.outbox.take(0) == []
 
@@ -53,18 +53,18 @@ async def test_changes_that_nobody_read_yet_are_one_piece_of_news():
     hub, box = Hub(10), follower()
     with following(hub, box):
         for _ in range(5):
-            hub.changed("t", {"tools"})
+            hub.change("t", {"tools"})
         assert await box.outbox.take(0) == [b"changed"]
-        hub.changed("t", {"tools"})
+        hub.change("t", {"tools"})
         assert await box.outbox.take(0) == [b"changed"]
 
 
 async def test_changes_soon_after_each_other_are_told_together():
     hub, box = Hub(10, debounce_s=0.02), follower(prompts=b"prompts")
     with following(hub, box), anyio.fail_after(30):
-        hub.changed("t", {"tools"})
+        hub.change("t", {"tools"})
         assert await box.outbox.take(0) == []  # not at once
-        hub.changed("t", {"prompts"})
+        hub.change("t", {"prompts"})
         assert sorted(await box.outbox.take(5)) == [b"changed", b"prompts"]
         assert await box.outbox.take(0.05) == []  # and not twice
 
@@ -72,11 +72,11 @@ async def test_changes_soon_after_each_other_are_told_together():
 async def test_who_joins_after_a_change_is_not_told_of_it():
     hub, before, after = Hub(10, debounce_s=0.02), follower(), follower()
     with following(hub, before), anyio.fail_after(30):
-        hub.changed("t", {"tools"})
+        hub.change("t", {"tools"})
         with following(hub, after):
             assert await before.outbox.take(5) == [b"changed"]
             assert await after.outbox.take(0) == []
-            hub.changed("t", {"tools"})
+            hub.change("t", {"tools"})
             assert await after.outbox.take(5) == [b"changed"]
 
 
@@ -84,7 +84,7 @@ async def test_who_left_hears_nothing():
     hub, box = Hub(10), follower()
     with following(hub, box):
         pass
-    hub.changed("t", {"tools"})
+    hub.change("t", {"tools"})
     assert await box.outbox.take(0) == []
     assert hub._followers == {}
 
@@ -93,7 +93,7 @@ async def test_a_follower_is_known_to_know_the_lists_as_they_are():
     hub = Hub(10, version=lambda tenant, toolset: f"{tenant}/{toolset}")
     box, narrow = follower(), follower(toolset="reading")
     with following(hub, box, narrow):
-        hub.changed("t", {"tools"})
+        hub.change("t", {"tools"})
     assert (box.outbox.lists_version, narrow.outbox.lists_version) == ("t/None", "t/reading")
 
 

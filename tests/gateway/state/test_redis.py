@@ -275,14 +275,14 @@ async def test_two_prefixes_share_nothing(redis_server: RedisServer) -> None:
     async with backend.nodes() as ours, odd.nodes() as theirs:
         await ours.a.sessions.put(SESSION, 60)
         await ours.a.sessions.beat("n", 60)
-        assert (await ours.a.counter.hit("k", 1, 60)).allowed
+        assert (await ours.a.counter.hit("k", 1, 60)).is_allowed
         written = await ours.a.log.append("s", b"ours")
 
         assert [record.id for record in await ours.b.sessions.all()] == [SESSION.id]
         assert await theirs.a.sessions.get(SESSION.id) is None
         assert await theirs.a.sessions.all() == []
         assert not await theirs.a.sessions.is_alive("n")
-        assert (await theirs.a.counter.hit("k", 1, 60)).allowed
+        assert (await theirs.a.counter.hit("k", 1, 60)).is_allowed
         assert await theirs.a.log.last("s") == ""
         assert await ours.b.log.last("s") == written
         assert await theirs.a.sessions.secret() != await ours.a.sessions.secret()

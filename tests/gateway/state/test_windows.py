@@ -16,7 +16,7 @@ def test_no_window_ever_has_more_uses_than_the_limit(pauses: list[int], limit: i
     for pause in pauses:
         now += pause
         uses = live(uses, now, slot)
-        if admit(uses, limit, now, slot).allowed:
+        if admit(uses, limit, now, slot).is_allowed:
             allowed.append(now)
     for moment in allowed:
         assert sum(moment - WINDOW_S * MICROS < one <= moment for one in allowed) <= limit
@@ -29,10 +29,10 @@ def test_the_pause_is_just_as_long_as_it_has_to_be(pauses: list[int], limit: int
         now += pause
         uses = live(uses, now, slot)
         verdict = admit(uses, limit, now, slot)
-        if not verdict.allowed:
+        if not verdict.is_allowed:
             then = now + round(verdict.retry_after_s * MICROS)
-            assert admit(live(uses, then, slot), limit, then, slot).allowed
-            assert not admit(live(uses, then - 1, slot), limit, then - 1, slot).allowed
+            assert admit(live(uses, then, slot), limit, then, slot).is_allowed
+            assert not admit(live(uses, then - 1, slot), limit, then - 1, slot).is_allowed
 
 
 @given(PAUSES)
@@ -49,7 +49,7 @@ def test_a_limit_that_was_lowered_counts_at_once() -> None:
     slot, now = slot_us(WINDOW_S), START_US
     uses = {now // slot - 30: 5, now // slot: 5}
     verdict = admit(uses, 6, now, slot)
-    assert not verdict.allowed
+    assert not verdict.is_allowed
     then = now + round(verdict.retry_after_s * MICROS)
     assert sum(live(uses, then, slot).values()) == 5
 

@@ -7,7 +7,7 @@ from msgspec import Raw
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.graphql.upstream import GraphQLUpstream
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.http.results import failed, outage
+from gateway.upstreams.http.results import failure_result, outage
 from gateway.upstreams.mcp.endpoint import HttpStatusError
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import GraphQLBinding, OpenAPIBinding
@@ -80,7 +80,7 @@ async def test_a_service_that_says_so_itself_is_there(client, serve):
 
 
 def test_an_outage_is_a_result_like_any_other_to_clients():
-    result = failed("pets could not be reached")
+    result = failure_result("pets could not be reached")
     assert msgspec.json.encode(outage(result)) == msgspec.json.encode(result)
 
 

@@ -125,7 +125,7 @@ async def test_prepared_headers_are_those_of_a_call_that_is_prepared_anew(steps:
         else:
             for number in range(len(TOOLS)):
                 template = templates[where, number]
-                prepared = template.prepared(SOURCES[where], client)
+                prepared = template.prepare(SOURCES[where], client)
                 expected = await anew(client, SOURCES[where], template)
                 assert prepared.pool is client.connections.of(SOURCES[where])
                 if prepared.headers is not None:
@@ -212,4 +212,4 @@ async def test_calls_of_callers_are_not_prepared() -> None:
     async with opened(settings) as client:
         of = source("https://pets.example")
         template = RequestTemplate(TOOLS[0].binding)  # type: ignore[arg-type]
-        assert template.prepared(of, client).headers is None
+        assert template.prepare(of, client).headers is None

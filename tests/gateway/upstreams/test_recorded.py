@@ -68,7 +68,7 @@ async def test_an_echo_of_a_secret_is_masked_as_services_write_it() -> None:
                 assert "***" in shown
                 assert each not in shown
                 assert "ss-word" not in shown
-        assert recording.masked(f"a{SHORT}b") == f"a{SHORT}b"  # too short to be sure of
+        assert recording.mask(f"a{SHORT}b") == f"a{SHORT}b"  # too short to be sure of
 
 
 async def test_the_end_of_a_long_answer_shows_no_beginning_of_a_secret() -> None:

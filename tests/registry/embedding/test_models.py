@@ -6,7 +6,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from registry.embedding.abc import EmbeddingFailed
 from registry.embedding.models import Models, models, purge, register, settle
 from registry.embedding.population import queue_missing
@@ -23,12 +23,12 @@ OLD, NEW = HashEmbedder("fake/old"), HashEmbedder("fake/new")
 
 
 async def known(queued: Queued) -> Models:
-    async with borrowed(queued.database.pool) as connection:
+    async with borrow(queued.database.pool) as connection:
         return await models(connection)
 
 
 async def settled(queued: Queued) -> bool:
-    async with borrowed(queued.database.pool) as connection:
+    async with borrow(queued.database.pool) as connection:
         return await settle(connection)
 
 
@@ -174,7 +174,7 @@ async def test_a_crew_takes_over_by_itself(old: Queued) -> None:
         tasks.start_soon(crew.run)
         await until(lambda: serving.label == "fake/new")
         await old.execute("UPDATE tool_t SET description = 'Edited.'")
-        await until(lambda: crew.done == 6)
+        await until(lambda: crew.stored_count == 6)
         crew.stop()
     assert serving.embedder is NEW
     assert asked
@@ -191,7 +191,7 @@ async def test_a_crew_goes_on_when_its_model_is_mended(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(crew.run)
         await until(lambda: len(new.batches) >= 3)
-        assert (serving.models, crew.displaced) == (Models("fake/old", "fake/old"), False)
+        assert (serving.models, crew.is_displaced) == (Models("fake/old", "fake/old"), False)
         new.poison, new.down = None, True
         await until(lambda: len(new.batches) >= 6)
         new.down = False
@@ -239,7 +239,7 @@ async def test_a_notice_wakes_a_crew_that_polls_seldom(queued: Queued) -> None:
 
 
 def done(crew: WorkerPool, count: int) -> bool:
-    return crew.done == count
+    return crew.stored_count == count
 
 
 def told(serving: ServingEmbedder) -> tuple[str | None, str | None, str | None]:

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from registry.embedding.abc import EmbeddingFailed
-from registry.embedding.vectors import normalised, together, with_whole
+from registry.embedding.vectors import normalise, together, with_whole
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-300, 5e-324, 1e300], ids=str)
 def test_rows_have_length_1_whatever_they_had(scale: float) -> None:
-    found = normalised([[3 * scale, 4 * scale], [0.0, -scale]], 2, 2)
+    found = normalise([[3 * scale, 4 * scale], [0.0, -scale]], 2, 2)
     assert found.dtype == np.float32
     assert np.allclose(np.linalg.norm(found, axis=1), 1)
     assert found[1].tolist() == [0, -1]
 
 
 def test_what_is_no_multiple_of_another_stays_apart() -> None:
-    assert np.allclose(normalised([[3.0, 4.0]], 1, 2), [[0.6, 0.8]])
+    assert np.allclose(normalise([[3.0, 4.0]], 1, 2), [[0.6, 0.8]])
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def test_what_cannot_be_compared_is_refused(
     rows: list[list[float]], texts: int, message: str
 ) -> None:
     with pytest.raises(EmbeddingFailed, match=message) as caught:
-        normalised(rows, texts, 2)
+        normalise(rows, texts, 2)
     assert not caught.value.retryable
 
 
 def test_no_texts_have_no_vectors() -> None:
-    assert normalised([], 0, 384).shape == together([], 384).shape == (0, 384)
+    assert normalise([], 0, 384).shape == together([], 384).shape == (0, 384)
 
 
 def test_a_text_points_where_its_sentences_do_each_with_its_weight() -> None:

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from config.load import load as load_settings
 from registry.database.postgres import Database
 from registry.embedding.abc import EmbeddingFailed
-from registry.evaluation.corpus import NotEmbedded, loaded
-from registry.evaluation.evaluate import drawn, evaluate
+from registry.evaluation.corpus import NotEmbedded, load_corpus
+from registry.evaluation.evaluate import evaluate, sample_requests
 from registry.evaluation.report import as_json
 from registry.evaluation.results import BASELINE
 from registry.evaluation.runs import MODES, Remembering
@@ -54,7 +54,7 @@ async def test_whatever_tools_are_called_they_get_names_of_their_own(database: D
 
 async def test_a_set_is_searched_in_all_modes_and_compared(database: Database) -> None:
     heard: list[str] = []
-    corpus = await loaded(
+    corpus = await load_corpus(
         database, TOOLS, SETTINGS, Words(), progress=lambda step, *_: heard.append(step)
     )
     requests = [
@@ -87,12 +87,12 @@ async def test_a_set_is_searched_in_all_modes_and_compared(database: Database) -
 async def test_a_catalog_that_cannot_be_embedded_is_not_measured(database: Database) -> None:
     broken = Words(error=EmbeddingFailed("it speaks Latin only", retryable=False))
     with pytest.raises(NotEmbedded, match="6 of 6 tools could not be embedded: it speaks Latin"):
-        await loaded(database, TOOLS, SETTINGS, broken, progress=nothing)
+        await load_corpus(database, TOOLS, SETTINGS, broken, progress=nothing)
 
 
 async def test_without_a_model_the_words_are_measured(database: Database) -> None:
     disabled = replace(SETTINGS, embedding=replace(SETTINGS.embedding, provider="disabled"))
-    corpus = await loaded(database, TOOLS, disabled, None, progress=nothing)
+    corpus = await load_corpus(database, TOOLS, disabled, None, progress=nothing)
     result = await evaluate(
         "mine", corpus, [wanting("delete an invoice", "3")], MODES, progress=nothing, baseline=True
     )
@@ -107,7 +107,7 @@ async def test_without_a_model_the_words_are_measured(database: Database) -> Non
 
 
 async def test_without_a_model_dense_alone_is_not_measured(database: Database) -> None:
-    corpus = await loaded(database, TOOLS, SETTINGS, None, progress=nothing)
+    corpus = await load_corpus(database, TOOLS, SETTINGS, None, progress=nothing)
     with pytest.raises(NotEmbedded, match="mine: no vectors: nothing can be found by meaning"):
         await evaluate(
             "mine", corpus, [wanting("delete an invoice", "3")], ["dense"], progress=nothing
@@ -127,12 +127,12 @@ async def test_vectors_of_a_text_are_made_once() -> None:
 
 def test_a_sample_is_the_same_each_time_and_in_order() -> None:
     requests = [wanting("q", "1", number=number) for number in range(50)]
-    some = drawn(requests, 10)
-    assert some == drawn(requests, 10)
+    some = sample_requests(requests, 10)
+    assert some == sample_requests(requests, 10)
     assert len(some) == 10
     assert some == [one for one in requests if one in some]
     assert some != requests[:10]
-    assert drawn(requests, None) == drawn(requests, 50) == requests
+    assert sample_requests(requests, None) == sample_requests(requests, 50) == requests
 
 
 def test_the_sets_of_the_repository_fit_together() -> None:

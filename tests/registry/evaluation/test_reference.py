@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from config.load import load as load_settings
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from registry.embedding.texts import query_text, sentences
-from registry.evaluation.corpus import Corpus, loaded
+from registry.evaluation.corpus import Corpus, load_corpus
 from registry.evaluation.sets import Listed
 from registry.search import Mode, SearchQuery
 from tests.registry.evaluation.reference import Fields, Score, bm25f, covering, meaning, scored
@@ -86,7 +86,7 @@ class Facts:
     @classmethod
     async def read(cls, database: Database, corpus: Corpus, texts: Iterable[str]) -> "Facts":
         stems: dict[str, Counter[str]] = {text: Counter() for text in texts}
-        async with borrowed(database.pool) as connection:
+        async with borrow(database.pool) as connection:
             words = await connection.execute(
                 "SELECT text, lexeme, cardinality(positions) FROM unnest(%s::text[]) AS text,"
                 " unnest(to_tsvector('pg_catalog.english', search_words(text)))",
@@ -122,7 +122,7 @@ async def reference(
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_the_product_scores_as_the_reference(database: Database, seed: int) -> None:
     tools = catalog(seed)
-    corpus = await loaded(database, tools, SETTINGS, Words(), progress=lambda *_: None)
+    corpus = await load_corpus(database, tools, SETTINGS, Words(), progress=lambda *_: None)
     texts = {*QUERIES, *(text for tool in tools for text in fields(tool).values())}
     facts = await Facts.read(database, corpus, texts)
     for query in QUERIES:

@@ -3,7 +3,14 @@
 import pytest
 
 from registry.evaluation.report import as_json, markdown, remarks, tables
-from registry.evaluation.results import Measured, SetResult, Threshold, mean_of, measured, missed
+from registry.evaluation.results import (
+    Measured,
+    SetResult,
+    Threshold,
+    mean_of,
+    measure,
+    missed_thresholds,
+)
 from registry.evaluation.sets import RelevantTools
 
 WANTED = [RelevantTools(frozenset(one), (frozenset(one),)) for one in "abcd"]
@@ -11,7 +18,7 @@ FOUND = {
     "hybrid": [["a"], ["b"], ["c"], ["x", "d"]],  # NDCG 1, 1, 1, 0.63
     "lexical": [["a"], ["x"], [], []],
 }
-QUALITY = measured("mine", FOUND, WANTED)
+QUALITY = measure("mine", FOUND, WANTED)
 RESULT = SetResult(
     quality=QUALITY,
     tools=5,
@@ -66,14 +73,14 @@ def test_one_request_has_no_interval() -> None:
 
 
 def test_the_mean_of_sets_is_of_the_modes_that_all_have() -> None:
-    words = measured("words", {"lexical": FOUND["lexical"]}, WANTED)
+    words = measure("words", {"lexical": FOUND["lexical"]}, WANTED)
     assert mean_of([QUALITY, words]).modes == ("lexical",)
     mean = mean_of([words, QUALITY]).interval("lexical", "recall@1").mean
     assert mean == pytest.approx(QUALITY.interval("lexical", "recall@1").mean)
 
 
 def test_one_mode_has_nothing_to_be_compared_with() -> None:
-    alone = measured("mine", {"lexical": FOUND["lexical"]}, WANTED)
+    alone = measure("mine", {"lexical": FOUND["lexical"]}, WANTED)
     titles = [title for title, _, _ in tables([_with(alone)])]
     assert titles == ["Found, per cent", "Milliseconds"]
 
@@ -116,7 +123,7 @@ def test_json_has_intervals_of_all_measures() -> None:
     ],
 )
 def test_what_must_be_reached(text: str, said: list[str]) -> None:
-    assert missed([Threshold.parse(text)], QUALITY) == said
+    assert missed_thresholds([Threshold.parse(text)], QUALITY) == said
 
 
 @pytest.mark.parametrize("text", ["ndcg=60", "=60", "ndcg@10", "ndcg@10=much", "ndcg@10=101", "x"])
@@ -128,7 +135,7 @@ def test_a_threshold_says_what_it_expects(text: str) -> None:
 def _found(requests: int) -> Measured:
     """Hybrid finds what is wanted, lexical finds nothing."""
     found = {"hybrid": [["a"]] * requests, "lexical": [[]] * requests}
-    return measured("mine", found, WANTED[:1] * requests)
+    return measure("mine", found, WANTED[:1] * requests)
 
 
 def _with(quality: object) -> SetResult:

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from registry.importers.hybrid import read_spec
-from registry.importers.hybrid.read import closed
+from registry.importers.hybrid.read import close_schema
 from schemas.jsonrpc import encode
 from schemas.jsonschema import Checker
 from tests.fixtures_hybrid import described, wanting
@@ -171,7 +171,7 @@ def test_an_older_dialect_is_kept_for_all_that_comes_along(
 def test_closing_again_changes_nothing() -> None:
     tree = {"properties": {"c": {"$ref": "#/schemas/Tree"}, "d": {"$ref": "#/$defs/D"}}}
     once = schema_of("Tree", Tree=tree | {"$defs": {"D": {"type": "string"}}})
-    assert closed(once) == once
+    assert close_schema(once) == once
 
 
 @pytest.mark.parametrize(("schema", "value", "verdict"), [(True, 1, True), (False, 1, False)])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from registry.importers.drafts import DESCRIPTION_LIMIT
-from registry.importers.hybrid import described, drafts, read_spec, select
+from registry.importers.hybrid import describe_actions, drafts, read_spec, select
 from schemas.binding import HybridBinding, PythonBinding
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side
@@ -199,6 +199,6 @@ def test_a_selection_renames_nothing_and_idle_patterns_are_told() -> None:
 
 
 def test_actions_that_are_there_already_need_no_description() -> None:
-    imported = select(described([Action("h/s/a/1"), Action("plain")]), "python", None)
+    imported = select(describe_actions([Action("h/s/a/1"), Action("plain")]), "python", None)
     assert (imported.title, [draft.name for draft in imported.drafts]) == ("h/s", ["s_a", "plain"])
     assert {one.status for one in imported.outcomes} == {"imported"}

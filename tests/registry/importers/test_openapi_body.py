@@ -1,6 +1,6 @@
 import pytest
 
-from registry.importers.openapi.body import FILE, preferred
+from registry.importers.openapi.body import FILE, preferred_media_type
 from registry.importers.openapi.document import OpenApiDocument
 from registry.importers.openapi.raw_schemas import RawSchemas
 from schemas.binding import Body
@@ -144,7 +144,7 @@ def test_an_empty_body_is_sent_only_if_one_is_required():
 )  # fmt: skip
 def test_the_best_media_type_is_chosen(media_types, best):
     content = {media_type: {"schema": STRING} for media_type in media_types}
-    assert preferred(content, RawSchemas(OpenApiDocument(describe({})))) == best
+    assert preferred_media_type(content, RawSchemas(OpenApiDocument(describe({})))) == best
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from registry.importers.openapi import parse, read
 from registry.importers.openapi.document import MissingReference, OpenApiDocument
-from registry.importers.openapi.files import Files, join, scan, shown, stands_alone
+from registry.importers.openapi.files import Files, join, original_reference, scan, stands_alone
 
 ROOT = """
 openapi: 3.1.0
@@ -27,7 +27,7 @@ def together(*, unread: dict[str, str] | None = None, **files: str) -> Files:
 
 
 def document(**files: Any) -> OpenApiDocument:
-    return OpenApiDocument(together(**files).assembled())
+    return OpenApiDocument(together(**files).assemble())
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_names_with_odd_characters():
     files["a%25~#.yaml"] = {"x": {"type": "string"}}
     for name, tree in files.items():
         found.add(scan(name, tree))
-    assert found.wanted() == []
-    document = OpenApiDocument(found.assembled())
+    assert found.wanted_names() == []
+    document = OpenApiDocument(found.assemble())
     assert document.resolve(document.root["a"]) == {"type": "string"}
 
 
@@ -148,7 +148,7 @@ def test_ids_name_schemas_wherever_they_lie():
         "$defs: {o: {$id: owner, properties: {name: {$ref: '#/$defs/name'}}, "
         "$defs: {name: {type: string}}}}}",
     )
-    assert together(openapi="{a: {$ref: b.yaml}}").wanted() == ["b.yaml"]
+    assert together(openapi="{a: {$ref: b.yaml}}").wanted_names() == ["b.yaml"]
     owner = found.resolve(found.root["a"])
     assert found.resolve(owner["properties"]["name"]) == {"type": "string"}
     assert found.resolve(found.resolve(found.root["b"])["properties"]["owner"]) is owner
@@ -159,8 +159,8 @@ def test_a_description_may_say_where_it_belongs():
         openapi="{openapi: 3.2.0, $self: 'https://a.com/api/v1', a: {$ref: 'https://a.com/api/m'}, "
         "b: {$ref: 'https://a.com/api/v1#/x'}, x: {type: string}}"
     )
-    assert files.wanted() == ["m"]
-    found = OpenApiDocument(files.assembled())
+    assert files.wanted_names() == ["m"]
+    found = OpenApiDocument(files.assemble())
     assert found.resolve(found.root["b"]) == {"type": "string"}
 
 
@@ -171,8 +171,8 @@ def test_what_looks_like_a_reference_in_an_example_fetches_nothing():
         "{default: {$ref: yes.yaml}}}}}, b: {properties: {example: {$ref: also.yaml}, "
         "$ref: {type: string}}}}"
     )
-    assert files.wanted() == ["also.yaml", "yes.yaml"]
-    assert files.assembled()["a"]["default"] == {"$ref": "no"}
+    assert files.wanted_names() == ["also.yaml", "yes.yaml"]
+    assert files.assemble()["a"]["default"] == {"$ref": "no"}
 
 
 def test_what_aliases_share_is_rewritten_once():
@@ -217,6 +217,6 @@ def test_a_file_that_refers_to_no_other_is_told_without_parsing(text, alone):
 
 
 def test_rewritten_references_are_shown_as_they_were():
-    assert shown("#/x-files/models~1pet.yaml/Cat") == "models/pet.yaml#/Cat"
-    assert shown("#/x-files/models~1pet.yaml") == "models/pet.yaml"
-    assert shown("#/components/schemas/Cat") == "#/components/schemas/Cat"
+    assert original_reference("#/x-files/models~1pet.yaml/Cat") == "models/pet.yaml#/Cat"
+    assert original_reference("#/x-files/models~1pet.yaml") == "models/pet.yaml"
+    assert original_reference("#/components/schemas/Cat") == "#/components/schemas/Cat"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from registry.importers.openapi import responses
-from registry.importers.openapi.responses import widened
+from registry.importers.openapi.responses import widen
 from tests.registry.importers.describe import components, describe, only
 
 INTEGER = {"type": "integer"}
@@ -188,7 +188,7 @@ def test_without_some_definitions_all_is_accepted_that_was(
 ) -> None:
     whole = {"allOf": [schema], "$defs": definitions}
     kept = {name: one for name, one in definitions.items() if name not in dropped}
-    part = widened({"allOf": [schema], "$defs": kept}, dropped)
+    part = widen({"allOf": [schema], "$defs": kept}, dropped)
     assert not any(f"#/$defs/{name}'" in str(part) for name in dropped)
     for value in values:
         assert fits(part, value) or not fits(whole, value)

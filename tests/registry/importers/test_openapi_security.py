@@ -9,7 +9,7 @@ from registry.importers.openapi.extensions import overlay
 from registry.importers.openapi.load import parse_yaml
 from registry.importers.openapi.operations import OpenApiOptions
 from registry.sources.source_reader import reread
-from registry.sources.specs import configured
+from registry.sources.specs import configured_import
 from schemas.binding import Credential
 from schemas.jsonrpc import encode
 from schemas.source import CredentialName
@@ -313,7 +313,7 @@ def test_an_import_knows_the_names_of_credentials_that_are_sent_as_they_stand(mo
     settings = SourceSettings(
         openapi="/x.json", credentials=ENTRIES, headers={"X-Key": "h-1", "X-None": ""}, **more
     )
-    spec = configured("chat", settings)
+    spec = configured_import("chat", settings)
     assert [(known.kind, known.name) for known in spec.options.credentials] == names
     stored = encode(spec.options)
     assert not any(hidden in stored for hidden in (b"t-1", b"k-1", b"h-1", b"p-1"))

@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from config.load import load
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from registry.jobs.queue import JobQueue, JobWorker, TooManyJobs
 from registry.jobs.store import Claim, JobDraft, JobEnd, JobProgress, JobRow, JobStore
 from schemas.schedules import Schedule
@@ -107,7 +107,7 @@ async def job(database: Database, job_id: str) -> JobRow:
 
 
 async def entries(database: Database) -> int:
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         found = await connection.execute("SELECT FROM procrastinate_jobs")
         return found.rowcount
 
@@ -173,7 +173,7 @@ async def test_tenants_take_turns_and_keep_their_order(
     hands.release.set()
     many = [await queue.put(draft("one")) for _ in range(20)]
     few = [await queue.put(replace_host(draft("one"))) for _ in range(2)]
-    async with borrowed(database.pool) as connection:  # as after thousands of jobs of the first
+    async with borrow(database.pool) as connection:  # as after thousands of jobs of the first
         await connection.execute("UPDATE procrastinate_jobs SET priority = priority - 5000")
     flood = [await queue.put(dataclasses.replace(draft("one"), host_id=THIRD)) for _ in range(20)]
     async with working(database, hands.perform, replace(JOBS, concurrency=1)):
@@ -320,7 +320,7 @@ async def test_a_job_whose_entry_is_gone_is_queued_again(
     job_id = await queue.put(draft())
     await age(database, job_id)
     assert await queue.take_over(60) == 0  # its entry waits
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await connection.execute("DELETE FROM procrastinate_jobs")
     hands.release.set()
     async with working(database, hands.perform):
@@ -336,7 +336,7 @@ async def test_a_running_job_that_was_cancelled_is_not_taken_over(
     await hands.store.cancel(HOST, job_id)
     assert (await job(database, job_id)).cancelling
     await age(database, job_id)
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await connection.execute("UPDATE procrastinate_jobs SET status = 'doing'")
     assert await queue.take_over(60) == 1
     assert (await job(database, job_id)).state == "cancelled"
@@ -381,7 +381,7 @@ async def test_ended_jobs_are_removed_after_their_time(
     old, new, waiting = [await queue.put(draft()) for _ in range(3)]
     await hands.store.cancel(HOST, old)
     await hands.store.cancel(HOST, new)
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await connection.execute(
             "UPDATE job_t SET ended_ts = ended_ts - interval '31 days' WHERE job_id = %s", [old]
         )
@@ -391,7 +391,7 @@ async def test_ended_jobs_are_removed_after_their_time(
 
 
 async def age(database: Database, job_id: str) -> None:
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await connection.execute(
             "UPDATE job_t SET beat_ts = beat_ts - interval '1 hour' WHERE job_id = %s", [job_id]
         )

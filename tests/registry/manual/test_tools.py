@@ -238,7 +238,7 @@ async def test_what_is_disabled_stays_so_whatever_is_imported(
     for drafts in ([draft("listPets", description="NewTool"), draft("getPet")], [], IMPORTED):
         await store.save(HOST, SHOP, drafts)
         assert "listPets" not in await names(store)
-    assert [one.name for one in await tools.disabled()] == ["listPets"]
+    assert [one.name for one in await tools.list_disabled()] == ["listPets"]
     assert await tools.enable(["listPets"]) == ["listPets"]
     assert await names(store) == ["getPet", "listPets"]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.embedding.texts import readable
-from registry.search.fusion import Candidate, Ranked, covering, enough, ranked
+from registry.search.fusion import Candidate, Ranked, covering, enough, rank
 from registry.search.lexical import Word, idfs, last_word, plan
 
 
@@ -16,11 +16,11 @@ def candidate(name: str, bm25: float, cosine: float | None, weight: float = 1.0)
 
 
 def names(candidates: list[Candidate], share: float = 0.7, limit: int = 10) -> list[str]:
-    return [one.candidate.name for one in ranked(candidates, share, limit)]
+    return [one.candidate.name for one in rank(candidates, share, limit)]
 
 
 def test_a_score_is_the_sum_of_meaning_and_of_words_relative_to_the_best() -> None:
-    found = ranked([candidate("a", 8.0, 0.5), candidate("b", 4.0, 0.9)], 0.7, 10)
+    found = rank([candidate("a", 8.0, 0.5), candidate("b", 4.0, 0.9)], 0.7, 10)
     scores = {one.candidate.name: one.score for one in found}
     assert scores == {"a": pytest.approx(0.35 + 0.3), "b": pytest.approx(0.63 + 0.15)}
     assert [one.candidate.name for one in found] == ["b", "a"]
@@ -28,8 +28,8 @@ def test_a_score_is_the_sum_of_meaning_and_of_words_relative_to_the_best() -> No
 
 def test_where_even_the_best_has_few_words_they_say_little() -> None:
     found = [candidate("a", 8.0, 0.5), candidate("b", 4.0, 0.6)]
-    assert [one.candidate.name for one in ranked(found, 0.7, 10)] == ["a", "b"]
-    (first, second) = ranked(found, 0.7, 10, enough=80.0)
+    assert [one.candidate.name for one in rank(found, 0.7, 10)] == ["a", "b"]
+    (first, second) = rank(found, 0.7, 10, enough=80.0)
     assert first.candidate.name == "b"
     assert first.score == pytest.approx(0.42 + 0.3 * 4 / 80)
     assert second.score == pytest.approx(0.35 + 0.3 * 8 / 80)
@@ -42,7 +42,7 @@ def test_enough_grows_with_what_there_is_to_find() -> None:
 
 
 def test_the_weight_is_a_factor_of_all_of_it() -> None:
-    (one,) = ranked([candidate("a", 8.0, 0.5, weight=0.8)], 0.7, 10)
+    (one,) = rank([candidate("a", 8.0, 0.5, weight=0.8)], 0.7, 10)
     assert one.score == pytest.approx(0.8 * (0.35 + 0.3))
 
 
@@ -83,8 +83,8 @@ def test_without_vectors_words_decide_and_without_words_vectors() -> None:
     st.floats(0, 1),
 )
 def test_any_order_of_candidates_gives_one_answer(found: list[Candidate], share: float) -> None:
-    once = [one.score for one in ranked(found, share, 50)]
-    assert once == [one.score for one in ranked(found[::-1], share, 50)]
+    once = [one.score for one in rank(found, share, 50)]
+    assert once == [one.score for one in rank(found[::-1], share, 50)]
     assert once == sorted(once, reverse=True)
     assert len(once) == len(found)
 
@@ -167,7 +167,7 @@ def test_what_is_deprecated_gains_less_by_a_sentence() -> None:
 
 
 def test_a_query_of_one_sentence_keeps_its_order() -> None:
-    found = ranked([candidate("a", 8.0, 0.5), candidate("b", 4.0, 0.9)], 0.7, 10)
+    found = rank([candidate("a", 8.0, 0.5), candidate("b", 4.0, 0.9)], 0.7, 10)
     assert covering(found, 1) == found[:1]
 
 

@@ -353,7 +353,7 @@ async def test_crews_of_two_purposes_work_side_by_side(notes: Notes) -> None:
     async with anyio.create_task_group() as tasks:
         for crew in crews:
             tasks.start_soon(crew.run)
-        await until(lambda: [crew.done for crew in crews] == [1, 1])
+        await until(lambda: [crew.stored_count for crew in crews] == [1, 1])
         for crew in crews:
             crew.stop()
     assert await notes.find("cat", "ann") == ["Feed the cat."]

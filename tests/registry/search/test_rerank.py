@@ -17,7 +17,7 @@ import registry.embedding
 from config.settings import SearchSettings as Settings
 from registry.database.postgres import Database
 from registry.search import Filters, Hit, Mode, Search, SearchQuery
-from registry.search.rerank import CLEAR, RUNS, SecondStage, mixed
+from registry.search.rerank import CLEAR, RUNS, SecondStage, mix_scores
 from registry.sources.store import ToolStore
 from tests.fixtures_database import HOST
 from tests.registry.search.finding import SETTINGS
@@ -53,7 +53,7 @@ def hits(*scores: float) -> list[Hit]:
 
 
 async def names(settings: Settings, found: list[Hit], text: str = ASKED) -> list[str]:
-    return [one.name for one in await SecondStage(settings).ranked(text, found)]
+    return [one.name for one in await SecondStage(settings).rerank(text, found)]
 
 
 async def test_a_tool_that_reads_better_moves_up(settings: Settings) -> None:
@@ -83,7 +83,7 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_order(
 ) -> None:
     stage = SecondStage(replace(settings, rerank_model=str(tmp_path)))
     for _ in range(2):
-        assert await stage.ranked(ASKED, hits(0.3, 0.2, 0.1)) == hits(0.3, 0.2, 0.1)
+        assert await stage.rerank(ASKED, hits(0.3, 0.2, 0.1)) == hits(0.3, 0.2, 0.1)
     assert [one.message for one in caplog.records] == ["search_rerank_failed"]
 
 
@@ -107,7 +107,7 @@ async def test_a_second_stage_that_failed_rests_and_is_tried_again(
     stage = SecondStage(replace(settings, rerank_model=str(tmp_path)), clock=lambda: now)
 
     async def first() -> str:
-        return (await stage.ranked(ASKED, hits(0.51, 0.5, 0.49)))[0].name
+        return (await stage.rerank(ASKED, hits(0.51, 0.5, 0.49)))[0].name
 
     def logged() -> list[tuple[str, float | None]]:
         return [(one.message, getattr(one, "retry_s", None)) for one in caplog.records]
@@ -135,12 +135,12 @@ async def test_a_model_that_fails_in_a_run_is_loaded_again(
     shutil.copy(Path(settings.rerank_model) / "tokenizer.json", tmp_path)
     now = 100.0
     stage = SecondStage(replace(settings, rerank_model=str(tmp_path)), clock=lambda: now)
-    assert await stage.ranked(ASKED, hits(0.51, 0.5, 0.49)) == hits(0.51, 0.5, 0.49)
+    assert await stage.rerank(ASKED, hits(0.51, 0.5, 0.49)) == hits(0.51, 0.5, 0.49)
     assert "finite" in caplog.records[0].reason  # type: ignore[attr-defined]
     (tmp_path / "model.onnx").unlink()  # the graph that is loaded may still read the old file
     (tmp_path / "model.onnx").write_bytes(model)
     now += 1.0
-    assert (await stage.ranked(ASKED, hits(0.51, 0.5, 0.49)))[0].name == "beta"
+    assert (await stage.rerank(ASKED, hits(0.51, 0.5, 0.49)))[0].name == "beta"
 
 
 async def test_a_search_that_is_given_up_counts_until_its_thread_ends(settings: Settings) -> None:
@@ -150,7 +150,7 @@ async def test_a_search_that_is_given_up_counts_until_its_thread_ends(settings: 
         async with anyio.create_task_group() as group:
             with stage._lock:  # the model is loaded under it
                 for _ in range(RUNS):
-                    group.start_soon(stage.ranked, ASKED, hits(0.3, 0.2, 0.1))
+                    group.start_soon(stage.rerank, ASKED, hits(0.3, 0.2, 0.1))
                 while stage._runs.borrowed_tokens < RUNS:  # noqa: ASYNC110
                     await anyio.sleep(0.01)
                 group.cancel_scope.cancel()
@@ -161,10 +161,10 @@ async def test_a_search_that_is_given_up_counts_until_its_thread_ends(settings: 
 
 def test_scores_of_any_scale_count_the_same() -> None:
     scores = np.array([1.0, 3.0, 2.0], np.float32)
-    small, large = (mixed(hits(0.3, 0.29, 0.1), by * scores, 0.1) for by in (0.01, 100))
+    small, large = (mix_scores(hits(0.3, 0.29, 0.1), by * scores, 0.1) for by in (0.01, 100))
     assert [one.name for one in small] == ["beta", "alpha", "gamma"]
     assert [one.score for one in small] == pytest.approx([one.score for one in large], abs=1e-6)
-    same = mixed(hits(0.3, 0.2, 0.1), np.ones(3, np.float32), 0.5)
+    same = mix_scores(hits(0.3, 0.2, 0.1), np.ones(3, np.float32), 0.5)
     assert same == hits(0.3, 0.2, 0.1)
 
 

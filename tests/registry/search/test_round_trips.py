@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 
 from config.settings import DatabaseSettings
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from registry.search import Filters, Search, SearchQuery
 from registry.search.transaction import LOOKUPS, separate_reads
 from registry.sources.store import SourceDraft, ToolStore
@@ -43,7 +43,7 @@ async def test_each_statement_of_a_search_is_one_round_trip(
     async with Database.open(single, wait=False, migrate=False) as database:
         await searched(database)  # prepares the statements
         with tempfile.NamedTemporaryFile("r") as log:
-            async with borrowed(database.pool) as connection:
+            async with borrow(database.pool) as connection:
                 pass
             connection.pgconn.trace(log.fileno())
             assert await searched(database) == ["branches"]
@@ -58,7 +58,7 @@ async def test_settings_of_a_search_are_those_of_its_statement_alone(filled: Dat
     async with separate_reads(filled.pool) as opened:
         assert await opened.rows(LOOKUPS, SHOWN.encode(), {}) == [("off", "force_generic_plan")]
     await searched(filled)
-    async with borrowed(filled.pool) as connection:
+    async with borrow(filled.pool) as connection:
         assert not connection.autocommit
         row = await (await connection.execute(SHOWN)).fetchone()
     assert row == ("on", "auto")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from registry.search.usage_log import UsageLog, UsedRequest
 from registry.sources.store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
@@ -30,7 +30,7 @@ def log(database: Database) -> UsageLog:
 
 
 async def rows(database: Database, statement: str) -> list[tuple[object, ...]]:
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         return await (await connection.execute(statement)).fetchall()
 
 
@@ -64,7 +64,7 @@ async def test_a_secret_that_is_cut_is_masked(database: Database, tools: dict[st
 async def test_old_requests_are_deleted(database: Database, tools: dict[str, str]) -> None:
     used = log(database)
     await used.record(HOST, tools["a"], request_id=FIRST, query="old", principal="ann")
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await connection.execute("UPDATE usage_request_t SET asked_ts = now() - interval '31 days'")
     assert await used.requests(HOST) == []
     await used.record(OTHER, tools["a"], request_id=SECOND, query="new", principal="ann")
@@ -75,6 +75,6 @@ async def test_old_requests_are_deleted(database: Database, tools: dict[str, str
 async def test_a_tool_that_is_gone_is_in_no_set(database: Database, tools: dict[str, str]) -> None:
     used = log(database)
     await used.record(HOST, tools["a"], request_id=FIRST, query="ask", principal="ann")
-    async with borrowed(database.pool) as connection:
+    async with borrow(database.pool) as connection:
         await connection.execute("DELETE FROM tool_t WHERE tool_id = %s", [tools["a"]])
     assert await used.requests(HOST) == []

@@ -15,7 +15,7 @@ from config.models import Price, Strategy
 from config.settings import DatabaseSettings, Settings, Toolset
 from config.sources import SourceSettings
 from gateway.wings.abc import WingParts
-from registry.database.postgres import borrowed
+from registry.database.postgres import borrow
 from tests.fixtures_gateway import Client, Recorder, pets, running, wordless
 from tests.fixtures_servers import serving
 from tests.servers.provider import Answer, Provider, Say, providing
@@ -83,7 +83,7 @@ class Rig:
         """The kinds of the steps of a run."""
         pool = self.client.gateway._handle.pool()
         assert pool is not None
-        async with borrowed(pool) as connection:
+        async with borrow(pool) as connection:
             found = await connection.execute(
                 "SELECT kind FROM agent_step_t WHERE run_id = %s ORDER BY number", [run]
             )

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from gateway.context import Context, Identity, Principal
 from gateway.wings.agent import agui
-from registry.database.postgres import borrowed
+from registry.database.postgres import borrow
 from schemas.errors import Unavailable
 from schemas.mcp.revisions import V2025_11_25
 from tests.fixtures_database import HOST
@@ -143,7 +143,7 @@ async def test_a_snapshot_has_the_results_of_former_turns(rig: Rig) -> None:
 
 def test_nothing_interrupts_a_thread_that_was_erased_meanwhile() -> None:
     encoder = agui.Encoder("t", "r", shows_reasoning=False)
-    [finished] = encoder.interrupted([{"id": "i"}], turns=[])
+    [finished] = encoder.interrupt([{"id": "i"}], turns=[])
     assert JUDGE.validate_python(finished).outcome.type == "success"
 
 
@@ -169,7 +169,7 @@ async def test_an_answer_after_the_end_of_an_interrupt_is_an_error(rig: Rig) -> 
     [interrupt] = (await told(rig, thread))[-1].outcome.interrupts
     pool = rig.client.gateway._handle.pool()
     assert pool is not None
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         await connection.execute(
             "UPDATE approval_t SET expire_ts = clock_timestamp() WHERE approval_id = %s",
             [interrupt.id],

@@ -18,7 +18,7 @@ from gateway.operations.callers import caller_of
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.steps import Replied, Step
 from gateway.wings.agent.store import Conversation, NewRun, Run
-from registry.database.postgres import borrowed
+from registry.database.postgres import borrow
 from schemas.mcp.revisions import V2025_11_25
 from tests.fixtures_database import HOST
 from tests.polling import until
@@ -63,10 +63,10 @@ class Person:
 
     async def ask(self, conversation: Conversation | None = None) -> Run:
         run = await self.begin(conversation or await self.conversation())
-        return await self.runner.ended(run, 60)
+        return await self.runner.wait_for_end(run, 60)
 
     async def day(self) -> tuple[int, float, float, int]:
-        async with borrowed(self.runner.pool) as connection:
+        async with borrow(self.runner.pool) as connection:
             found = await connection.execute(
                 "SELECT tokens, money, seconds, calls FROM agent_usage_t"
                 " WHERE host_id = %s AND owner = %s",
@@ -175,7 +175,7 @@ async def test_failed_requests_count_with_what_was_seen_of_them(rig: Rig) -> Non
         new = NewRun(one.owner, caller_of(one.context), "Hello", "scripted", streams=True)
         begun = await one.runner.begin(one.context, conversation.id, new)
         assert begun is not None
-        run = await one.runner.ended(begun, 60)
+        run = await one.runner.wait_for_end(begun, 60)
         assert run.state == "failed"
         tokens, money, _, _ = await one.day()
         assert run.tokens == tokens > 100 + 300
@@ -191,7 +191,7 @@ async def test_cancelled_requests_count(rig: Rig) -> None:
         with anyio.fail_after(30):
             await rig.provider.asked.wait()
         await one.runner.cancel(one.context, run.id)
-        found = await one.runner.ended(run, 60)
+        found = await one.runner.wait_for_end(run, 60)
         assert found.state == "cancelled"
         tokens, _, _, _ = await one.day()
     assert found.tokens == tokens > 300
@@ -241,14 +241,14 @@ async def test_a_request_whose_process_was_killed_counts_with_its_worst_case(rig
         run = await one.begin(await one.conversation())
         with anyio.fail_after(30):
             await rig.provider.asked.wait()
-        async with borrowed(one.runner.pool) as connection:  # as another process takes it up
+        async with borrow(one.runner.pool) as connection:  # as another process takes it up
             await connection.execute(
                 "UPDATE agent_run_t SET attempt = attempt + 1, lease_until = clock_timestamp()"
                 " WHERE run_id = %s",
                 [run.id],
             )
         with anyio.fail_after(60):
-            ended = await one.runner.ended(run, 60)
+            ended = await one.runner.wait_for_end(run, 60)
         assert ended.answer == "Yes."
         tokens, _, _, _ = await one.day()
     assert ended.tokens == tokens > 2_000 + 18

@@ -110,13 +110,13 @@ async def test_what_reads_and_keeps_is_marked_like_the_calls_of_the_run(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contexts: dict[str, Context] = {}
-    told = Toolbox.told
+    told = Toolbox.ask_tool
 
     async def recorded(tools: Toolbox, context: Context, name: str, *rest: Any) -> str:
         contexts[name] = context
         return await told(tools, context, name, *rest)
 
-    monkeypatch.setattr(Toolbox, "told", recorded)
+    monkeypatch.setattr(Toolbox, "ask_tool", recorded)
     dan = caller("dan")
     dan = replace(dan, headers=replace(dan.headers, idempotency_key="dans-own"))
     rig.script(chat_whole("", [GET]), chat_whole("Done."))

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from gateway.wings.agent.store import Conversations
-from registry.database.postgres import borrowed
+from registry.database.postgres import borrow
 from registry.display.budgets import tokens
 from tests import polling
 from tests.fixtures_database import HOST
@@ -201,7 +201,7 @@ async def test_thinking_goes_back_as_it_came_also_in_later_turns(rig: Rig) -> No
     altered = second["conversation"]
     pool = rig.client.gateway._handle.pool()
     assert pool is not None
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         await connection.execute(
             "UPDATE agent_step_t SET data = convert_to(replace(convert_from(data, 'UTF8'),"
             " 'cats ', 'dogs '), 'UTF8') WHERE run_id = %s AND kind = 'replied'",

@@ -12,7 +12,7 @@ from gateway.context import Context, Identity, Principal
 from gateway.models.abc import ModelCall, ModelReply
 from gateway.models.usage import TokenUsage
 from gateway.wings.agent.steps import AgentTurn, Held, Replied, Result
-from gateway.wings.agent.tools import Toolbox, marked
+from gateway.wings.agent.tools import Toolbox, mark_foreign
 from registry.access.approvals import ApprovalRequest, Approvals
 from schemas.errors import Fault, RelayedFault
 from schemas.hybrid import ServiceFailed
@@ -135,7 +135,7 @@ async def test_only_what_a_run_waits_for_is_decided_here(rig: Rig) -> None:
 async def test_a_result_does_not_name_approvals_of_others(rig: Rig) -> None:
     parts = await rig.parts()
     approvals = Approvals(parts.pool, HOST)
-    planned = Toolbox(parts.call, parts.view, parts.settings).planned(
+    planned = Toolbox(parts.call, parts.view, parts.settings).plan(
         caller("pets"), ModelCall("a1", "getPet", '{"id": 7}'), cut=False
     )
     for principal, tool, believed in (
@@ -165,7 +165,7 @@ async def test_the_error_of_another_server_is_data_and_taints(rig: Rig, fault: F
         raise fault
 
     tools = Toolbox(call, parts.view, parts.settings)
-    planned = tools.planned(caller("pets"), asked, cut=False)
+    planned = tools.plan(caller("pets"), asked, cut=False)
     result = await tools.make(caller("pets"), planned, Approvals(parts.pool, HOST))
     assert isinstance(result, Result)
     assert result.is_error
@@ -176,13 +176,13 @@ async def test_the_error_of_another_server_is_data_and_taints(rig: Rig, fault: F
     turn = AgentTurn("Look.")
     turn.take(Replied(1, ModelReply("", (asked,), "", "calls", TokenUsage(1, 1), None, "m")))
     turn.take(result)
-    assert turn.tainted(1)
+    assert turn.is_tainted(1)
 
 
 @pytest.mark.parametrize("end", ["</data>", "</DATA>", "< / Data >", "</data-0123456789abcdef>"])
 def test_no_text_ends_its_own_delimiters(end: str) -> None:
     """Each has a number of its own (mending 7)."""
-    first, second = marked("s", f"a {end} b"), marked("s", f"a {end} c")
+    first, second = mark_foreign("s", f"a {end} b"), mark_foreign("s", f"a {end} c")
     assert first[:22] != second[:22]
     assert end not in first
     assert re.fullmatch(r"<(data-[0-9a-f]{16}) [^>]*>\n(?:.|\n)*\n</\1>", first)

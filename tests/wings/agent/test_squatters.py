@@ -250,14 +250,14 @@ async def test_what_the_gateway_tells_of_foreign_tools_is_from_outside(
     parts = await foreign.parts()
     tools = Toolbox(parts.call, parts.view, parts.settings)
     asked = ModelCall("a1", name, json.dumps(arguments))
-    planned = tools.planned(caller("ann"), asked, cut=False)
+    planned = tools.plan(caller("ann"), asked, cut=False)
     result = await tools.make(caller("ann"), planned, Approvals(parts.pool, HOST))
     assert isinstance(result, Result)
     assert result.outside is outside
     turn = AgentTurn("Look.")
     turn.take(Replied(1, ModelReply("", (asked,), "", "calls", TokenUsage(1, 1), None, "m")))
     turn.take(result)
-    assert turn.tainted(1) is outside
+    assert turn.is_tainted(1) is outside
 
 
 async def test_each_operation_of_a_wing_has_a_reserved_name(

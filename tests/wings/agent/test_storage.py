@@ -32,7 +32,7 @@ from gateway.wings.agent.store import (
 from gateway.wings.agent.wing import TABLES
 from registry.access.approvals import ApprovalRequest, Approvals
 from registry.database.migrate import REGISTRY
-from registry.database.postgres import Database, Pool, borrowed
+from registry.database.postgres import Database, Pool, borrow
 from tests.fixtures_database import HOST, TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import wordless
 from tests.polling import until
@@ -148,7 +148,7 @@ async def test_steps_are_folded_and_counted(store: Store) -> None:
     assert turn.context is not None
     assert (turn.context.tools, turn.count, turn.rounds[0].open) == (("getPet",), 4, [])
     [(again, same)] = await store.conversations.turns(HOST, run.conversation, 10)
-    assert (again.used, again.iterations, same) == (used, 1, turn)
+    assert (again.usage, again.iterations, same) == (used, 1, turn)
 
     def refuse(_: Spent) -> None:
         raise BudgetExhausted("used up")
@@ -166,13 +166,13 @@ async def test_a_request_counts_on_the_day_of_its_reservation(store: Store, stor
     run = await store.run((await store.conversation()).id)
     meter = RunMeter(wordless().agent, run, NOTHING, NOTHING)
     before = date(2026, 1, 1)  # midnight passes behind it
-    meter.settled(await store.runs.add(run, 0, [Asked(1)], Used(100), day=before))
+    meter.settle(await store.runs.add(run, 0, [Asked(1)], Used(100), day=before))
     assert meter.reserved_on is None
     meter.request(Used(100))
     assert meter.reserved_on == before
-    meter.settled(await store.runs.add(run, 1, [], meter.owed(), day=meter.reserved_on))
+    meter.settle(await store.runs.add(run, 1, [], meter.outstanding(), day=meter.reserved_on))
     assert meter.reserved_on is None
-    async with borrowed(storage) as connection:
+    async with borrow(storage) as connection:
         found = await connection.execute(
             "SELECT day, tokens FROM agent_usage_t WHERE host_id = %s AND owner = %s",
             [HOST, store.owner],
@@ -240,7 +240,7 @@ async def test_a_run_is_due_when_its_approvals_have_expired(store: Store, storag
 
 
 async def test_runs_that_are_due_are_found_by_indexes(storage: Pool) -> None:
-    async with borrowed(storage) as connection, connection.transaction(force_rollback=True):
+    async with borrow(storage) as connection, connection.transaction(force_rollback=True):
         await connection.execute("SET LOCAL enable_seqscan = off")
         found = await connection.execute("EXPLAIN " + _LOOK_AT_DUE, [60.0, 10])
         plan = "\n".join([line async for (line,) in found])
@@ -253,11 +253,11 @@ async def test_what_is_deleted_is_gone_but_its_usage(store: Store) -> None:
     conversation = await store.conversation()
     run = await store.run(conversation.id)
     await store.runs.add(run, 0, [Asked(1)], Used(7, 0.0, 1.0, 2))
-    others, day = await store.conversations.spent(run)
+    others, day = await store.conversations.spending(run)
     assert (others, day) == (Used(), Used(7, 0.0, 1.0, 2))
     assert await store.conversations.delete(HOST, store.owner, conversation.id)
     assert await store.runs.all(HOST, store.owner, None, 10) == []
-    assert (await store.conversations.spent(run))[1] == day
+    assert (await store.conversations.spending(run))[1] == day
 
 
 async def test_old_usage_is_deleted(store: Store, storage: Pool) -> None:
@@ -267,7 +267,7 @@ async def test_old_usage_is_deleted(store: Store, storage: Pool) -> None:
         day = datetime.now(UTC).date() - timedelta(days=age)
         await store.runs.add(run, 0, [], Used(7, 0.0, 1.0, 2), day=day)
     await store.runs.prune_usage(10)
-    async with borrowed(storage) as connection:
+    async with borrow(storage) as connection:
         found = await connection.execute(
             "SELECT count(*) FROM agent_usage_t WHERE host_id = %s AND owner = %s",
             [HOST, store.owner],
@@ -280,7 +280,7 @@ async def test_conversations_without_an_open_run_are_deleted_when_idle(
 ) -> None:
     idle, open_, fresh = [await store.conversation() for _ in range(3)]
     run = await store.run(open_.id)
-    async with borrowed(storage) as connection:
+    async with borrow(storage) as connection:
         await connection.execute(
             "UPDATE agent_conversation_t SET update_ts = update_ts - interval '11 days'"
             " WHERE host_id = %s AND conversation_id = ANY(%s::uuid[])",
@@ -309,7 +309,7 @@ async def test_a_run_in_memory_leaves_nothing_in_the_database(rig: Rig) -> None:
         run = await one.ask()
         assert run.answer == "Yes."
         tasks.cancel_scope.cancel()
-    async with borrowed(parts.pool) as connection:
+    async with borrow(parts.pool) as connection:
         for table in ("agent_conversation_t", "agent_run_t", "agent_usage_t"):
             found = await connection.execute(
                 f"SELECT FROM {table} WHERE host_id = %s AND owner = %s",

@@ -14,7 +14,7 @@ from gateway.context import KEY_MARK
 from gateway.wings.agent.store import Runs
 from registry.access.approvals import Approvals
 from registry.access.keys import ApiKeys
-from registry.database.postgres import borrowed
+from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
 from tests.servers.provider import Answer, chat_whole
 from tests.wings.agent.rig import Rig
@@ -41,7 +41,7 @@ async def expire(rig: Rig, run: str) -> None:
     """The process of a run is gone for longer than the lease."""
     pool = rig.client.gateway._handle.pool()
     assert pool is not None
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         await connection.execute(
             "UPDATE agent_run_t SET lease_until = clock_timestamp() WHERE run_id = %s"
             " AND state = 'running'",
@@ -122,7 +122,7 @@ async def test_a_process_that_has_lost_its_lease_writes_nothing(rig: Rig) -> Non
         await rig.provider.asked.wait()
         pool = rig.client.gateway._handle.pool()
         assert pool is not None
-        async with borrowed(pool) as connection:  # as another process takes it up
+        async with borrow(pool) as connection:  # as another process takes it up
             await connection.execute(
                 "UPDATE agent_run_t SET attempt = attempt + 1, lease_until = clock_timestamp()"
                 " WHERE run_id = %s",
@@ -165,7 +165,7 @@ async def test_a_run_ends_when_the_key_of_its_caller_is_revoked_meanwhile(rig: R
     pool = rig.client.gateway._handle.pool()
     assert pool is not None
     key, _ = await ApiKeys(pool, HOST).create("bot")
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         await connection.execute(
             "UPDATE agent_run_t SET caller = jsonb_set(caller, '{principal,mark}', %s)"
             " WHERE run_id = %s",
@@ -176,7 +176,7 @@ async def test_a_run_ends_when_the_key_of_its_caller_is_revoked_meanwhile(rig: R
     found = await rig.until(run, "failed")
     assert found["error"] == "revoked"
     assert rig.called == []
-    async with borrowed(pool) as connection:  # or it would serve the next call of another test
+    async with borrow(pool) as connection:  # or it would serve the next call of another test
         await connection.execute("DELETE FROM approval_t WHERE approval_id = %s", [approval])
 
 
@@ -184,7 +184,7 @@ async def test_an_approval_that_expires_is_a_refusal(rig: Rig) -> None:
     run, approval = await waiting(rig)
     pool = rig.client.gateway._handle.pool()
     assert pool is not None
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         await connection.execute(
             "UPDATE approval_t SET expire_ts = clock_timestamp() WHERE approval_id = %s", [approval]
         )
@@ -234,7 +234,7 @@ async def test_a_gateway_that_stops_lets_its_runs_go(rig: Rig) -> None:
         await wing.stop()
         pool = rig.client.gateway._handle.pool()
         assert pool is not None
-        async with borrowed(pool) as connection:
+        async with borrow(pool) as connection:
             rows = await connection.execute(
                 "SELECT state FROM agent_run_t WHERE run_id = %s", [run]
             )

@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from config.settings import Settings
-from gateway.wings.events.asyncapi import FOLDER, published
+from gateway.wings.events.asyncapi import FOLDER, published_schemas
 from tests.fixtures_gateway import Client, running
 from tests.gateway.cli.processes import ran
 from tests.wings.events.rig import ended, got, invoked, with_events
@@ -24,11 +24,11 @@ async def client(settings: Settings) -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.mark.parametrize("name", published())
+@pytest.mark.parametrize("name", published_schemas())
 def test_the_published_schemas_are_those_of_the_code(name: str) -> None:
     """`make schemas` writes them."""
     text = (FILES / name).read_text()
-    assert text == published()[name]
+    assert text == published_schemas()[name]
     Draft202012Validator.check_schema(json.loads(text))
 
 

@@ -15,7 +15,7 @@ from config.load import load
 from config.settings import EventInbound, Settings
 from config.sources import SourceSettings
 from gateway.context import Context, Identity, Principal
-from gateway.http.webhooks import signed
+from gateway.http.webhooks import sign
 from gateway.wings.events import execution
 from schemas.jsonrpc import decode_json
 from schemas.mcp.revisions import JSON_RPC
@@ -147,7 +147,7 @@ async def test_an_id_that_another_caller_has_chosen_takes_nothing_from_its_owner
             taken = {"skillName": "getPet", "arguments": {"id": 404}, "correlationId": id_}
             assert (await called(client, eve, "events_invoke", **taken))["principal"] == "eve"
         body = b'{"pet": 7}'
-        headers = signed("msg-1", int(time.time()), body, [PAID])
+        headers = sign("msg-1", int(time.time()), body, [PAID])
         status, hooked = await posted(client, "/events/hooks/paid", body, headers)
         assert (status, hooked["principal"], hooked["correlationId"]) == (202, "shop", of_hook)
         event = msgspec.json.encode(EVENT)

@@ -14,7 +14,7 @@ from msgspec import Raw
 from config.settings import DatabaseSettings
 from gateway.wings.events.journal import Filter, Journal
 from gateway.wings.events.upkeep import LOCK
-from registry.database.postgres import borrowed
+from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
 from tests.wings.events.drafts import OTHER, accepted, claimed, draft, end, handle, refused, upkeep
 
@@ -50,7 +50,7 @@ async def test_v05_a_correlation_id_names_one_request(journal: Journal, ended: b
     assert (again.invocation_id, again.created) == (first, False)  # type: ignore[union-attr]
     assert "correlationId" in await refused(journal, correlation_id="order-7", number=2)
     assert await accepted(journal, correlation_id="order-7", number=2, host_id=OTHER) != first
-    found = await journal.correlated(HOST, "order-7")
+    found = await journal.find_correlated(HOST, "order-7")
     assert found is not None
     assert found.invocation_id == first
 
@@ -126,7 +126,7 @@ async def test_v11_a_failed_one_blocks_its_key_where_it_says_so(journal: Journal
 
 async def test_what_a_race_left_blocked_is_found_by_the_sweep(journal: Journal) -> None:
     id_ = await accepted(journal, order_key="a")
-    async with borrowed(journal._pool) as connection:
+    async with borrow(journal._pool) as connection:
         await connection.execute("UPDATE invocation_t SET blocked = true")
     assert await claimed(journal) == []
     assert not await upkeep(journal).sweep()
@@ -166,7 +166,7 @@ async def test_v13_completions_that_a_dead_process_was_sending_are_sent_again(
 ) -> None:
     await accepted(journal, reply_to="webhook:crm")
     await journal.end([end(one) for one in await claimed(journal)])
-    async with borrowed(journal._pool) as connection:
+    async with borrow(journal._pool) as connection:
         await connection.execute(
             "UPDATE outbox_t SET status = 'DISPATCHED', attempt = 1, fence = 1,"
             " lease_ts = now() - interval '1 second'"
@@ -278,7 +278,7 @@ async def test_nothing_is_kept_of_what_is_erased_while_it_runs(
     assert await journal.end([end(taken, **report)])
     row = await journal.get(HOST, id_)
     assert row is not None
-    assert (row.ended, row.arguments, row.result, row.error) == (True, "null", None, None)
+    assert (row.has_ended, row.arguments, row.result, row.error) == (True, "null", None, None)
     assert row.principal == '{"principal": {"id": "", "tenant": ""}}'
     assert await journal.attempts(HOST, id_) == []
 
@@ -421,7 +421,7 @@ async def test_v04_states_change_in_these_ways_and_no_other(journal: Journal) ->
     """Each with all that belongs to the new state, so that the state alone is refused."""
     for old, new in itertools.permutations(STATES, 2):
         id_ = await accepted(journal)
-        async with borrowed(journal._pool) as connection:
+        async with borrow(journal._pool) as connection:
             for state in {"PENDING": (), "DISPATCHED": (old,)}.get(old, ("DISPATCHED", old)):
                 await connection.execute(_change(state), [id_])
             if (old, new) in CHANGES:
@@ -447,7 +447,7 @@ async def test_v04_a_retry_is_pending_again_and_due_later(journal: Journal) -> N
     assert (row.status, row.attempt, row.reason, row.finished) == ("PENDING", 1, None, None)
     assert row.due - row.created >= timedelta(hours=1)
     assert await claimed(journal) == []
-    async with borrowed(journal._pool) as connection:
+    async with borrow(journal._pool) as connection:
         await connection.execute("UPDATE invocation_t SET due_ts = now()")
     [two] = await claimed(journal)
     assert (two.invocation_id, two.attempt, two.fence) == (id_, 2, 2)
@@ -456,7 +456,7 @@ async def test_v04_a_retry_is_pending_again_and_due_later(journal: Journal) -> N
 async def test_v11_the_database_refuses_two_deliveries_of_one_key(journal: Journal) -> None:
     for number in range(2):
         await accepted(journal, number=number, order_key="a")
-    async with borrowed(journal._pool) as connection:
+    async with borrow(journal._pool) as connection:
         with pytest.raises(psycopg.errors.UniqueViolation):
             await connection.execute(
                 "UPDATE invocation_t SET status = 'DISPATCHED', fence = 1, attempt = 1,"

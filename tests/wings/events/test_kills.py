@@ -15,7 +15,7 @@ import pytest
 
 from config.settings import DatabaseSettings
 from gateway.wings.events.journal import Accepted, Filter, Journal
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from tests.fixtures_database import HOST
 from tests.fixtures_redis import RedisServer
 from tests.wings.events.conftest import emptied
@@ -33,7 +33,7 @@ WAIT_S = 900
 async def journal(events_database: DatabaseSettings) -> AsyncIterator[Journal]:
     emptied(events_database)
     async with Database.open(events_database, wait=False, migrate=False) as database:
-        async with borrowed(database.pool) as connection:
+        async with borrow(database.pool) as connection:
             await connection.execute("CREATE TABLE IF NOT EXISTS effect_t (invocation_id uuid)")
             await connection.execute("TRUNCATE effect_t")
         yield Journal(database.pool)
@@ -80,7 +80,7 @@ async def test_v07_kills_lose_nothing(
     rows = await journal.page(HOST, Filter(), before=None, limit=10_000)
     assert {row.invocation_id for row in rows} == set(repeatable)
     assert {row.status for row in rows} <= {"ACKED", "FAILED"}
-    async with borrowed(journal._pool) as connection:
+    async with borrow(journal._pool) as connection:
         found = await connection.execute("SELECT invocation_id::text FROM effect_t")
         effects = Counter([id_ async for (id_,) in found])
     for row in rows:

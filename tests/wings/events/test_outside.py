@@ -17,13 +17,13 @@ from starlette.types import Receive, Scope, Send
 
 from config.access import SecretsSettings
 from config.settings import DatabaseSettings, EventInbound, EventWebhook, Settings
-from gateway.http.webhooks import SignatureRefused, WebhookSender, signed, verify
+from gateway.http.webhooks import SignatureRefused, WebhookSender, sign, verify
 from gateway.wings.events.journal import Journal
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.webhooks import WebhookReceivers
 from gateway.wings.events.wing import check_webhook
 from registry.access.secrets import Keys
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from schemas.errors import ToolgateError
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, running
@@ -217,33 +217,33 @@ async def test_senders_of_events_are_told_that_they_may_deliver(client: Client) 
 @pytest.mark.parametrize("secret", [NEW, OLD])
 async def test_v24_a_webhook_becomes_an_invocation_once(client: Client, secret: str) -> None:
     body = b'{"type": "paid", "pet": 7}'
-    headers = signed("msg-1", int(time.time()), body, [secret])
+    headers = sign("msg-1", int(time.time()), body, [secret])
     status, one = await sent(client, "/events/hooks/paid", body, **headers)
     assert (status, one["principal"]) == (202, "shop")
     status, again = await sent(client, "/events/hooks/paid", body, **headers)
     assert (status, again["id"]) == (202, one["id"])
     other = b'{"type": "paid", "pet": 8}'
-    headers = signed("msg-1", int(time.time()), other, [secret])
+    headers = sign("msg-1", int(time.time()), other, [secret])
     assert await sent(client, "/events/hooks/paid", other, **headers) == (200, None)
     refund = b'{"type": "refund"}'
-    headers = signed("msg-2", int(time.time()), refund, [secret])
+    headers = sign("msg-2", int(time.time()), refund, [secret])
     assert await sent(client, "/events/hooks/paid", refund, **headers) == (200, None)
-    headers = signed("msg-3", int(time.time()), b'{"type": "paid"}', [secret])
+    headers = sign("msg-3", int(time.time()), b'{"type": "paid"}', [secret])
     assert (await sent(client, "/events/hooks/paid", b'{"type": "paid"}', **headers))[0] == 422
     unfit = b'{"type": "paid", "pet": 7, "key": "a\\n"}'
-    headers = signed("msg-4", int(time.time()), unfit, [secret])
+    headers = sign("msg-4", int(time.time()), unfit, [secret])
     assert (await sent(client, "/events/hooks/paid", unfit, **headers))[0] == 422
 
 
 async def test_v24_webhooks_without_a_valid_signature_are_refused(client: Client) -> None:
     body, now = b'{"type": "paid", "pet": 7}', int(time.time())
-    good = signed("msg-1", now, body, [NEW])
+    good = sign("msg-1", now, body, [NEW])
     stranger = f"whsec_{base64.b64encode(b'x' * 32).decode()}"
     for headers in (
         {},
-        signed("msg-1", now, body, [stranger]),
-        signed("msg-1", now - 400, body, [NEW]),
-        signed("msg-1", now + 400, body, [NEW]),
+        sign("msg-1", now, body, [stranger]),
+        sign("msg-1", now - 400, body, [NEW]),
+        sign("msg-1", now + 400, body, [NEW]),
         {**good, "webhook-id": "msg-2"},
         {**good, "webhook-signature": ""},
         {**good, "webhook-timestamp": "x"},
@@ -348,7 +348,7 @@ async def test_webhooks_are_managed_on_the_command_line(settings: Settings) -> N
 
 
 def verifies(secret: str) -> bool:
-    return bool(verify(signed("m", 0, b"{}", [secret]), b"{}", [secret], 0.0))
+    return bool(verify(sign("m", 0, b"{}", [secret]), b"{}", [secret], 0.0))
 
 
 async def test_webhooks_of_the_settings_and_without_a_key_are_refused(settings: Settings) -> None:
@@ -487,7 +487,7 @@ def test_v06_webhooks_are_public(url: str) -> None:
 def test_v24_a_signature_is_that_of_the_standard() -> None:
     """The example of the specification."""
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-    headers = signed("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}', [secret])
+    headers = sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}', [secret])
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     with pytest.raises(SignatureRefused):
         verify(headers, b'{"test": 2432232314}', [secret], 0)
@@ -505,7 +505,7 @@ async def test_completions_of_a_tenant_do_not_wait_for_a_thousand_of_another(
         WebhookSender() as sender,
         anyio.create_task_group() as group,
     ):
-        async with borrowed(database.pool) as connection:
+        async with borrow(database.pool) as connection:
             await connection.execute(
                 "INSERT INTO outbox_t (host_id, invocation_id, kind, target, due_ts)"
                 " SELECT %s, gen_random_uuid(), 'session', 'gone', now() - interval '1 hour'"
@@ -514,7 +514,7 @@ async def test_completions_of_a_tenant_do_not_wait_for_a_thousand_of_another(
             )
         outbox = outbox_of(database, journal, settings, sender)
         await outbox._send_some(group)
-        async with borrowed(database.pool) as connection:
+        async with borrow(database.pool) as connection:
             rows = await connection.execute(
                 "SELECT attempt FROM outbox_t WHERE invocation_id = %s", [id_]
             )

@@ -341,7 +341,7 @@ async def taken(client: Client, body: Any, headers: dict[str, str]) -> Any:
 
 async def ended_row(client: Client, id_: str) -> Any:
     row = await journal_of(client).get(HOST, id_)
-    return row if row is not None and row.ended else None
+    return row if row is not None and row.has_ended else None
 
 
 async def test_strangers_are_told_of_no_consent_to_deliver(

@@ -10,7 +10,7 @@ from config.access import Rule
 from config.settings import EventSchedule, Settings
 from gateway.cli.doctor.registry import schedules
 from gateway.operations.jobs import SCHEDULE
-from gateway.wings.events.checks import checked
+from gateway.wings.events.checks import check_schedules
 from registry.access.keys import ApiKeys
 from registry.database.postgres import Database
 from registry.jobs.store import JobStore
@@ -219,7 +219,7 @@ async def test_a_scheduled_call_that_fails_later_shows_too(
         await until(lambda: jobs.newest_ended(settings.tenant.host_id, SCHEDULE))
 
         async def warned() -> Any:
-            checks = checked(evented.events, settings.tenant.host_id, database.pool)
+            checks = check_schedules(evented.events, settings.tenant.host_id, database.pool)
             return [one.detail async for one in checks if one.status == "warning"]
 
         [text] = await until(warned)

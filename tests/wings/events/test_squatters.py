@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from config.settings import EventInbound, EventSchedule, Settings
 from config.sources import SourceSettings
-from gateway.http.webhooks import signed
+from gateway.http.webhooks import sign
 from registry.database.postgres import Database
 from registry.sources.store import ToolStore
 from tests.fixtures_database import HOST
@@ -28,7 +28,7 @@ SECRET = f"whsec_{base64.b64encode(b's' * 32).decode()}"
 async def hooked(client: Client, name: str) -> tuple[int, Any]:
     """Status and body of the answer to a webhook."""
     body = json.dumps({"id": 7}).encode()
-    headers = signed(f"to-{name}", int(time.time()), body, (SECRET,))
+    headers = sign(f"to-{name}", int(time.time()), body, (SECRET,))
     url = f"{client.url}/events/hooks/{name}"
     async with client.http.post(url, data=body, headers=headers) as response:
         return response.status, json.loads(await response.read())

@@ -24,7 +24,7 @@ from gateway.wings.events.kafka_engine import KafkaEngine
 from gateway.wings.events.notices import WORK, Notices
 from gateway.wings.events.redis_engine import RedisEngine
 from gateway.wings.events.upkeep import Upkeep
-from registry.database.postgres import RESYNC, Database, borrowed
+from registry.database.postgres import RESYNC, Database, borrow
 from tests.fixtures_database import HOST
 
 STEPS = ("claimed", "before", "effect", "ending", "ended")
@@ -53,7 +53,7 @@ class Effects(Execution):
 
     async def outcome(self, delivery: Delivery) -> End | Pause:
         self._death.at("before")
-        async with borrowed(self._database.pool) as connection:
+        async with borrow(self._database.pool) as connection:
             await connection.execute("INSERT INTO effect_t VALUES (%s)", [delivery.invocation_id])
         self._death.at("effect")
         return delivery.end(result=b"1")

@@ -16,7 +16,7 @@ from config.load import load
 from config.models import Strategy
 from config.settings import DatabaseSettings, Settings
 from gateway.wings.knowledge import lightrag
-from gateway.wings.knowledge.answers import _cited
+from gateway.wings.knowledge.answers import _cited_sentences
 from gateway.wings.knowledge.requests import Evidence
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, running
@@ -280,18 +280,18 @@ def test_an_answer_is_plain_text_with_places_of_its_own() -> None:
     one = Evidence(3, "notes", "d", "a.md", 2, (10, 12), "First.\nRedis has\nport 6380.", 1.0, "c",
                    "text")  # fmt: skip
     hostile = "![x](http://evil/?q=1) \x1b[31mred\u200b [2]"
-    [found] = _cited(line(hostile, "'Redis has port 6380.'", passage=9), [one])
+    [found] = _cited_sentences(line(hostile, "'Redis has port 6380.'", passage=9), [one])
     assert found.text == "[x](http://evil/?q=1) [31mred [3]"
     assert found.citations[0].lines == (11, 12)
     for hostile in ("!![x](http://evil)", "! [1][x](http://evil)", "[[1]1][x](http://evil)"):
-        [found] = _cited(line(hostile, "Redis has port 6380."), [one])
+        [found] = _cited_sentences(line(hostile, "Redis has port 6380."), [one])
         assert found.text == "[x](http://evil) [3]", hostile
-    assert list(_cited(line("", "Redis has port"), [one])) == []
-    assert list(_cited('{"text": "x", "quotes": []}', [one])) == []
+    assert list(_cited_sentences(line("", "Redis has port"), [one])) == []
+    assert list(_cited_sentences('{"text": "x", "quotes": []}', [one])) == []
 
 
 def test_a_line_has_few_quotes() -> None:
     """Each is sought in all passages, in the event loop."""
     one = Evidence(1, "notes", "d", "a.md", 1, (1, 1), "Redis has port 6380.", 1.0, "c", "text")
     quotes = [{"quote": "nothing of the kind"}] * 8 + [{"quote": "Redis has port"}]
-    assert list(_cited(json.dumps({"text": "x", "quotes": quotes}), [one])) == []
+    assert list(_cited_sentences(json.dumps({"text": "x", "quotes": quotes}), [one])) == []

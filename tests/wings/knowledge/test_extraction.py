@@ -20,7 +20,7 @@ from gateway.middleware.guardrails import Guardrails
 from gateway.models.models import ConfiguredModels
 from gateway.operations.jobs import NO_JOB
 from gateway.wings.knowledge.extractor import _CLAIM, _RELEASE
-from registry.database.postgres import Database, borrowed
+from registry.database.postgres import Database, borrow
 from tests.fixtures_database import HOST
 from tests.gateway.models.asking import limits
 from tests.servers.provider import Answer, Asked, Provider, Say, chat_whole, providing
@@ -390,11 +390,11 @@ async def test_f1_15_a_run_that_lost_its_claim_leaves_that_of_another(reading: R
     claims = []
     for _ in range(2):
         await rig.run("UPDATE knowledge_extracted_t SET used_ts = now() - interval '1 day'")
-        async with borrowed(rig.database.pool) as connection:
+        async with borrow(rig.database.pool) as connection:
             claims += await (await connection.execute(_CLAIM, values)).fetchall()
     for _, claimed in claims:
         assert len(await rig.rows("SELECT FROM knowledge_extracted_t WHERE key = 'text'")) == 1
-        async with borrowed(rig.database.pool) as connection:
+        async with borrow(rig.database.pool) as connection:
             await connection.execute(_RELEASE, {**values, "claimed": claimed})
     assert await rig.rows("SELECT FROM knowledge_extracted_t WHERE key = 'text'") == []
 

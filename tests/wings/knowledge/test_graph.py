@@ -6,7 +6,7 @@ from gateway.operations.operation import ProblemDetails
 from gateway.wings.knowledge import graph
 from gateway.wings.knowledge.communities import central, communities
 from gateway.wings.knowledge.entities import npmi
-from gateway.wings.knowledge.graph import Edge, linked, page_ranked
+from gateway.wings.knowledge.graph import Edge, page_ranked, raise_linked
 from gateway.wings.knowledge.search import ScoredChunk
 from tests.wings.knowledge.rig import KnowledgeRig
 
@@ -131,12 +131,12 @@ async def test_k22_paths_are_the_shortest_each_hop_with_its_evidence(rig: Knowle
 def test_links_raise_what_is_about_a_mention_once() -> None:
     scores = {"a": 2.0, "c": 1.0, "e": 0.0}
     edges = [Edge("a", "x", "b"), Edge("a", "y", "b"), Edge("a", "z", "a"), Edge("c", "x", "e")]
-    found = linked(scores, edges)
+    found = raise_linked(scores, edges)
     link = graph.LINKED * graph.LEAST
     assert found == pytest.approx({"a": 1, "b": link, "c": 0.5, "e": link * 0.5 / 1.1})
-    named = linked(scores, [Edge(graph.QUESTION, "x", "c")])
+    named = raise_linked(scores, [Edge(graph.QUESTION, "x", "c")])
     assert named["c"] == pytest.approx(0.5 + graph.NAMED * (graph.LEAST + 0.5))
-    assert linked({}, []) == page_ranked({}, []) == {}
+    assert raise_linked({}, []) == page_ranked({}, []) == {}
 
 
 def test_page_rank_reaches_what_shares_rare_names() -> None:

@@ -107,14 +107,14 @@ async def test_a_worker_that_is_killed_changes_no_row(rig: KnowledgeRig) -> None
         with anyio.fail_after(600):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(kill_one, is_reading)
-                report = await bulk.ingested(
+                report = await bulk.ingest_files(
                     rig.parts.ingestion, files(), stored=lambda: None, **arguments
                 )
             assert (report.added, [one.path for one in report.failed]) == (FILES, ["broken.pdf"])
             count = await bulk.embed_queued(
                 rig.database.pool, settings, KINDS, actors=2, stored=lambda _: None
             )
-            again = await bulk.ingested(
+            again = await bulk.ingest_files(
                 rig.parts.ingestion, files(), stored=lambda: None, **arguments
             )
     assert (again.added, again.changed, again.unchanged) == (0, 0, FILES)

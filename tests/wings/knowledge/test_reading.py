@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from config.load import load
 from gateway.documents.chunking.chunks import Chunking
 from gateway.documents.reading.limits import DEFAULT_LIMITS, ReadingRefused
-from gateway.documents.reading.parsers import decoded, document_text
+from gateway.documents.reading.parsers import decode_text, document_text
 from gateway.documents.reading.worker import FileReading, ReadDocument, read_document
 from gateway.documents.reading.workers import ReadingWorkers, Turn, _Died, _Worker
-from gateway.wings.knowledge.wing import checked
+from gateway.wings.knowledge.wing import check_isolation
 from tests.gateway.documents.test_chunks import assert_covered
 from tests.polling import until
 
@@ -213,12 +213,12 @@ def test_html_nested_deeper_than_a_call_stack() -> None:
     ],
 )
 def test_encodings(data: bytes, text: str, encoding: str) -> None:
-    assert decoded(data) == (text, encoding)
+    assert decode_text(data) == (text, encoding)
 
 
 def test_an_encoding_without_a_mark_is_guessed() -> None:
     text = "Die Größe der Häuser überrascht die Bürger der schönen Stadt Köln." * 5
-    assert decoded(text.encode("latin-1"))[0] == text
+    assert decode_text(text.encode("latin-1"))[0] == text
 
 
 def test_generated_files_are_known_by_their_names() -> None:
@@ -291,7 +291,7 @@ async def test_a_process_that_reads_files_writes_none() -> None:
 
 async def test_a_process_that_reads_files_has_no_network() -> None:
     workers = ReadingWorkers(1, LIMITS)
-    if not await workers.isolated():
+    if not await workers.is_isolated():
         pytest.skip("this machine allows no network namespaces")
     [idle] = workers._idle
     interfaces = Path(f"/proc/{idle._process.pid}/net/dev").read_text().splitlines()[2:]
@@ -300,7 +300,7 @@ async def test_a_process_that_reads_files_has_no_network() -> None:
 
 
 async def test_the_doctor_says_whether_files_are_read_without_network() -> None:
-    [found] = [one async for one in checked(load(None, {}).knowledge, "", None)]
+    [found] = [one async for one in check_isolation(load(None, {}).knowledge, "", None)]
     assert found.status in ("ok", "warning")
     assert "network" in found.detail
 

@@ -16,7 +16,7 @@ from gateway.wings.librarian.citations import (
     VerifiedClaim,
     claims_of,
     confidence,
-    escaped,
+    escape_markdown,
     mark,
 )
 from gateway.wings.librarian.selection import by_file, diverse
@@ -275,7 +275,7 @@ def test_l17_sentences_and_their_citations() -> None:
 
 
 def test_l17_text_of_models_has_no_citations_links_and_images() -> None:
-    text = escaped(
+    text = escape_markdown(
         "[a.py:1] ![i](https://x.test/?q) <img> javascript://x \u200b\U000e0041 www.x.test"
     )
     assert text == "\\[a.py:1\\] !\\[i\\]((link removed)) \\<img\\> (link removed)  (link removed)"
@@ -283,9 +283,9 @@ def test_l17_text_of_models_has_no_citations_links_and_images() -> None:
 
 
 def test_l17_markup_cannot_be_smuggled_past_the_escapes() -> None:
-    assert escaped(r"\[a.py:1\](//evil.example)") == r"\\\[a.py:1\\\](//evil.example)"
+    assert escape_markdown(r"\[a.py:1\](//evil.example)") == r"\\\[a.py:1\\\](//evil.example)"
     for link in ("_https://evil.example/x", "1https://evil.example/x", "_www.evil.example"):
-        assert "evil" not in escaped(link)
+        assert "evil" not in escape_markdown(link)
 
 
 def test_l17_brackets_without_end_take_linear_time() -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from config.load import load
 from gateway.context import Context
-from gateway.http.webhooks import signed
+from gateway.http.webhooks import sign
 from gateway.operations.jobs import NO_JOB
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.knowledge.search import KIND
@@ -514,7 +514,7 @@ async def test_l25_signed_webhooks_make_a_source_due(tracking: Tracking) -> None
     secret = await secrets.make(one)
     body = b'{"ref": "refs/heads/main"}'
     digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
-    standard = signed("msg_1", int(time.time()), body, [secret])
+    standard = sign("msg_1", int(time.time()), body, [secret])
     other = "whsec_" + base64.b64encode(b"k" * 32).decode()
     path = f"{HOOKS}/{HOST}/{one.id}"
     app = SourceHooks(call, tracking.sources, secrets)
@@ -532,8 +532,8 @@ async def test_l25_signed_webhooks_make_a_source_due(tracking: Tracking) -> None
         (path, {}, body),
         (path, standard, b"{}"),
         (path, {"X-Hub-Signature-256": "sha256=é"}, body),
-        (path, signed("msg_1", int(time.time()), body, [other]), body),
-        (path, signed("msg_1", int(time.time()) - 3600, body, [secret]), body),
+        (path, sign("msg_1", int(time.time()), body, [other]), body),
+        (path, sign("msg_1", int(time.time()) - 3600, body, [secret]), body),
         (f"{HOOKS}/{OTHER}/{one.id}", standard, body),
         (f"{HOOKS}/{HOST}/{HOST}", standard, body),
         (f"{HOOKS}/x", standard, body),

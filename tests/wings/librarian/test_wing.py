@@ -21,7 +21,7 @@ from gateway.client.librarian import Librarian, LibrarianError, UploadSource, Ur
 from gateway.operations.jobs import ENDED
 from gateway.operations.operation import cursor
 from gateway.wings import librarian as folder
-from gateway.wings.librarian.maps import drawn
+from gateway.wings.librarian.maps import draw_map
 from gateway.wings.librarian.wing import PAGES, WING
 from gateway.wings.library import FileLink
 from gateway.wings.table import components_of, wing_components
@@ -318,13 +318,13 @@ def test_a_map_has_what_fits_and_begins_at_its_focus() -> None:
         link("a.py", "side.py", "side", 1),
         link("core.py", "core.py", "core", 50),
     ]
-    whole = drawn(links, (), 1000)
+    whole = draw_map(links, (), 1000)
     assert whole.text.startswith("core.py\n  1-2  def core():")
     assert (whole.symbols, whole.omitted) == (2, 0)
-    assert drawn(links, ("side",), 1000).text.startswith("side.py")
-    small = drawn(links, (), 1)
+    assert draw_map(links, ("side",), 1000).text.startswith("side.py")
+    small = draw_map(links, (), 1)
     assert (small.symbols, small.omitted) == (1, 1)
-    assert drawn([], ("x",), 100).symbols == 0
+    assert draw_map([], ("x",), 100).symbols == 0
 
 
 async def test_the_example_answers_with_paths_and_lines(client: Client) -> None:

@@ -16,7 +16,7 @@ from gateway.wings.memory.masking import (
     Mode,
     built_in,
     hook_of,
-    masked,
+    mask_text,
     masked_json,
 )
 from registry.database.postgres import Database
@@ -98,12 +98,12 @@ def test_kinds_are_named_once_each() -> None:
 
 def test_m37_a_scope_stores_masks_or_refuses() -> None:
     text = "ann@example.com"
-    assert masked("off", built_in, text, ORG) == (text, [])
-    assert masked("mask", built_in, text, ORG) == ("[email]", ["email"])
+    assert mask_text("off", built_in, text, ORG) == (text, [])
+    assert mask_text("mask", built_in, text, ORG) == ("[email]", ["email"])
     with pytest.raises(ContentRefused, match="contains email, which the scope org") as refused:
-        masked("refuse", built_in, text, ORG)
+        mask_text("refuse", built_in, text, ORG)
     assert "ann" not in str(refused.value)
-    assert masked("refuse", built_in, "Ann", ORG) == ("Ann", [])
+    assert mask_text("refuse", built_in, "Ann", ORG) == ("Ann", [])
 
 
 def test_json_is_masked_inside() -> None:
@@ -120,9 +120,9 @@ def test_a_hook_decides_instead(mode: Mode) -> None:
     def hook(text: str, facts: object) -> tuple[str, tuple[str, ...]]:
         return (text.replace("Rex", "[dog]"), ("dog",)) if "Rex" in text else (text, ())
 
-    assert masked(mode, hook, "ann@example.com", ORG) == ("ann@example.com", [])
+    assert mask_text(mode, hook, "ann@example.com", ORG) == ("ann@example.com", [])
     if mode == "mask":
-        assert masked(mode, hook, "Rex barks", ORG) == ("[dog] barks", ["dog"])
+        assert mask_text(mode, hook, "Rex barks", ORG) == ("[dog] barks", ["dog"])
 
 
 def dogs(text: str, facts: Mapping[str, Any]) -> tuple[str, list[str]]:

@@ -120,7 +120,7 @@ async def test_m10_a_memory_that_changes_meanwhile_is_found_as_it_was(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     """The change is stored between the statements of the search."""
-    ann, show = rig.caller("ann"), Recaller._shown
+    ann, show = rig.caller("ann"), Recaller._load_rows
     id_ = await ann.add("tea at five")
 
     async def change(self: Recaller, opened: Any, *more: Any) -> Any:
@@ -128,7 +128,7 @@ async def test_m10_a_memory_that_changes_meanwhile_is_found_as_it_was(
         return await show(self, opened, *more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Recaller, "_shown", change)
+        patched.setattr(Recaller, "_load_rows", change)
         assert await ann.found("tea") == ["tea at five"]
     assert await ann.found(word) == [f"{word} at six"]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from registry.embedding.kinds import SearchKind
 from registry.search import Filters, SearchQuery
 from registry.search.query import SearchResult
@@ -18,7 +18,7 @@ class Notes:
 
     async def add(self, host_id: str, owner: str, text: str) -> int:
         """The number of the new note."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             added = await connection.execute(
                 "INSERT INTO toy_note_t (host_id, owner, number, text)"
                 " SELECT %(host)s, %(owner)s, coalesce(max(number), 0) + 1, %(text)s"
@@ -31,7 +31,7 @@ class Notes:
 
     async def of(self, host_id: str, owner: str) -> list[tuple[int, str]]:
         """Number and text, in the order of their numbers."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             found = await connection.execute(
                 "SELECT number, text FROM toy_note_t WHERE (host_id, owner) = (%s, %s)"
                 " ORDER BY number",
@@ -41,7 +41,7 @@ class Notes:
 
     async def count(self) -> int:
         """The notes of all tenants."""
-        async with borrowed(self._pool) as connection:
+        async with borrow(self._pool) as connection:
             found = await connection.execute("SELECT count(*) FROM toy_note_t")
             [(number,)] = await found.fetchall()
         return int(number)

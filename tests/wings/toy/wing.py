@@ -22,7 +22,7 @@ from gateway.wings.abc import (
     WingResource,
 )
 from registry.database.migrate import Component
-from registry.database.postgres import Pool, borrowed
+from registry.database.postgres import Pool, borrow
 from tests.wings.toy.operations import NoteOperations
 from tests.wings.toy.store import KIND, Notes
 
@@ -112,7 +112,7 @@ async def checks(settings: ToySettings, _tenant: str, pool: Pool | None) -> Asyn
         yield Finding("warning", "more notes than anybody reads")
     if pool is None:
         return
-    async with borrowed(pool) as connection:
+    async with borrow(pool) as connection:
         found = await connection.execute("SELECT to_regclass('toy_note_t') IS NOT NULL")
         [(there,)] = await found.fetchall()
     yield Finding("ok", "has its table") if there else Finding("warning", "has no table yet")

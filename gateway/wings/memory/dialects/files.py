@@ -93,16 +93,16 @@ class FileTool:
             ) from error
 
     async def view(self, asked: FileCommand) -> str:
-        path = checked(asked.path)
+        path = check_path(asked.path)
         if (file := await self._files.read(path)) is not None:
-            return _numbered(path, file.text, asked.view_range)
+            return _number_lines(path, file.text, asked.view_range)
         below = _below(path, await self._files.sizes())
         if not below and path != ROOT:
             raise FileError(f"The path {path} does not exist. Please provide a valid path.")
-        return _listed(path, below)
+        return _list_folder(path, below)
 
     async def create(self, asked: FileCommand) -> str:
-        path, text = checked(asked.path), _given(asked.file_text, "file_text", "create")
+        path, text = check_path(asked.path), _require(asked.file_text, "file_text", "create")
         text_found, sizes = await self._files.read(path), await self._files.sizes()
         if path == ROOT or _below(path, sizes) or (text_found is not None and not self._overwrites):
             raise FileError(f"Error: File {path} already exists")
@@ -111,7 +111,7 @@ class FileTool:
         return f"File created successfully at: {path}"
 
     async def str_replace(self, asked: FileCommand) -> str:
-        path, old = checked(asked.path), _given(asked.old_str, "old_str", "str_replace")
+        path, old = check_path(asked.path), _require(asked.old_str, "old_str", "str_replace")
         file = await self._file(path)
         if (count := file.text.count(old) if old else 0) != 1:
             raise FileError(_not_replaced(file.text, old, path, count))
@@ -127,7 +127,7 @@ class FileTool:
         )
 
     async def insert(self, asked: FileCommand) -> str:
-        path, text = checked(asked.path), _given(asked.insert_text, "insert_text", "insert")
+        path, text = check_path(asked.path), _require(asked.insert_text, "insert_text", "insert")
         file = await self._file(path)
         lines = file.text.removesuffix("\n").split("\n") if file.text else []
         at = asked.insert_line
@@ -143,14 +143,14 @@ class FileTool:
         return f"The file {path} has been edited."
 
     async def delete(self, asked: FileCommand) -> str:
-        path = checked(asked.path)
+        path = check_path(asked.path)
         if path == ROOT:
             raise FileError(f"Error: Cannot delete the {ROOT} directory itself")
         await self._files.delete([*await self._all(path)])
         return f"Successfully deleted {path}"
 
     async def rename(self, asked: FileCommand) -> str:
-        old, new = checked(asked.old_path), checked(asked.new_path)
+        old, new = check_path(asked.old_path), check_path(asked.new_path)
         if ROOT in (old, new) or f"{new}/".startswith(f"{old}/"):
             raise FileError(f"Error: Cannot rename {old} to {new}")
         moved = await self._all(old)
@@ -158,7 +158,7 @@ class FileTool:
         if new in sizes or _below(new, sizes):
             raise FileError(f"Error: The destination {new} already exists")
         _check_parents(new, sizes)
-        await self._files.rename({path: checked(new + path[len(old) :]) for path in moved})
+        await self._files.rename({path: check_path(new + path[len(old) :]) for path in moved})
         return f"Successfully renamed {old} to {new}"
 
     async def _file(self, path: str) -> FileVersion:
@@ -175,7 +175,7 @@ class FileTool:
         return paths
 
 
-def checked(path: str) -> str:
+def check_path(path: str) -> str:
     """The path without a slash at its end. Raises FileError."""
     if not path.startswith(ROOT):
         raise FileError(f"Path must start with {ROOT}, got: {path[:PATH_BYTES]}")
@@ -203,7 +203,7 @@ def _check_parents(path: str, sizes: Mapping[str, int]) -> None:
             raise FileError(f"Error: {parent} is a file, not a directory")
 
 
-def _listed(path: str, below: Mapping[str, int]) -> str:
+def _list_folder(path: str, below: Mapping[str, int]) -> str:
     """The folder with what is at most two levels below it; sizes of folders are those of all their
     files."""
     sizes: dict[str, int] = {}
@@ -231,7 +231,7 @@ def _size(count: int) -> str:
     return f"{size:g}{'BKM'[unit]}" if size == int(size) else f"{size:.1f}{'BKM'[unit]}"
 
 
-def _numbered(path: str, text: str, wanted: Sequence[int] | None) -> str:
+def _number_lines(path: str, text: str, wanted: Sequence[int] | None) -> str:
     lines = text.split("\n")
     if len(lines) > LINES:
         raise FileError(f"File {path} exceeds maximum line limit of {LINES:,} lines.")
@@ -268,7 +268,7 @@ def _not_replaced(text: str, old: str, path: str, count: int) -> str:
     )
 
 
-def _given(value: str | None, name: str, command: str) -> str:
+def _require(value: str | None, name: str, command: str) -> str:
     if value is None:
         raise FileError(f"Error: The command {command} needs the parameter `{name}`")
     return value

@@ -122,7 +122,7 @@ class GraphStore(Protocol):
         """Read the graph and change it as decided, in one transaction, one after the other; the
         change without observations that were there in another spelling."""
 
-    async def ranked(self, query: str) -> Sequence[str]:
+    async def rank_names(self, query: str) -> Sequence[str]:
         """Names of entities whose observations match by words and meaning, best first."""
 
 
@@ -242,7 +242,7 @@ class GraphTools:
         names = dict.fromkeys(
             entity.name for entity in graph.entities if _has(entity, asked.query.lower())
         )
-        names.update(dict.fromkeys(await self._store.ranked(asked.query)))
+        names.update(dict.fromkeys(await self._store.rank_names(asked.query)))
         return _part(graph, names)
 
     async def open_nodes(self, asked: NodeNames) -> KnowledgeGraph:
@@ -264,7 +264,7 @@ def size_of(graph: KnowledgeGraph) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
-def indented(value: Any) -> str:
+def indent_result(value: Any) -> str:
     """The text of a result: as JSON.stringify(value, null, 2) has it."""
     return json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False)
 
@@ -275,9 +275,9 @@ def text_of(answer: Struct) -> str:
     if isinstance(answer, Deleted):
         return answer.message
     if isinstance(answer, KnowledgeGraph):
-        return indented(answer)
+        return indent_result(answer)
     [member] = answer.__struct_fields__
-    return indented(getattr(answer, member))
+    return indent_result(getattr(answer, member))
 
 
 def _part(graph: KnowledgeGraph, names: Collection[str]) -> KnowledgeGraph:

@@ -19,7 +19,7 @@ from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.recall import Recall
 from gateway.wings.memory.rows import NewMemory, Scope, check_content, check_text
 from gateway.wings.memory.store import Target, too_many
-from registry.database.postgres import borrowed
+from registry.database.postgres import borrow
 
 RANKED = 10  # entities that a search finds beside those that contain its query
 NEAR = 0.5  # least cosine of one that shares no word with the query
@@ -81,8 +81,8 @@ class MemoryFiles:
 
     async def write(self, path: str, text: str, since: str) -> None:
         check_text(text, self._parts.settings.content_bytes)
-        new = self._parts.intake.made(self._target.scope, text, kind="file", slot=path)
-        async with borrowed(self._parts.pool) as connection:
+        new = self._parts.intake.new_memory(self._target.scope, text, kind="file", slot=path)
+        async with borrow(self._parts.pool) as connection:
             [stored] = await self._parts.store.add_in(connection, self._target, [new])
             earlier = stored.superseded if stored.created else stored.id
             if (earlier or "") != since:
@@ -96,12 +96,12 @@ class MemoryFiles:
     async def rename(self, paths: Mapping[str, str]) -> None:
         rows = await self._rows("slot, content, memory_id::text", list(paths))
         new = [
-            self._parts.intake.made(
+            self._parts.intake.new_memory(
                 self._target.scope, text, kind="file", slot=paths[old], replaces=id_
             )
             for old, text, id_ in rows
         ]
-        async with borrowed(self._parts.pool) as connection:
+        async with borrow(self._parts.pool) as connection:
             stored = await self._parts.store.add_in(connection, self._target, new)
             for stored_file, row in zip(stored, rows, strict=True):
                 if not stored_file.created or stored_file.superseded != row[2]:
@@ -109,7 +109,7 @@ class MemoryFiles:
 
     async def _rows(self, columns: str, paths: list[str] | None = None) -> list[tuple[Any, ...]]:
         named = "" if paths is None else "AND slot = ANY (%(paths)s)"
-        async with borrowed(self._parts.pool) as connection:
+        async with borrow(self._parts.pool) as connection:
             rows = await connection.execute(
                 f"SELECT {columns} FROM memory_t WHERE {_FILE} {named}".encode(),
                 {**self._target.values, "paths": paths},
@@ -125,11 +125,11 @@ class MemoryGraph:
         self._target = target_of(reader)
 
     async def read(self) -> KnowledgeGraph:
-        async with borrowed(self._parts.pool) as connection:
+        async with borrow(self._parts.pool) as connection:
             return (await self._read(connection))[0]
 
     async def change(self, decide: Callable[[KnowledgeGraph], GraphChange]) -> GraphChange:
-        async with borrowed(self._parts.pool) as connection:
+        async with borrow(self._parts.pool) as connection:
             await self._parts.store.begin(connection, self._target, [])
             graph, ids = await self._read(connection)
             change = decide(graph)
@@ -140,7 +140,7 @@ class MemoryGraph:
             await self._relate(connection, _UNRELATE, change.gone_relations)
             return await self._add(connection, change, len(graph.relations))
 
-    async def ranked(self, query: str) -> Sequence[str]:
+    async def rank_names(self, query: str) -> Sequence[str]:
         condition: Condition = ("m.source ? 'entity'", {})
         recall = Recall(
             reader=self._target.reader,
@@ -206,14 +206,14 @@ class MemoryGraph:
     def _entity(self, one: Entity) -> NewMemory:
         check_content(one.name, self._parts.settings.content_bytes)
         source, metadata = {"entity": one.name}, {"type": one.entity_type}
-        return self._parts.intake.made(
+        return self._parts.intake.new_memory(
             self._target.scope, one.name, kind="entity", slot=f"entity {one.name}", source=source,
             metadata=metadata,
         )  # fmt: skip
 
     def _observation(self, entity: str, text: str) -> NewMemory:
         check_content(text, self._parts.settings.content_bytes)
-        return self._parts.intake.made(self._target.scope, text, source={"entity": entity})
+        return self._parts.intake.new_memory(self._target.scope, text, source={"entity": entity})
 
     async def _relate(
         self, connection: AsyncConnection, statement: bytes, relations: Sequence[Relation]

@@ -342,7 +342,7 @@ def test_pauses_double_until_a_process_has_lived_long_enough():
     respawn.check()
     pauses = []
     for _ in range(5):
-        respawn.ended(0.1, "has ended")
+        respawn.record_end(0.1, "has ended")
         before = now
         while True:
             try:
@@ -353,6 +353,6 @@ def test_pauses_double_until_a_process_has_lived_long_enough():
                 break
         pauses.append(now - before)
     assert pauses == [0.5, 1, 2, 4, 4]
-    respawn.ended(5, "has ended")
+    respawn.record_end(5, "has ended")
     now += 0.5
     respawn.check()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from registry.sources.imports import preview
-from registry.sources.specs import configured
+from registry.sources.specs import configured_import
 from tests.registry.importers.features.case import VERSIONS, Call, Case
 from tests.registry.importers.features.cases import CASES
 from tests.registry.importers.features.conftest import Rig
@@ -31,7 +31,7 @@ async def test_a_feature_does_what_its_description_says(rig: Rig, case: Case) ->
 
 async def _check_import(rig: Rig, case: Case) -> None:
     settings = rig.client.gateway.settings
-    spec = configured(case.name, settings.sources[case.name])
+    spec = configured_import(case.name, settings.sources[case.name])
     assert spec is not None
     report = await preview(spec, settings.imports)
     found = {one.reason for one in report.outcomes if one.status not in ("imported", "excluded")}
