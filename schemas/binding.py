@@ -223,7 +223,11 @@ class OpenAPIBinding(Binding, frozen=True, tag="openapi", omit_defaults=True):
 
     @property
     def without_null(self) -> frozenset[str]:
-        names = {one.argument for one in self.parameters if one.location in _OUTSIDE_BODIES}
+        names = {
+            parameter.argument
+            for parameter in self.parameters
+            if parameter.location in _OUTSIDE_BODIES
+        }
         if self.body is not None and self.body.media_type.startswith(_FORMS):
             names.update(argument for argument, _ in self.body.properties or ())
         return frozenset(names)

@@ -218,15 +218,17 @@ class Checker:
             return [] if self.accepts(arguments) else [ArgumentProblem((), _UNEXPLAINED)]
         if self._guard:
             self._guard.settle()
-        found = (problem for error in errors for problem in self._problems(error, secret=secret))
-        return list(islice(found, PROBLEMS_SHOWN))
+        problems = (problem for error in errors for problem in self._problems(error, secret=secret))
+        return list(islice(problems, PROBLEMS_SHOWN))
 
     def description(self, path: Iterable[str | int]) -> str:
         """The description of the value at `path`; "" without one."""
         schema: Any = self._schema
         for step in path:
-            schema = next(filter(None, (_below(one, step) for one in self._choices(schema))), {})
-        told = (one.get("description") for one in self._choices(schema))
+            schema = next(
+                filter(None, (_below(choice, step) for choice in self._choices(schema))), {}
+            )
+        told = (choice.get("description") for choice in self._choices(schema))
         return next((text for text in told if isinstance(text, str)), "")
 
     def _choices(self, schema: Any) -> Iterator[dict[str, Any]]:

@@ -63,12 +63,16 @@ def removal_alone(settings: Settings, handle: DatabaseHandle) -> OperationServer
 
 def _as_jobs(server: OperationServer) -> list[str]:
     """The ids of the operations that run as jobs."""
-    return [one.id for one in server.by_id.values() if one.job is not None]
+    return [operation.id for operation in server.by_id.values() if operation.job is not None]
 
 
 def _schedules(server: OperationServer) -> Mapping[str, Schedule]:
     """The schedules of operations by their ids."""
-    jobs = ((one.id, one.job) for one in server.by_id.values() if one.job is not None)
+    jobs = (
+        (operation.id, operation.job)
+        for operation in server.by_id.values()
+        if operation.job is not None
+    )
     return {id_: Schedule(job.schedule, job.timezone) for id_, job in jobs if job.schedule}
 
 

@@ -220,8 +220,8 @@ async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[
             told = dict((await gateway.call("memory_import", {"items": some})).value)
             refused = told.pop("refused", ())
             counts.update(told)
-            for one in refused:
-                err.print(f"memory {begin + one['index'] + 1}: {one['reason']}", markup=False)
+            for line in refused:
+                err.print(f"memory {begin + line['index'] + 1}: {line['reason']}", markup=False)
             if refused:
                 counts["refused"] += len(refused)
             begin += len(some)

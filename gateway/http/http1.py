@@ -560,10 +560,10 @@ class Http1Connection(asyncio.Protocol):
 @lru_cache(64)
 def _keep_alive_s(header: str) -> float:
     """How long a connection may be idle by a `Keep-Alive` header, with a margin for the way."""
-    found = _KEPT_S.search(header)
-    if found is None:
+    match = _KEPT_S.search(header)
+    if match is None:
         return math.inf
-    timeout_s = float(found[1])
+    timeout_s = float(match[1])
     return max(timeout_s - 1, timeout_s / 2)
 
 

@@ -166,7 +166,7 @@ class Pool:
                 self._idle[origin] = kept
             else:
                 del self._idle[origin]
-        ends = (one.idle_until for idle in self._idle.values() for one in idle)
+        ends = (connection.idle_until for idle in self._idle.values() for connection in idle)
         first = min(ends, default=None)
         self._expiry = None
         if first is not None:

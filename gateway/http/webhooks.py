@@ -72,7 +72,9 @@ def check_headers(headers: Mapping[str, str], now: float) -> None:
         raise SignatureRefused("expected webhook-id")
     if not timestamp.isdecimal() or abs(int(timestamp[:15]) - now) > TOLERANCE_S:
         raise SignatureRefused(f"expected a webhook-timestamp within {TOLERANCE_S} s")
-    if not any(_SIGNED.fullmatch(one) for one in headers.get(SIGNATURE, "").split()[:20]):
+    if not any(
+        _SIGNED.fullmatch(signature) for signature in headers.get(SIGNATURE, "").split()[:20]
+    ):
         raise SignatureRefused(UNSIGNED)
 
 

@@ -149,13 +149,13 @@ class Subscriptions:
         if len(uris) > SUBSCRIPTION_LIMIT:
             raise InvalidParams(f"A stream can be of {SUBSCRIPTION_LIMIT} resources")
         catalog = self._lists.catalog(context)
-        found = []
+        addresses = []
         for uri in dict.fromkeys(uris):
             located = self._lists.locate(context, catalog, uri)
             facts = located and catalog.servers.get(located.source.name)
             if facts and subscribes(facts):
-                found.append(uri)
-        return found
+                addresses.append(uri)
+        return addresses
 
     async def _watch(
         self, follower: Follower, uris: Sequence[str], meta: Mapping[str, Any], watched: list[str]

@@ -85,23 +85,23 @@ class CallAssembler:
 
     def calls(self) -> tuple[ModelCall, ...]:
         """All calls in the order in which they began."""
-        return tuple(ModelCall(id_, one.name, one.arguments) for id_, one in self._by_own_id())
+        return tuple(ModelCall(id_, call.name, call.arguments) for id_, call in self._by_own_id())
 
     def extras(self) -> dict[str, Any]:
         """Members that go back with calls, by the ids that `calls` gives."""
-        return {id_: one.extra for id_, one in self._by_own_id() if one.extra is not None}
+        return {id_: call.extra for id_, call in self._by_own_id() if call.extra is not None}
 
     def id_of(self, call: CallInProgress) -> str:
         """The id as `calls` gives it, unless another one follows for the same call."""
-        return next(id_ for id_, one in self._by_own_id() if one is call)
+        return next(id_ for id_, other_call in self._by_own_id() if other_call is call)
 
     def _by_own_id(self) -> list[tuple[str, CallInProgress]]:
         """The calls by unique ids: missing and repeated ones are replaced."""
-        found: dict[str, CallInProgress] = {}
+        calls: dict[str, CallInProgress] = {}
         for place, call in enumerate(self._calls):
-            id_ = call.id if call.id and call.id not in found else f"{self._made}_{place}"
-            found[id_] = call
-        return list(found.items())
+            id_ = call.id if call.id and call.id not in calls else f"{self._made}_{place}"
+            calls[id_] = call
+        return list(calls.items())
 
     def _call_in_progress(
         self, index: int | None, id_: str, name: str, arguments: str

@@ -193,7 +193,7 @@ class ChatReader:
             self._model = chunk.model
         choices = (chunk.choices or [])[:1]
         groq = chunk.x_groq.get("usage") if isinstance(chunk.x_groq, dict) else None
-        for usage in (chunk.usage, groq, *(one.usage for one in choices)):
+        for usage in (chunk.usage, groq, *(choice.usage for choice in choices)):
             if isinstance(usage, dict) and usage:
                 self._usage = _usage(usage)  # cumulative where it comes in each chunk
         events: list[ModelEvent] = []

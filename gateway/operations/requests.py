@@ -81,7 +81,8 @@ def converted_query(operation: Operation, values: Mapping[str, Any]) -> Any:
     except msgspec.ValidationError as error:
         problems = explain_mismatch(_plain_query(operation, values), operation.query, error)
         mistakes = (
-            _parameter(str(one.path[0]) if one.path else "", one.message) for one in problems
+            _parameter(str(problem.path[0]) if problem.path else "", problem.message)
+            for problem in problems
         )
         raise bad_request("A parameter is not as expected.", *mistakes) from error
     for field in fields(query):  # msgspec takes the text "null" for None where that is allowed
@@ -214,4 +215,4 @@ def _read_as(value: Any, kind: Any) -> Any:
 
 
 def _pointer(path: tuple[str | int, ...]) -> str:
-    return "".join("/" + str(one).replace("~", "~0").replace("/", "~1") for one in path)
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)

@@ -220,14 +220,14 @@ def _without_tuples(schema: Any) -> Any:
     """The schema with arrays of fixed length whose items share a schema. Clients that read draft
     07, as the TypeScript SDK does, know no `prefixItems`: `items: false` means none to them."""
     if isinstance(schema, list):
-        return [_without_tuples(one) for one in schema]
+        return [_without_tuples(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     schema = {key: _without_tuples(value) for key, value in schema.items()}
     if schema.get("items") is not False or "prefixItems" not in schema:
         return schema
     kinds = schema.pop("prefixItems")
-    kinds = [one for place, one in enumerate(kinds) if one not in kinds[:place]]
+    kinds = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
     return {**schema, "items": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}}
 
 

@@ -178,7 +178,7 @@ MATCHERS: Mapping[str, Callable[[Any, Any], bool]] = {
     "$starts": lambda value, actual: isinstance(actual, str) and actual.startswith(value),
     "$contains": _contains,
     "$length": lambda value, actual: isinstance(actual, str | list) and len(actual) == value,
-    "$one_of": lambda value, actual: any(fits(one, actual) for one in value),
+    "$one_of": lambda value, actual: any(fits(choice, actual) for choice in value),
     "$includes": _includes,
     "$unordered": _match_unordered,
 }

@@ -188,7 +188,7 @@ class CompiledRule:
         source, or allows. A rule for all tools is about the one that is called."""
         if self.effect == "allow" or self._sources:
             return True
-        named = ToolGlobs([one for one in self.rule.tools if one != "*"])
+        named = ToolGlobs([pattern for pattern in self.rule.tools if pattern != "*"])
         return bool(named) and named.match(subject.names, subject.tags, subject.domain)
 
     def relevant(self, values: Values) -> str:

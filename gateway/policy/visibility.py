@@ -60,7 +60,7 @@ class RuleIndex:
         ]
         self._all = (1 << len(self._subjects)) - 1
         self._tools = (1 << len(catalog.tools)) - 1
-        self._forwarders = [at for at, one in enumerate(self._subjects) if one.forwards]
+        self._forwarders = [at for at, subject in enumerate(self._subjects) if subject.forwards]
         self._of_rules: dict[str, int] = {}
         self._groups: dict[str, Sequence[tuple[Subject, list[int]]]] = {}  # by rule; see _grouped
 

@@ -227,8 +227,8 @@ class RedisSessions:
         pairs, ttl_ms = _pairs(wanted), milliseconds(ttl_s) if ttl_s else 0
         arguments: list[Any] = [ttl_ms, grows, len(pairs), *pairs, *removed]
         with translated_errors():
-            found = await self._session([self._key(session_id)], arguments)
-        return _read(session_id, found)
+            reply = await self._session([self._key(session_id)], arguments)
+        return _read(session_id, reply)
 
 
 class RedisCounter:

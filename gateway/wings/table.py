@@ -99,8 +99,8 @@ def load_wings(settings: "Settings") -> "list[Wing]":
 
 def wing_mistakes(settings: "Settings", wing: "Wing") -> list[str]:
     """Mistakes in the section of a wing."""
-    found = wing.mistakes
-    return [] if found is None else list(found(section(settings, wing.name)))
+    mistakes = wing.mistakes
+    return [] if mistakes is None else list(mistakes(section(settings, wing.name)))
 
 
 def mistakes(settings: "Settings") -> list[str]:

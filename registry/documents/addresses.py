@@ -64,8 +64,8 @@ def check_host(url: str) -> None:
         if not _is_address(host):
             host.encode("idna")  # as the resolver does
     except ValueError as error:
-        found = without_queries(url)[:200]
-        text = f"expected a URL with the name or the address of a host, found {found!r}"
+        address = without_queries(url)[:200]
+        text = f"expected a URL with the name or the address of a host, found {address!r}"
         raise ValueError(text) from error
 
 

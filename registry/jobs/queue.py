@@ -189,7 +189,9 @@ class JobWorker:
     def schedule(self, schedules: Mapping[str, Schedule]) -> None:
         """Tick for these, too. Those that are new take a restart, which running jobs have `grace_s`
         to end for."""
-        new = {name: one for name, one in schedules.items() if name not in self._schedules}
+        new = {
+            name: schedule for name, schedule in schedules.items() if name not in self._schedules
+        }
         for name, schedule in new.items():
             if mistake := schedule.mistake:  # the worker would end of it
                 extra = {"operation": name, "cron": schedule.cron, "reason": mistake}

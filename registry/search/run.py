@@ -126,7 +126,7 @@ class SearchRun:
         poor = fits is not None and fits < self._settings.least_fit
         warning = POOR.format(fits) if poor else None
         if not worded and self._query.mode == "hybrid":
-            bm25 = max((one.bm25 for one in candidates), default=0.0)
+            bm25 = max((candidate.bm25 for candidate in candidates), default=0.0)
             docs = sum(part.plan.docs for part in prepared)
             warning = language_note(self._text, self._model, bm25=bm25, docs=docs) or warning
         return SearchResult(await self._hits(transaction, best), note, warning, fits, path)

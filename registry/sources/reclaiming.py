@@ -71,7 +71,7 @@ def _plan(tools: Sequence[_Named], wanted: Collection[str]) -> _Plan:
         if facts_of(tool.kind).own or not is_squatter:
             continue
         candidates = Naming(tool.source or BY_HAND).tool_names(tool.name, tool.key or tool.id)
-        name = next(one for one in candidates if one.casefold() not in taken)
+        name = next(candidate for candidate in candidates if candidate.casefold() not in taken)
         taken.add(name.casefold())
         names[tool.id] = name
         renamed.append(RenamedTool(tool.name, name, tool.source))

@@ -82,7 +82,7 @@ class JobOperations:
 
     def _visible(self, asked: OperationInput) -> Sequence[str]:
         operations = (operation for operation in self._operations() if operation.job is not None)
-        own = [one.id for one in operations if allows(asked.principal, one.scope)]
+        own = [operation.id for operation in operations if allows(asked.principal, operation.scope)]
         return [*own, *self._of_wings()] if self._ground.is_operator(asked) else own
 
     def _withholds(self, asked: OperationInput, row: JobRow) -> bool:

@@ -168,10 +168,14 @@ def revoke(settings: Settings, key: str, tenant: str | None) -> None:
     A name revokes the keys, too, that it replaced by `keys rotate` and that are still valid.
     Gateways refuse them at once, at the latest after auth.revocation_s seconds.
     """
-    found = run(_all(settings, tenant))
-    named = _usable(found, key, "revoke")
+    keys = run(_all(settings, tenant))
+    named = _usable(keys, key, "revoke")
     mark = earlier_mark(named.name)
-    earlier = [one for one in found if one.revoked is None and one.name.startswith(mark)]
+    earlier = [
+        candidate
+        for candidate in keys
+        if candidate.revoked is None and candidate.name.startswith(mark)
+    ]
 
     async def work(revoked: ApiKey) -> None:
         async with open_registry(settings, Act("revokeKey", revoked.id, tenant)) as registry:
@@ -184,7 +188,11 @@ def revoke(settings: Settings, key: str, tenant: str | None) -> None:
 
 def _usable(found: Sequence[ApiKey], key: str, what: str) -> ApiKey:
     """The key of an id or a name that is not revoked; fails without one."""
-    named = [one for one in found if one.revoked is None and key in (one.id, one.name)]
+    named = [
+        candidate
+        for candidate in found
+        if candidate.revoked is None and key in (candidate.id, candidate.name)
+    ]
     if not named:
         fail(f"there is no key {key!r} to {what}; `toolgate keys list` lists the keys")
     if len(named) > 1:

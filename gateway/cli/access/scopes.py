@@ -30,7 +30,7 @@ async def known_scopes(settings: Settings, registry: Registry, host_id: str) -> 
     """The scopes that operations, tools and rules of a tenant ask for."""
     tools = await registry.store.tools(host_id)
     stored = await Policies(registry.database.pool, host_id).all()
-    rules = (*settings.policy.rules.values(), *(one.rule for one in stored))
+    rules = (*settings.policy.rules.values(), *(row.rule for row in stored))
     oauth = settings.oauth
     return {
         *OWN,

@@ -141,8 +141,8 @@ async def _of_settings(settings: Settings) -> AsyncIterator[Check]:
     """Checks of wings and patterns without tables, as before the first start."""
     async for check in wings(settings):
         yield check
-    for one in idle_in_settings(settings):
-        yield Check("patterns", "warning", str(one))
+    for place in idle_in_settings(settings):
+        yield Check("patterns", "warning", str(place))
 
 
 async def _source(source: Source, settings: Settings, lister: Lister) -> AsyncIterator[Check]:

@@ -85,10 +85,10 @@ def _matches(rule: Mapping[str, Any], subjects: Sequence[Subject], policy: Polic
     compiled = CompiledRule("", msgspec.convert(rule, Rule), policy.expression_steps, stored=True)
     of_tools = compiled.by_subject and not compiled.by_principal
     return sum(
-        compiled.subject_mismatch(one, tier) is None
-        and (not of_tools or compiled.holds(one.values(tier)))
-        for one in subjects
-        for tier in (one.tier or policy.default_tier,)
+        compiled.subject_mismatch(subject, tier) is None
+        and (not of_tools or compiled.holds(subject.values(tier)))
+        for subject in subjects
+        for tier in (subject.tier or policy.default_tier,)
     )
 
 

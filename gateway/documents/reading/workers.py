@@ -186,12 +186,12 @@ class ReadingWorkers:
                 raise ReadingRefused(f"its parser {reason}") from error
         try:
             task = replace(task, plain=True, chunker=b"")
-            found = await self._read(task, turn, self._limits.parse_s)
+            answer = await self._read(task, turn, self._limits.parse_s)
         except (_Died, TimeoutError) as error:
             raise ReadingRefused(f"it cannot be cut within {self._limits.parse_s:g} s") from error
         by = "chunker" if chunker else "parser"
         note = f"it was cut as plain text, until it is read again: its {by} failed or took too long"
-        return replace(found, note=note, degraded=True)
+        return replace(answer, note=note, degraded=True)
 
     async def try_module(
         self,

@@ -433,7 +433,7 @@ def _redirect_request(
 def _redirection(response: HttpResponse, binding: OpenAPIBinding) -> ToolResult:
     """The result of an operation whose description has redirects: where they lead."""
     location = results.public_location(response)
-    if any(one.location == "query" for each in binding.security for one in each):
+    if any(credential.location == "query" for each in binding.security for credential in each):
         location = location.partition("?")[0]  # the query may repeat the key
     if not location:
         return results.error(response)

@@ -89,7 +89,7 @@ class Dispatch:
         return len(self._running)
 
     def running_of(self, tenant: str) -> int:
-        return sum(one.delivery.host_id == tenant for one in self._running.values())
+        return sum(run.delivery.host_id == tenant for run in self._running.values())
 
     @property
     def room(self) -> int:

@@ -180,9 +180,11 @@ class Inbound:
             await self._event(identity, event, request.headers, f"The event at index {index}: ")
             for index, event in enumerate(events)
         ]
-        items = [{"status": one.status_code, "body": Raw(bytes(one.body))} for one in answers]
+        items = [
+            {"status": answer.status_code, "body": Raw(bytes(answer.body))} for answer in answers
+        ]
         # a producer sends a batch again of which nothing was taken
-        taken = not answers or any(one.status_code < 400 for one in answers)
+        taken = not answers or any(answer.status_code < 400 for answer in answers)
         status = 202 if taken else answers[0].status_code
         return Response(encode({"items": items}), status, media_type="application/json")
 

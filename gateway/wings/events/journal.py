@@ -477,13 +477,13 @@ class Journal:
         """The id of an open invocation of the principal that waits for an approval, or waited, of
         those whose correlation ids begin with `mark`."""
         async with borrow(self._pool) as connection:
-            found = await connection.execute(
+            cursor = await connection.execute(
                 "SELECT invocation_id::text FROM invocation_t WHERE host_id = %s"
                 " AND principal_id = %s AND status IN ('PENDING', 'DISPATCHED')"
                 " AND approval_id IS NOT NULL AND starts_with(correlation_id, %s) LIMIT 1",
                 [host_id, principal_id, mark],
             )
-            row = await found.fetchone()
+            row = await cursor.fetchone()
         return None if row is None else str(row[0])
 
     async def find_correlated(
@@ -673,7 +673,7 @@ class Journal:
         their arguments take in the database, without reading these. Failed ones that hold up their
         key are among them, since they stay as long as they do."""
         async with borrow(self._pool) as connection:
-            found = await connection.execute(
+            cursor = await connection.execute(
                 "SELECT principal_id, count(*), sum(bytes) FROM (SELECT principal_id,"
                 " pg_column_size(arguments) + coalesce(pg_column_size(result), 0)"
                 " + coalesce(pg_column_size(error), 0) AS bytes FROM invocation_t"
@@ -682,7 +682,7 @@ class Journal:
                 " LIMIT %s) AS open GROUP BY principal_id",
                 [host_id, limit],
             )
-            return {principal: Usage(*usage) async for principal, *usage in found}
+            return {principal: Usage(*usage) async for principal, *usage in cursor}
 
     async def counts(self, host_id: str) -> Counts:
         async with borrow(self._pool) as connection:

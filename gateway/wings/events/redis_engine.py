@@ -93,8 +93,8 @@ class RedisEngine:
             await anyio.sleep(FULL_S)
             return
         names = [
-            one.decode(errors="replace")
-            for one in await self._redis.smembers(self._prefix + TENANTS)
+            tenant.decode(errors="replace")
+            for tenant in await self._redis.smembers(self._prefix + TENANTS)
         ]
         hosts = sorted(filter(is_uuid, names))
         if not hosts:

@@ -86,7 +86,7 @@ class Communities:
             )
         passages = {row[0]: ScoredChunk(*row) for row in told}
         summed = await self._compute(
-            reader, lambda: [central(one, passages) for one in found[:limit]]
+            reader, lambda: [central(community, passages) for community in found[:limit]]
         )
         chunks = len({row[2] for row in rows})
         is_sample = chunks >= CHUNKS or len(rows) >= EDGES

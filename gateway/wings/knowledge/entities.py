@@ -203,7 +203,7 @@ class Entities:
         """Delete what was read of names in the texts of a collection, or of their relations to each
         other alone (`pair`); returns how many names or relations there were. Texts stay, and one
         that is read again names them again."""
-        norms = sorted({normal(one) for one in names} - {""})
+        norms = sorted({normal(name) for name in names} - {""})
         values = {**reader.values("write"), "name": collection, "norms": norms, "pair": pair}
         async with transaction(self._pool, Transaction) as opened:
             relations = len(await opened.rows(LOOKUPS, _DELETE_RELATIONS, values))

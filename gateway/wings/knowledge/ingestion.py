@@ -175,10 +175,10 @@ class Ingestion:
         else:
             name = new.path if type_.startswith(("text/", "application/")) else f"{new.path}.txt"
             try:
-                found = await self._workers.read(
+                document = await self._workers.read(
                     name, new.text.encode(), self._chunking, turn=_turn(reader)
                 )
-                new = _with_text(new, found)
+                new = _with_text(new, document)
             except ReadingRefused as error:
                 raise invalid(f"text: {error}.") from error
         return await self._documents.add(reader, collection, new)

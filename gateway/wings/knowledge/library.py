@@ -148,8 +148,8 @@ class CollectionLibrary:
             filter=ChunkFilter(paths=paths),
             limit=query.limit,
         )
-        found = await self._searcher.search(wanted)
-        return PassageHits([_passage(one) for one in found.chunks], found.note)
+        result = await self._searcher.search(wanted)
+        return PassageHits([_passage(chunk) for chunk in result.chunks], result.note)
 
     async def files(
         self,

@@ -207,7 +207,7 @@ class LightRag:
             await self._add(workspace, text, name, track_id)
             for text, name in zip(given.texts, names, strict=True)
         ]
-        changed = [one for one in added if one.changed and not one.skipped]
+        changed = [document for document in added if document.changed and not document.skipped]
         text = f"{len(changed)} texts stored."
         if others := len(added) - len(changed):
             text = f"{text} {others} were there already, or say nothing."
@@ -531,12 +531,12 @@ class LightRag:
         workspace, given = await self._workspaces.read(request, LightRagDelete)
         if not given.doc_ids:
             raise invalid_value(("body", "doc_ids"), "Document IDs list cannot be empty", [])
-        named = [one.strip() for one in given.doc_ids]
+        named = [id_.strip() for id_ in given.doc_ids]
         if not all(named):
             raise invalid_value(("body", "doc_ids"), "Document ID cannot be empty", given.doc_ids)
         if len(set(named)) < len(named):
             raise invalid_value(("body", "doc_ids"), "Document IDs must be unique", given.doc_ids)
-        ids = [one for one in named if is_uuid(one)]  # others are no documents of ours
+        ids = [id_ for id_ in named if is_uuid(id_)]  # others are no documents of ours
         count = 0
         if ids:
             arguments = {"collection": workspace.collection, "documents": ids}

@@ -123,7 +123,7 @@ class LightRagGraph:
         result = await shelf.call("knowledge_names", given)
         found = msgspec.json.decode(structured_body(result), type=NameList)
         names = found.items[:most]
-        edges = [_pair(one) for one in found.pairs if {one.source, one.target} <= set(names)]
+        edges = [_pair(pair) for pair in found.pairs if {pair.source, pair.target} <= set(names)]
         cut = len(found.items) > most or len(found.items) == TOP
         return JSONResponse(
             {"nodes": [_node(name) for name in names], "edges": edges, "is_truncated": cut}
@@ -197,13 +197,13 @@ class LightRagGraph:
         """Delete a name with the documents that edits stated it in; other documents stay."""
         shelf, given = await self._workspaces.read(request, LightRagDeleteEntity)
         name = _line(given.entity_name)
-        found = await _entity(shelf, name)
-        if found is None:
+        entity = await _entity(shelf, name)
+        if entity is None:
             raise ProblemDetails(404, "not-found", f"Entity '{name}' not found.")
         ends = {f"graph/{name}.md", f"graph/{name} -- ", f" -- {name}.md"}
-        await _delete_stated(shelf, found.mentions, ends)
+        await _delete_stated(shelf, entity.mentions, ends)
         await _delete_names(shelf, [name])
-        text = f"Entity Delete: remove '{name}' and its {len(found.near)} relations"
+        text = f"Entity Delete: remove '{name}' and its {len(entity.near)} relations"
         return _deletion_response(text)
 
     async def delete_relation(self, request: Request) -> Response:

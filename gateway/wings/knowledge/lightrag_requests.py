@@ -211,7 +211,7 @@ def lax(value: Any, kind: type[int] | None) -> Any:
 @cache
 def _scalar_kinds(type_: type[Struct]) -> Mapping[str, type[int]]:
     """Members of a body that are whole numbers or truth values."""
-    hints = {one.name: str(one.type) for one in msgspec.structs.fields(type_)}
+    hints = {member.name: str(member.type) for member in msgspec.structs.fields(type_)}
     return {
         name: kind
         for name, text in hints.items()

@@ -127,7 +127,7 @@ class Searcher:
             shown = await self._load_chunks(opened, query, [id_ for id_, _ in best])
         known = {candidate.id: candidate for candidate in candidates}
         # Of what a query shares with nothing, the best is no good passage.
-        level = min(max((one.score for one in fused), default=1.0), 1.0)
+        level = min(max((candidate.score for candidate in fused), default=1.0), 1.0)
         chunks = [
             _with_scores(shown[id_], level * score, known.get(id_))
             for id_, score in best
@@ -135,7 +135,7 @@ class Searcher:
         ]
         note = encoded.why and f"searched by words only: {encoded.why}"
         if note is None and vectors:
-            bm25 = max((one.bm25 for one in candidates), default=0.0)
+            bm25 = max((candidate.bm25 for candidate in candidates), default=0.0)
             note = words_note(text, encoded.model, bm25=bm25, docs=docs)
         if not docs and query.collections is not None:
             note = NOTHING.format(", ".join(query.collections))
@@ -199,7 +199,7 @@ class Searcher:
         words = _NO_NAME.sub(" ", normal(query.text)).split()
         values |= {"seeds": list(seeds), "question": f" {' '.join(words)} ", "edges": EDGES}
         values["spoken"] = list(_grams(words[:ASKED]))
-        values["asked"] = [one for one in values["spoken"] if len(one) >= SHORTEST]
+        values["asked"] = [word for word in values["spoken"] if len(word) >= SHORTEST]
         allowed = _filter_clause(narrowed, "target.chunk_id")
         statement = edges(PERMITTED, allowed, about=about)
         return [Edge(*row) for row in await opened.rows(LOOKUPS, statement, values)]

@@ -107,10 +107,10 @@ class LookupOperations:
             path=body.path,
             limit=max(body.limit, REACH) if body.by == "file" else body.limit,
         )
-        found = await self._shelves.library.search(context_of(asked), query)
-        passages = found.passages
+        hits = await self._shelves.library.search(context_of(asked), query)
+        passages = hits.passages
         return _passages(
-            by_file(passages, body.limit) if body.by == "file" else passages, found.note
+            by_file(passages, body.limit) if body.by == "file" else passages, hits.note
         )
 
     async def grep(self, asked: OperationInput) -> OperationOutput:

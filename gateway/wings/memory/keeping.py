@@ -229,7 +229,7 @@ class KeepingOperations:
         reader = self._parts.reader(asked)
         transfer = Transfer(self._parts.pool, self._parts.store, self._settings.session)
         taken, refused = taken_items(body.items, self._imported_memory)
-        counts = await transfer.import_(reader, [one for _, one in taken])
+        counts = await transfer.import_(reader, [line for _, line in taken])
         return structs.replace(counts, refused=tuple(refused))
 
     def _imported_memory(self, one: Memory) -> Memory:

@@ -112,7 +112,7 @@ class MemoryOperations:
             near = await self._parts.recaller.similar(
                 reader, body.scope, told[0].id, items[told[0].index or 0].content
             )
-            told = (replace(told[0], similar=tuple(Similar(*one) for one in near)),)
+            told = (replace(told[0], similar=tuple(Similar(*row) for row in near)),)
         location = f"/memories/{told[0].id}" if len(told) == 1 else ""
         return OperationOutput(replace(added, items=told), location=location)
 

@@ -119,7 +119,7 @@ class Recaller:
             self._uses.add(recall.reader.tenant, [memory.id for memory, _ in memories])
         note = encoded.why and f"searched by words only: {encoded.why}"
         if note is None and encoded.vectors is not None:
-            bm25 = max((one.bm25 for one in candidates), default=0.0)
+            bm25 = max((candidate.bm25 for candidate in candidates), default=0.0)
             note = words_note(text, encoded.model, bm25=bm25, docs=docs)
         self.outcomes["nothing" if not memories else "words_only" if encoded.why else "found"] += 1
         return Found(memories, note, duplicates)

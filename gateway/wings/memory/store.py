@@ -121,9 +121,9 @@ class MemoryStore:
         what is not there is refused by itself. Raises ProblemDetails."""
         added = await self._add_once(target, memories, document)
         self.given.update(
-            (target.scope, "added" if one.created else "present")
-            for one in added
-            if one.refusal is None
+            (target.scope, "added" if item.created else "present")
+            for item in added
+            if item.refusal is None
         )
         return added
 

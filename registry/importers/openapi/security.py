@@ -229,7 +229,10 @@ def _tools(count: int) -> str:
 
 
 def _secret_identities(draft: ToolDraft, binding: OpenAPIBinding) -> Iterator[Identity]:
-    sent = [(one.argument, one.name, str(one.location)) for one in binding.parameters]
+    sent = [
+        (parameter.argument, parameter.name, str(parameter.location))
+        for parameter in binding.parameters
+    ]
     if binding.body is not None:
         sent += [(argument, name, "body") for argument, name in binding.body.properties or ()]
     for argument, name, location in sent:

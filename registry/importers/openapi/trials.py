@@ -135,8 +135,8 @@ def _example_problem(checker: Checker, name: str, value: Any) -> str:
     problem = _problem(checker, {name: value})
     if not problem or not isinstance(value, _SCALARS):
         return problem
-    other = _number(value) if isinstance(value, str) else str(value)
-    return problem if _problem(checker, {name: other}) else ""
+    counterpart = _number(value) if isinstance(value, str) else str(value)
+    return problem if _problem(checker, {name: counterpart}) else ""
 
 
 def _number(value: str) -> Any:
