@@ -194,6 +194,8 @@ class View(Struct, frozen=True):
 
     def _message(self, message: Raw) -> Raw:
         members = _object(message)
+        if "content" not in members and "role" not in members:
+            return message  # no message of MCP: the business of the client
         before = members.get("content", _NULL)
         content = self._item(_mend_item(before))
         return message if content is before else Raw(encode({**members, "content": content}))
