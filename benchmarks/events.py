@@ -20,8 +20,8 @@ from benchmarks.request import Unavailable
 from benchmarks.rig import Rig
 from benchmarks.table import Row, Target, missing
 from benchmarks.toolgate import installation
+from config.events import EventsSettings
 from config.load import load as load_settings
-from config.settings import EventsSettings
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Pause
 from gateway.wings.events.hooks import Hooks

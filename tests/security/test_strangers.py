@@ -11,7 +11,8 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from config.settings import EventInbound, Settings
+from config.events import EventInbound
+from config.settings import Settings
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 
 pytestmark = pytest.mark.anyio

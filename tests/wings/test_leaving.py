@@ -8,7 +8,8 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from config.settings import DatabaseSettings, EventInbound, Settings
+from config.events import EventInbound
+from config.settings import DatabaseSettings, Settings
 from gateway.wings.librarian.tracking import HOOKS
 from tests.fixtures_database import HOST, TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, running

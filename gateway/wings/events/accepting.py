@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Raw
 from msgspec.structs import replace
 
-from config.settings import EventsSettings
+from config.events import EventsSettings
 from gateway.context import Context
 from gateway.operations.callers import caller_of
 from gateway.operations.requests import has_nul

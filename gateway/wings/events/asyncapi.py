@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from config.settings import EventsSettings
+from config.events import EventsSettings
 from gateway.wings.events.cloudevents import COMPLETION, INVOCATION, schemas
 from gateway.wings.events.inbound import CLOUDEVENTS
 from schemas.cloudevents import STRUCTURED

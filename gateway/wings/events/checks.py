@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 
-from config.settings import EventsSettings
+from config.events import EventsSettings
 from gateway.operations.jobs import SCHEDULE
 from gateway.wings.abc import Finding
 from gateway.wings.events.journal import Journal

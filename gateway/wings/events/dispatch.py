@@ -12,7 +12,7 @@ import msgspec
 import psycopg
 from anyio import CancelScope
 
-from config.settings import EventsSettings
+from config.events import EventsSettings
 from gateway.wings.events.execution import Execution, Pause, failed_end
 from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import Delivery, End, Journal

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 from msgspec import Raw
 
-from config.settings import EventsSettings
+from config.events import EventsSettings
 from gateway.context import CallHeaders
 from gateway.operations.callers import StoredCaller, current_caller, later_context, read_caller
 from gateway.operations.operation import ProblemDetails

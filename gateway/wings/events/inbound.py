@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from config.settings import EventInbound, EventKafka, EventsSettings
+from config.events import EventInbound, EventKafka, EventsSettings
 from gateway.context import CallHeaders, Context, Identity, Principal, new_request_id
 from gateway.http.webhooks import ID, SignatureRefused, check_headers, key_of, verify
 from gateway.operations.http import REALM

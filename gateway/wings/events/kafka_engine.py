@@ -15,7 +15,7 @@ import anyio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, UnsupportedCodecError
 
-from config.settings import EventKafka
+from config.events import EventKafka
 from gateway.wings.events.notices import Work
 from registry.database.postgres import is_uuid
 from schemas.cloudevents import STRUCTURED

@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 from msgspec import Raw
 from msgspec.structs import asdict
 
-from config.settings import EventSchedule, EventsSettings
+from config.events import EventSchedule, EventsSettings
 from config.types import TopicName
 from gateway.context import Context, Principal, new_request_id
 from gateway.operations.callers import read_caller

@@ -15,7 +15,7 @@ import anyio
 import psycopg
 from psycopg.rows import class_row, dict_row
 
-from config.settings import EventsSettings
+from config.events import EventsSettings
 from gateway.http.webhooks import WebhookSender, WebhookSent
 from gateway.operations.callers import read_caller
 from gateway.wings.abc import Notify

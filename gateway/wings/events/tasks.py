@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from config.settings import EventsSettings
+from config.events import EventsSettings
 from gateway.abc import Handler
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails, cursor, place

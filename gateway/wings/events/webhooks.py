@@ -11,7 +11,7 @@ from typing import LiteralString
 from msgspec import UNSET, Struct, UnsetType
 from psycopg.rows import class_row
 
-from config.settings import EventWebhook
+from config.events import EventWebhook
 from config.sources import SchemeSettings
 from config.types import SkillKey
 from gateway.http.webhooks import PREFIX, WebhookSender, check_receiver

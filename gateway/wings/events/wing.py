@@ -14,7 +14,7 @@ from typing import Protocol
 import anyio
 from prometheus_client.registry import Collector
 
-from config.settings import EventsSettings, EventWebhook
+from config.events import EventsSettings, EventWebhook
 from gateway.http.webhooks import WebhookSender, check_receiver, key_of
 from gateway.protocol.sealed import Sealer, TaskIds
 from gateway.state.postgres import PostgresSessions

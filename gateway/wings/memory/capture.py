@@ -11,7 +11,7 @@ from collections import deque
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from config.wings import MemorySettings
+from config.memory import MemorySettings
 from gateway.abc import ToolCall
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.memory.readers import Reader, reader_of

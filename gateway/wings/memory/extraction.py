@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from config.wings import MemoryExtraction
+from config.memory import MemoryExtraction
 from gateway.models.abc import ChatMessage, ChatModels, ModelFailed, RequestOptions
 from gateway.wings.memory.rows import Memory, NewMemory, normalise
 from schemas.jsonrpc import encode

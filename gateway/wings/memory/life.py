@@ -9,7 +9,7 @@ import anyio
 from msgspec import Struct
 from psycopg import AsyncConnection
 
-from config.wings import MemorySettings
+from config.memory import MemorySettings
 from gateway.context import Session
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.memory.capture import CallNotes

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from config.wings import MemorySettings
+from config.memory import MemorySettings
 from gateway.models.abc import ChatModels
 from gateway.operations.operation import OperationInput, invalid
 from gateway.wings.memory.capture import CallNotes

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from config.wings import MemoryPromotion
+from config.memory import MemoryPromotion
 from gateway.wings.memory.rows import Memory
 
 _CUE = re.compile(

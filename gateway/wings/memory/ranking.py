@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from config.wings import MemoryRanking
+from config.memory import MemoryRanking
 from gateway.wings.memory.dates import NamedDate, is_of_another_time
 from gateway.wings.memory.rows import SCOPES, Scope
 from registry.search.fusion import enough

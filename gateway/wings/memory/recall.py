@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 from psycopg import IsolationLevel
 
-from config.wings import MemorySettings
+from config.memory import MemorySettings
 from gateway.wings.memory.conditions import EVERY, NOW, Condition, Times, visible
 from gateway.wings.memory.dates import named_dates
 from gateway.wings.memory.ranking import RecalledMemory, Scored, rank, rank_without_query

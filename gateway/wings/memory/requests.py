@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
+from config.memory import MemorySettings
 from config.types import HostId
-from config.wings import MemorySettings
 from gateway.operations.operation import Cursor, ProblemDetails, invalid
 from gateway.wings.memory.dates import in_words
 from gateway.wings.memory.masking import ContentRefused, Mask, mask_text, masked_json

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
-from config.wings import MemorySettings
+from config.memory import MemorySettings
 from gateway.operations.operation import ProblemDetails, conflict, not_found
 from gateway.wings.memory.conditions import EVERY, NOW, Condition, Times, visible
 from gateway.wings.memory.readers import Reader

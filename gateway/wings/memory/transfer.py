@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from psycopg.types.json import Jsonb
 
-from config.wings import MemorySession
+from config.memory import MemorySession
 from gateway.operations.operation import ListPage, cursor, place, unknown
 from gateway.wings.memory.conditions import EVERY, Condition
 from gateway.wings.memory.readers import ERASE, Reader

@@ -4,7 +4,7 @@ import importlib.resources
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
-from config.wings import MemorySettings
+from config.memory import MemorySettings
 from gateway.operations.operation import Operation
 from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
 from gateway.wings.memory.dialects.operations import file_operations, graph_operations

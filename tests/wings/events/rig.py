@@ -6,7 +6,8 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-from config.settings import EventSkill, Settings
+from config.events import EventSkill
+from config.settings import Settings
 from tests.fixtures_gateway import DEADLINE_S, Client
 
 EXTENSION = "io.modelcontextprotocol/tasks"

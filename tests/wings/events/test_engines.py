@@ -17,7 +17,8 @@ from aiokafka.record.util import calc_crc32c
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from config.settings import EventKafka, Settings
+from config.events import EventKafka
+from config.settings import Settings
 from gateway.wings.events.kafka_engine import KafkaEngine
 from gateway.wings.events.notices import CHANNEL
 from gateway.wings.events.redis_engine import TENANTS

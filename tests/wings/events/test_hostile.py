@@ -11,8 +11,9 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from config.events import EventInbound
 from config.load import load
-from config.settings import EventInbound, Settings
+from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.context import Context, Identity, Principal
 from gateway.http.webhooks import sign

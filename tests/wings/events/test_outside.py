@@ -16,7 +16,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from config.access import SecretsSettings
-from config.settings import DatabaseSettings, EventInbound, EventWebhook, Settings
+from config.events import EventInbound, EventWebhook
+from config.settings import DatabaseSettings, Settings
 from gateway.http.webhooks import SignatureRefused, WebhookSender, sign, verify
 from gateway.wings.events.journal import Journal
 from gateway.wings.events.outbox import CompletionOutbox

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from config.access import Rule
-from config.settings import EventSkill, EventWebhook, Settings
+from config.events import EventSkill, EventWebhook
+from config.settings import Settings
 from gateway.audit.queries import AuditQuery, search
 from gateway.wings.events.journal import Filter, Journal
 from registry.access.approvals import Approval, Approvals

@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.access import Rule
-from config.settings import EventSchedule, Settings
+from config.events import EventSchedule
+from config.settings import Settings
 from gateway.cli.doctor.registry import schedules
 from gateway.operations.jobs import SCHEDULE
 from gateway.wings.events.checks import check_schedules

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from config.settings import EventSkill, Settings
+from config.events import EventSkill
+from config.settings import Settings
 from gateway.client.skill_worker import SkillCall, SkillWorker, TryAgain
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.wings.events.rig import ROOT, ended, invoked, with_events

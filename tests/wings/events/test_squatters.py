@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from config.settings import EventInbound, EventSchedule, Settings
+from config.events import EventInbound, EventSchedule
+from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.http.webhooks import sign
 from registry.database.postgres import Database

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import anyio
 from msgspec.structs import replace
 
+from config.events import EventKafka
 from config.load import load
-from config.settings import EventKafka
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Execution, Pause
 from gateway.wings.events.hooks import Hooks

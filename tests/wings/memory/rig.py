@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from config.load import load
-from config.wings import MemorySettings
+from config.memory import MemorySettings
 from gateway.context import Identity
 from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation, OperationOutput
