@@ -491,6 +491,16 @@ class Gateway:
         counting = self.metrics if self.tracing is None else self.tracing.sampler
         return [counting.middleware, self.legacy_use.middleware]
 
+    @property
+    def guards(self) -> list[Guard]:
+        """Guards of every call, outermost first; a call passes those that apply to its tool."""
+        return [*self.access.guards, *([] if self.wings is None else self.wings.guards)]
+
+    @property
+    def executors(self) -> Mapping[type, Upstream]:
+        """Upstreams by the class of the bindings that they execute."""
+        return self._upstreams
+
     def _answering(self) -> AnswerProcessing:
         kept, validated = self.shared.kept, self.upstreams.validated
         return AnswerProcessing(kept, self.settings.answers.tokens, validated, self.mismatches)
@@ -502,7 +512,6 @@ class Gateway:
         offering = [] if self.wings is None else [self.wings.middleware]
         relay: Relay = self.federation.relay
         answering = [] if self.wings is None else [self.wings.answering]
-        observing = [] if self.wings is None else self.wings.guards
         return dispatchers(
             self.settings,
             catalogs=self.catalogs,
@@ -512,7 +521,7 @@ class Gateway:
             relay=relay if self.wings is None else self.wings.relay(relay),
             shared=self.shared,
             middleware=[*self._middleware, *offering, *self.access.middleware, *answering],
-            guards=[*self.access.guards, *observing],
+            guards=self.guards,
             answering=self._answering(),
             find=self.search.run,
             pool=self._handle.pool,

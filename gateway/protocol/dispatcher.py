@@ -153,6 +153,22 @@ class Dispatcher:
             handle = wrap(handle, route)
         return handle
 
+    def steps(self, route: Route) -> list[Callable[..., Any]]:
+        """The middleware that takes part in a route, outermost first, and the handler of its
+        method: for readers of the code (`toolgate doctor --route`)."""
+        method = self._methods.get(route.method)
+        known = method is not None and method.known_to(route.revision)
+        steps: list[Callable[..., Any]] = [method.handler if method and known else _unknown]
+        handle = self._route_handler(route)
+        if route.revision.mcp:
+            steps.append(_check_envelopes)
+        for wrap in self._middleware:
+            wrapped = wrap(handle, route)
+            if wrapped is not handle:
+                steps.append(wrap)
+            handle = wrapped
+        return steps[::-1]
+
     def _route_handler(self, route: Route) -> Handler:
         """The handler of a route: of its method, if the revision has that."""
         revision = route.revision

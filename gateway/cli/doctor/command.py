@@ -46,6 +46,7 @@ from gateway.cli.doctor.registry import (
     serving,
     toolsets,
 )
+from gateway.cli.doctor.route import steps_of
 from gateway.cli.imports.report import is_private
 from gateway.cli.tools.costs import check as costs
 from gateway.wings.table import wing_components
@@ -54,6 +55,7 @@ from registry.database.postgres import Database, failure
 from registry.sources.pins import Pins
 from registry.sources.source_reader import Lister
 from schemas.errors import ToolgateError
+from schemas.mcp.revisions import V2025_11_25
 from schemas.source import Source
 
 MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
@@ -61,13 +63,27 @@ STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
 
 
 @click.command()
+@click.option(
+    "--route",
+    metavar="METHOD",
+    help="Instead of checks, print the steps that a message of this method, as tools/call, takes "
+    "through the gateway with these settings, and the file of each.",
+)
+@click.option(
+    "--revision",
+    metavar="DATE",
+    help="With --route: the revision of MCP. [default: 2025-11-25]",
+)
 @config_option
 @json_option
-def doctor(config_file: str | None, as_json: bool) -> None:
+def doctor(config_file: str | None, route: str | None, revision: str | None, as_json: bool) -> None:
     """Check the installation, the settings, the database and the sources.
 
     Exit code 1 when something fails; warnings alone do not.
     """
+    if route is not None:
+        _print_route(named_file(config_file), route, revision or V2025_11_25.name, as_json)
+        return
     checks = list(_checks(named_file(config_file)))
     if as_json:
         print_json(checks)
@@ -75,6 +91,14 @@ def doctor(config_file: str | None, as_json: bool) -> None:
         _print(checks)
     if any(check.status == "failed" for check in checks):
         click.get_current_context().exit(FAILED)
+
+
+def _print_route(config_file: str | None, method: str, revision: str, as_json: bool) -> None:
+    steps = steps_of(load(config_file, os.environ), method, revision)
+    if as_json:
+        print_json([step._asdict() for step in steps])
+    else:
+        print_rows(("stage", "step", "file"), steps)
 
 
 def _checks(config_file: str | None) -> Iterator[Check]:
