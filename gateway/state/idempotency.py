@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import msgspec
+from psycopg import sql
 
 from gateway.abc import RepeatableCommand
 from registry.database.postgres import AWAY, Pool, borrow
@@ -19,7 +20,7 @@ from schemas.hybrid import IDEMPOTENCY_CONFLICT, UNAVAILABLE, StatusFault
 from schemas.jsonrpc import encode
 from schemas.tool import ToolResult
 
-_KEY = "host_id = %s AND principal_id = %s AND service_id = %s AND idempotency_key = %s"
+_KEY = sql.SQL("host_id = %s AND principal_id = %s AND service_id = %s AND idempotency_key = %s")
 
 log = logging.getLogger("toolgate.idempotency")
 
@@ -83,7 +84,9 @@ class IdempotencyKeys:
             if await claimed.fetchone() is not None:
                 return None
             rows = await connection.execute(
-                f"SELECT request_hash, response FROM command_idempotency_t WHERE {_KEY}",  # noqa: S608 - constants; values are bound
+                sql.SQL(
+                    "SELECT request_hash, response FROM command_idempotency_t WHERE {key}"
+                ).format(key=_KEY),
                 owner,
                 binary=True,
             )
@@ -100,14 +103,18 @@ class IdempotencyKeys:
         """Store the `result` of the key, JSON text."""
         async with borrow(self._open()) as connection:
             await connection.execute(
-                f"UPDATE command_idempotency_t SET state = 'done', response = %s WHERE {_KEY}",  # noqa: S608 - constants; values are bound
+                sql.SQL(
+                    "UPDATE command_idempotency_t SET state = 'done', response = %s WHERE {key}"
+                ).format(key=_KEY),
                 [result, *owner],
             )
 
     async def release(self, owner: KeyScope) -> None:
         """Delete the key, so that it can be reused: the work was not done."""
         async with borrow(self._open()) as connection:
-            await connection.execute(f"DELETE FROM command_idempotency_t WHERE {_KEY}", owner)  # noqa: S608 - constants; values are bound
+            await connection.execute(
+                sql.SQL("DELETE FROM command_idempotency_t WHERE {key}").format(key=_KEY), owner
+            )
 
     async def purge(self) -> None:
         """Delete expired keys."""

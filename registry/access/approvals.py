@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from psycopg import sql
 from psycopg.rows import class_row
 
 from registry.database.postgres import Pool, borrow, is_uuid
@@ -15,11 +16,11 @@ State = Literal["waiting", "approved", "denied", "used"]
 
 KEPT_DAYS = 7  # after an approval has expired; the audit log keeps them longer
 
-_COLUMNS = (
+_COLUMNS = sql.SQL(
     "approval_id::text AS id, principal, makers, tool, source, arguments, rule, reason, state,"
     " created_ts AS created, expire_ts AS expires, decide_user AS decided_by"
 )
-_WAITING = (
+_WAITING = sql.SQL(
     "(host_id, principal) = (%(host)s, %(principal)s) AND state = 'waiting'"
     " AND expire_ts > clock_timestamp()"
 )
@@ -75,8 +76,10 @@ class Approvals:
         async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Approval))
             await cursor.execute(
-                f"SELECT {_COLUMNS} FROM approval_t WHERE host_id = %s AND state = 'waiting'"  # noqa: S608 - constants; values are bound
-                " AND expire_ts > clock_timestamp() ORDER BY created_ts, approval_id",
+                sql.SQL(
+                    "SELECT {columns} FROM approval_t WHERE host_id = %s AND state = 'waiting'"
+                    " AND expire_ts > clock_timestamp() ORDER BY created_ts, approval_id"
+                ).format(columns=_COLUMNS),
                 [self._host_id],
             )
             return await cursor.fetchall()
@@ -100,8 +103,9 @@ class Approvals:
         async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Approval))
             await cursor.execute(
-                f"SELECT {_COLUMNS} FROM approval_t"  # noqa: S608 - constants; values are bound
-                " WHERE host_id = %s AND approval_id = %s",
+                sql.SQL(
+                    "SELECT {columns} FROM approval_t WHERE host_id = %s AND approval_id = %s"
+                ).format(columns=_COLUMNS),
                 [self._host_id, approval_id],
             )
             return await cursor.fetchone()
@@ -117,14 +121,14 @@ class Approvals:
         async with borrow(self._pool) as connection, connection.transaction():
             cursor = connection.cursor(row_factory=class_row(Approval))
             await cursor.execute(
-                f"""
+                sql.SQL("""
                 UPDATE approval_t SET state = %(state)s, decide_ts = clock_timestamp(),
                     decide_user = %(by)s,
                     expire_ts = clock_timestamp() + (expire_ts - created_ts)
                 WHERE host_id = %(host)s AND approval_id = %(id)s AND state = 'waiting'
                     AND expire_ts > clock_timestamp()
-                RETURNING {_COLUMNS}
-                """,  # noqa: S608 - constants; values are bound
+                RETURNING {columns}
+                """).format(columns=_COLUMNS),
                 {
                     "host": self._host_id,
                     "id": approval_id,
@@ -188,14 +192,18 @@ class Approvals:
         async with borrow(self._pool) as connection, connection.transaction():
             await lock(connection, self._host_id)
             rows = await connection.execute(
-                f"SELECT approval_id::text, expire_ts FROM approval_t WHERE {_WAITING}"  # noqa: S608 - constants; values are bound
-                " AND (digest, makers) = (%(digest)s, %(makers)s)",
+                sql.SQL(
+                    "SELECT approval_id::text, expire_ts FROM approval_t WHERE {waiting}"
+                    " AND (digest, makers) = (%(digest)s, %(makers)s)"
+                ).format(waiting=_WAITING),
                 values,
             )
             if (known := await rows.fetchone()) is not None:
                 return known[0], known[1]
             rows = await connection.execute(
-                f"SELECT FROM approval_t WHERE {_WAITING} LIMIT 1 OFFSET %(limit)s - 1",
+                sql.SQL(
+                    "SELECT FROM approval_t WHERE {waiting} LIMIT 1 OFFSET %(limit)s - 1"
+                ).format(waiting=_WAITING),
                 values,
             )
             if await rows.fetchone() is not None:

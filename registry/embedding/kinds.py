@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from anyio.lowlevel import checkpoint
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 
 from registry.embedding.texts import ToolFields, skill_text, tool_text
 
@@ -90,15 +90,15 @@ def _source_texts(name: str) -> ReadTexts:
         # OFFSET 0: the plan is kept, of when there were few rows perhaps; it then joined what the
         # view joins in another order, all of a tenant first.
         rows = await connection.execute(
-            f"""
+            sql.SQL("""
             SELECT source.host_id::text, source.entity_id::text, source_hash(source_text),
                 source_text
             FROM unnest(%s::uuid[], %s::uuid[]) AS wanted (host_id, entity_id)
-            CROSS JOIN LATERAL (SELECT * FROM {name}_source_v AS one
+            CROSS JOIN LATERAL (SELECT * FROM {view} AS one
                 WHERE one.host_id = wanted.host_id AND one.entity_id = wanted.entity_id
                     AND active OFFSET 0
             ) AS source
-            """.encode(),  # noqa: S608 - the name of a kind, which is an identifier
+            """).format(view=sql.Identifier(f"{name}_source_v")),
             columns(keys),
         )
         return {

@@ -18,7 +18,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 
 from config.types import VECTOR_DIMENSION
 from registry.database.postgres import Pool, borrow
@@ -237,20 +237,26 @@ async def purge(pool: Pool) -> int:
 
 async def _retire_target(connection: AsyncConnection, purpose: str, *, keep: bool) -> None:
     """Retire the target. `keep`: its rows get the status disabled; otherwise they are deleted."""
-    rest = (
+    rest = sql.SQL(
         "UPDATE entity_embedding_t SET model = '', error = NULL,"
         " status = CASE status WHEN 'blank' THEN 'blank' ELSE 'disabled' END"
         if keep
         else "DELETE FROM entity_embedding_t"
     )
-    among = "entity_type IN (SELECT entity_type FROM search_kind_t WHERE purpose = %(purpose)s)"
-    target = "SELECT model FROM embedding_model_t WHERE target AND purpose = %(purpose)s"
+    among = sql.SQL(
+        "entity_type IN (SELECT entity_type FROM search_kind_t WHERE purpose = %(purpose)s)"
+    )
     for statement in (
-        f"DELETE FROM embedding_task_t WHERE {among}",  # noqa: S608 - here and below: constants
-        f"{rest} WHERE status <> 'ready' AND {among} AND model = ({target})",
-        "UPDATE embedding_model_t SET target = false WHERE target AND purpose = %(purpose)s",
+        sql.SQL("DELETE FROM embedding_task_t WHERE {among}").format(among=among),
+        sql.SQL(
+            "{rest} WHERE status <> 'ready' AND {among} AND model = ("
+            "SELECT model FROM embedding_model_t WHERE target AND purpose = %(purpose)s)"
+        ).format(rest=rest, among=among),
+        sql.SQL(
+            "UPDATE embedding_model_t SET target = false WHERE target AND purpose = %(purpose)s"
+        ),
     ):
-        await connection.execute(statement.encode(), {"purpose": purpose})
+        await connection.execute(statement, {"purpose": purpose})
 
 
 async def _enter(connection: AsyncConnection, embedder: Embedder, purpose: str) -> None:

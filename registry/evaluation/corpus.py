@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import LiteralString
 
 from config.settings import Settings
 from registry.database.postgres import Database, borrow
@@ -131,9 +132,9 @@ async def _embed(database: Database, worker: Worker, progress: Progress) -> None
         await connection.execute("ANALYZE")
 
 
-async def _count(database: Database, query: str) -> int:
+async def _count(database: Database, query: LiteralString) -> int:
     async with borrow(database.pool) as connection:
-        rows = await connection.execute(query.encode())
+        rows = await connection.execute(query)
         (count,) = await rows.fetchone() or (0,)
     return int(count)
 

@@ -9,11 +9,11 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, LiteralString
 
 import msgspec
 from anyio import to_thread
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 from psycopg.errors import LockNotAvailable
 from psycopg.types.json import Json, Jsonb
 
@@ -132,9 +132,9 @@ class SourceSaving:
             return None
         return Jsonb(storable(self._source.server)[0], dumps=msgspec.json.encode)
 
-    async def _one(self, query: str, values: Sequence[object]) -> tuple[Any, ...]:
+    async def _one(self, query: LiteralString, values: Sequence[object]) -> tuple[Any, ...]:
         """The first row, empty when there is none."""
-        rows = await self._connection.execute(query.encode(), values)
+        rows = await self._connection.execute(query, values)
         return await rows.fetchone() or ()
 
 
@@ -208,7 +208,7 @@ class VersionSaving:
     async def restore(self, number: int) -> str:
         """Make this version the current one again. Raises ImportRejected when its document is not
         stored."""
-        rows = await self._rows("number = %(number)s", number=number)
+        rows = await self._rows(sql.SQL("number = %(number)s"), number=number)
         if not rows or not rows[0].kept:
             raise ImportRejected(f"Version {number} of {self._source.name} is no longer kept.")
         await self._make_current(rows[0], None)
@@ -216,10 +216,12 @@ class VersionSaving:
 
     async def _candidates(self) -> list[_Row]:
         """The current version, and the newest one if its document is stored."""
-        newest = (
-            "(SELECT max(number) FROM api_version_t WHERE host_id = %(host)s AND api_id = %(api)s)"
+        rows = await self._rows(
+            sql.SQL(
+                "(current OR number = (SELECT max(number) FROM api_version_t"
+                " WHERE host_id = %(host)s AND api_id = %(api)s))"
+            )
         )
-        rows = await self._rows(f"(current OR number = {newest})")
         return sorted(
             (row for row in rows if row.current or row.kept), key=lambda row: not row.current
         )
@@ -313,11 +315,13 @@ class VersionSaving:
     def _digest(self, document: StoredDocument | None) -> str | None:
         return self._source.digest or (document.digest if document else None)
 
-    async def _rows(self, condition: str, **values: object) -> list[_Row]:
+    async def _rows(self, condition: sql.SQL, **values: object) -> list[_Row]:
         rows = await self._connection.execute(
-            b"SELECT api_version_id::text, title, api_version, digest, document_digest, spec,"
-            b" outcomes, current, document IS NOT NULL FROM api_version_t"
-            b" WHERE host_id = %(host)s AND api_id = %(api)s AND " + condition.encode(),
+            sql.SQL(
+                "SELECT api_version_id::text, title, api_version, digest, document_digest, spec,"
+                " outcomes, current, document IS NOT NULL FROM api_version_t"
+                " WHERE host_id = %(host)s AND api_id = %(api)s AND {condition}"
+            ).format(condition=condition),
             self._values | values,
         )
         return [_Row(*row) async for row in rows]
@@ -471,10 +475,12 @@ class ImportWriter:
         if plan.removed:
             for table in ("api_endpoint_t", "tool_t"):
                 await self._connection.execute(
-                    f"UPDATE {table} SET active = false,"  # noqa: S608 - the names above
-                    " aggregate_version = aggregate_version + 1, update_ts = current_timestamp,"
-                    " update_user = session_user"
-                    " WHERE host_id = %s AND endpoint_id = ANY(%s::uuid[])",
+                    sql.SQL(
+                        "UPDATE {table} SET active = false,"
+                        " aggregate_version = aggregate_version + 1, update_ts = current_timestamp,"
+                        " update_user = session_user"
+                        " WHERE host_id = %s AND endpoint_id = ANY(%s::uuid[])"
+                    ).format(table=sql.Identifier(table)),
                     [self._host_id, list(plan.removed)],
                 )
         if plan.moved:

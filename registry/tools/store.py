@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 from anyio import to_thread
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row
 from psycopg.types.json import Json, Jsonb
 
@@ -272,10 +272,12 @@ class ManualTools:
             "definition": draft.definition and Json(draft.definition),
             **columns_of(new.details),
         }
-        columns = ", ".join(values)
-        places = ", ".join(["%s"] * len(values))
+        columns = sql.SQL(", ").join(map(sql.Identifier, values))
+        places = sql.SQL(", ").join(sql.Placeholder() * len(values))
         await connection.execute(
-            f"INSERT INTO tool_t (host_id, {columns}) VALUES (%s, {places})".encode(),  # noqa: S608 - names of our own fields
+            sql.SQL("INSERT INTO tool_t (host_id, {columns}) VALUES (%s, {places})").format(
+                columns=columns, places=places
+            ),
             [self._host_id, *values.values()],
         )
 
@@ -322,11 +324,15 @@ class ManualTools:
     ) -> None:
         if not values:
             return
-        columns = ", ".join(f"{column} = %s" for column in values)
+        columns = sql.SQL(", ").join(
+            sql.SQL("{column} = %s").format(column=sql.Identifier(column)) for column in values
+        )
         await connection.execute(
-            f"UPDATE tool_t SET {columns}, aggregate_version = aggregate_version + 1,"  # noqa: S608 - names of our own fields
-            " update_ts = current_timestamp, update_user = session_user"
-            " WHERE host_id = %s AND tool_id = %s".encode(),
+            sql.SQL(
+                "UPDATE tool_t SET {columns}, aggregate_version = aggregate_version + 1,"
+                " update_ts = current_timestamp, update_user = session_user"
+                " WHERE host_id = %s AND tool_id = %s"
+            ).format(columns=columns),
             [*values.values(), self._host_id, tool_id],
         )
 

@@ -164,6 +164,23 @@ _IN_PARTS = {  # statements of several texts, of which another names the tenant
 }
 
 
+def _template(node: ast.AST) -> str | None:
+    """The text of `sql.SQL(text).format(name=part)`, with the expressions of its parts."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(
+                attr="format",
+                value=ast.Call(
+                    func=ast.Attribute(attr="SQL"), args=[ast.Constant(value=str(text))]
+                ),
+            ),
+            keywords=parts,
+        ):
+            names = {f"{{{part.arg}}}": f"{{{ast.unparse(part.value)}}}" for part in parts}
+            return re.sub(r"\{\w+\}", lambda match: names.get(match[0], match[0]), text)
+    return None
+
+
 def _texts(node: ast.AST, names: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
     """Texts of a module, each with the name of what it stands in."""
     for child in ast.iter_child_nodes(node):
@@ -179,6 +196,10 @@ def _texts(node: ast.AST, names: tuple[str, ...] = ()) -> Iterator[tuple[str, st
             yield ".".join(inner), text if isinstance(text, str) else text.decode(errors="replace")
         elif isinstance(child, ast.JoinedStr):
             yield ".".join(inner), ast.unparse(child)
+        elif (template := _template(child)) is not None:
+            yield ".".join(inner), template
+            for keyword in child.keywords:
+                yield from _texts(keyword, inner)
         else:
             yield from _texts(child, inner)
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import msgspec
 import psycopg
 from msgspec import Raw, Struct
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 
 from config.librarian import ResearchSettings
 from gateway.models.abc import ModelFailed
@@ -70,7 +70,9 @@ class StoredRun:
     updated: datetime
 
 
-_RUN = "run_id::text, question, collections, request, state, result, seconds, created_ts, update_ts"
+_RUN = sql.SQL(
+    "run_id::text, question, collections, request, state, result, seconds, created_ts, update_ts"
+)
 # A job that was cancelled, or has failed for good, has ended its run, which has the same id.
 _END_WITH_JOBS = b"""
     UPDATE librarian_run_t AS run SET state = job.state FROM job_t AS job
@@ -115,18 +117,22 @@ class RunStore:
         return done.rowcount > 0
 
     async def get(self, host_id: str, owner: str, run_id: str) -> StoredRun | None:
-        rows = await self._runs("AND run_id = %s", [host_id, owner, run_id])
+        rows = await self._runs(sql.SQL("AND run_id = %s"), [host_id, owner, run_id])
         return rows[0] if rows else None
 
     async def all(self, host_id: str, owner: str, limit: int) -> list[StoredRun]:
         """The newest first."""
-        return await self._runs("ORDER BY created_ts DESC LIMIT %s", [host_id, owner, limit])
+        return await self._runs(
+            sql.SQL("ORDER BY created_ts DESC LIMIT %s"), [host_id, owner, limit]
+        )
 
-    async def _runs(self, rest: str, values: list[Any]) -> list[StoredRun]:
-        statement = f"SELECT {_RUN} FROM librarian_run_t WHERE host_id = %s AND owner = %s {rest}"  # noqa: S608 - constants
+    async def _runs(self, rest: sql.SQL, values: list[Any]) -> list[StoredRun]:
+        statement = sql.SQL(
+            "SELECT {run} FROM librarian_run_t WHERE host_id = %s AND owner = %s {rest}"
+        ).format(run=_RUN, rest=rest)
         async with borrow(self._pool) as connection:
             await _end_with_jobs(connection, values[0], values[1])
-            rows = await connection.execute(statement.encode(), values)
+            rows = await connection.execute(statement, values)
             return [StoredRun(*row) async for row in rows]
 
     async def end(self, host_id: str, run_id: str, state: RunState, result: bytes | None) -> None:

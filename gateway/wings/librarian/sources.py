@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Tracked sources: what collections follow, and when it is read again.
 
 A source is read by one process at a time, which holds a lease. What asks for a reading meanwhile,
@@ -13,6 +12,7 @@ from typing import Any
 
 import anyio
 import psycopg
+from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from config.librarian import LibrarianSettings
@@ -254,16 +254,18 @@ def _source(row: Sequence[Any]) -> TrackedSource:
     return TrackedSource(id_, tenant, collection, collection_id, place, *more)
 
 
-_COLUMNS = """source_id::text, host_id::text, collection, collection_id::text, type, location, ref,
-    filter, folder, seen, interval_s, webhook, status, error, report, read_ts, next_ts,
-    caller::text, claim::text"""
-_ONE = "(host_id, source_id) = (%(host)s, %(source)s::uuid)"
-_MINE = f"{_ONE} AND claim = %(claim)s::uuid"  # still read by the one who claimed it
+_COLUMNS = sql.SQL("""source_id::text, host_id::text, collection, collection_id::text, type,
+    location, ref, filter, folder, seen, interval_s, webhook, status, error, report, read_ts,
+    next_ts, caller::text, claim::text""")
+_ONE = sql.SQL("(host_id, source_id) = (%(host)s, %(source)s::uuid)")
+# Still read by the one who claimed it.
+_MINE = sql.SQL("{one} AND claim = %(claim)s::uuid").format(one=_ONE)
 # Sources of a collection are added one after the other, so that none is beyond the limit.
 _LOCK = b"""
     SELECT pg_advisory_xact_lock(hashtextextended(%(host)s || %(collection_id)s, 31))
 """
-_ADD = f"""
+_ADD = (
+    sql.SQL("""
     INSERT INTO librarian_source_t AS had (host_id, source_id, collection, collection_id, type,
         location, ref, filter, folder, caller, interval_s, webhook, next_ts)
     SELECT %(host)s, %(source)s, %(collection)s, %(collection_id)s, %(type)s, %(location)s, %(ref)s,
@@ -274,55 +276,94 @@ _ADD = f"""
     ON CONFLICT (host_id, collection_id, type, location) DO UPDATE SET ref = excluded.ref,
         filter = excluded.filter, folder = excluded.folder, caller = excluded.caller,
         interval_s = excluded.interval_s, webhook = excluded.webhook, next_ts = now(), seen = ''
-    RETURNING {_COLUMNS}
-""".encode()
-_OF = f"""
-    SELECT {_COLUMNS} FROM librarian_source_t
+    RETURNING {columns}
+""")
+    .format(columns=_COLUMNS)
+    .as_bytes()
+)
+_OF = (
+    sql.SQL("""
+    SELECT {columns} FROM librarian_source_t
     WHERE host_id = %(host)s AND collection_id = ANY (%(collections)s::uuid[])
         AND (%(source)s::uuid IS NULL OR source_id = %(source)s::uuid)
     ORDER BY collection, type, location
-""".encode()
-_GET = f"SELECT {_COLUMNS} FROM librarian_source_t WHERE {_ONE}".encode()
+""")
+    .format(columns=_COLUMNS)
+    .as_bytes()
+)
+_GET = (
+    sql.SQL("SELECT {columns} FROM librarian_source_t WHERE {one}")
+    .format(columns=_COLUMNS, one=_ONE)
+    .as_bytes()
+)
 _HOOKED = _GET + b" AND webhook"
-_DELETE = f"DELETE FROM librarian_source_t WHERE {_ONE} RETURNING {_COLUMNS}".encode()
-_DUE_NOW = f"""
-    UPDATE librarian_source_t SET next_ts = now() WHERE {_ONE} RETURNING {_COLUMNS}
-""".encode()
-_CLAIMED = """SET status = 'reading', claim = gen_random_uuid(),
+_DELETE = (
+    sql.SQL("DELETE FROM librarian_source_t WHERE {one} RETURNING {columns}")
+    .format(one=_ONE, columns=_COLUMNS)
+    .as_bytes()
+)
+_DUE_NOW = (
+    sql.SQL("""
+    UPDATE librarian_source_t SET next_ts = now() WHERE {one} RETURNING {columns}
+""")
+    .format(one=_ONE, columns=_COLUMNS)
+    .as_bytes()
+)
+_CLAIMED = sql.SQL("""SET status = 'reading', claim = gen_random_uuid(),
     lease_ts = now() + make_interval(secs => %(lease)s),
-    next_ts = CASE WHEN interval_s > 0 THEN now() + make_interval(secs => interval_s) END"""
+    next_ts = CASE WHEN interval_s > 0 THEN now() + make_interval(secs => interval_s) END""")
 # Times that no lease and no schedule reaches are of a clock that was ahead. A lease may be somewhat
 # longer: a clock that is set by seconds ends none before its renewal.
-_FREE = """(lease_ts IS NULL OR lease_ts < now()
-    OR lease_ts > now() + make_interval(secs => 2 * %(lease)s))"""
-_CLAIM = f"""
-    UPDATE librarian_source_t {_CLAIMED} WHERE {_ONE} AND {_FREE} RETURNING {_COLUMNS}
-""".encode()
+_FREE = sql.SQL("""(lease_ts IS NULL OR lease_ts < now()
+    OR lease_ts > now() + make_interval(secs => 2 * %(lease)s))""")
+_CLAIM = (
+    sql.SQL("""
+    UPDATE librarian_source_t {claimed} WHERE {one} AND {free} RETURNING {columns}
+""")
+    .format(claimed=_CLAIMED, one=_ONE, free=_FREE, columns=_COLUMNS)
+    .as_bytes()
+)
 # Also those whose reader died.
-_CLAIM_DUE = f"""
-    UPDATE librarian_source_t {_CLAIMED}
+_CLAIM_DUE = (
+    sql.SQL("""
+    UPDATE librarian_source_t {claimed}
     WHERE host_id = %(host)s AND source_id = (
         SELECT source_id FROM librarian_source_t AS due
-        WHERE due.host_id = %(host)s AND {_FREE} AND (due.next_ts <= %(began)s
+        WHERE due.host_id = %(host)s AND {free} AND (due.next_ts <= %(began)s
             OR due.next_ts > now() + make_interval(secs => due.interval_s)
             OR due.status = 'reading')
         ORDER BY due.next_ts, due.source_id LIMIT 1 FOR UPDATE SKIP LOCKED)
-    RETURNING {_COLUMNS}
-""".encode()
-_RENEW = f"""
-    UPDATE librarian_source_t SET lease_ts = now() + make_interval(secs => %(lease)s) WHERE {_MINE}
-    RETURNING {_COLUMNS}
-""".encode()
+    RETURNING {columns}
+""")
+    .format(claimed=_CLAIMED, free=_FREE, columns=_COLUMNS)
+    .as_bytes()
+)
+_RENEW = (
+    sql.SQL("""
+    UPDATE librarian_source_t SET lease_ts = now() + make_interval(secs => %(lease)s) WHERE {mine}
+    RETURNING {columns}
+""")
+    .format(mine=_MINE, columns=_COLUMNS)
+    .as_bytes()
+)
 # A reading that was cancelled, perhaps with its process, is due again.
-_LEAVE = f"""
+_LEAVE = (
+    sql.SQL("""
     UPDATE librarian_source_t SET status = 'pending', lease_ts = NULL, next_ts = now()
-    WHERE {_MINE} RETURNING {_COLUMNS}
-""".encode()
+    WHERE {mine} RETURNING {columns}
+""")
+    .format(mine=_MINE, columns=_COLUMNS)
+    .as_bytes()
+)
 # What was added again with another filter meanwhile has not been seen.
-_END = f"""
+_END = (
+    sql.SQL("""
     UPDATE librarian_source_t SET status = %(status)s, error = %(error)s, lease_ts = NULL,
         seen = CASE WHEN (ref, filter, folder) = (%(ref)s, %(filter)s::text[], %(folder)s)
             THEN coalesce(%(seen)s, seen) ELSE '' END,
         report = coalesce(%(report)s, report), read_ts = now()
-    WHERE {_MINE} RETURNING {_COLUMNS}
-""".encode()
+    WHERE {mine} RETURNING {columns}
+""")
+    .format(mine=_MINE, columns=_COLUMNS)
+    .as_bytes()
+)
