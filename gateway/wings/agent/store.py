@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from datetime import date, datetime
 from operator import add, sub
-from typing import Any, Literal, LiteralString, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import NAMESPACE_OID, UUID, uuid5
 
 import msgspec
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
+from psycopg.abc import QueryNoTemplate as Query
 from psycopg.rows import class_row
 
 from gateway.models.abc import ChatMessage, ModelExchange
@@ -129,85 +130,98 @@ class LeaseLost(Exception):
     """Another process has taken up the run."""
 
 
-_CONVERSATION = (
+_CONVERSATION = sql.SQL(
     "conversation_id::text AS id, owner, title, strategy, created_ts AS created,"
     " update_ts AS updated"
 )
-_OPEN = "state IN ('queued', 'running', 'waiting')"
-_RUN = (
+_OPEN = sql.SQL("state IN ('queued', 'running', 'waiting')")
+_RUN = sql.SQL(
     "host_id::text AS tenant, run_id::text AS id, conversation_id::text AS conversation, turn,"
     " owner, caller::text AS caller, content, strategy, streams, history, state, stopped, error,"
     " answer, approvals::text[] AS approvals, cancel, attempt, iterations, tokens, money,"
     " seconds, calls, created_ts AS created, update_ts AS updated"
 )
-_TODAY = "(clock_timestamp() AT TIME ZONE 'UTC')::date"
+_TODAY = sql.SQL("(clock_timestamp() AT TIME ZONE 'UTC')::date")
 _ADD = (
-    "WITH held AS (UPDATE agent_run_t SET tokens = tokens + %(tokens)s,"  # noqa: S608 - constants
-    " money = money + %(money)s,"
-    " seconds = seconds + %(seconds)s, calls = calls + %(calls)s,"
-    " iterations = greatest(iterations, %(iteration)s), update_ts = clock_timestamp()"
-    " WHERE host_id = %(host)s AND run_id = %(run)s AND attempt = %(attempt)s"
-    " AND state = 'running' RETURNING owner, tokens, money, seconds, calls),"
-    " steps AS (INSERT INTO agent_step_t (host_id, run_id, number, kind, data)"
-    " SELECT %(host)s, %(run)s, number, kind, data FROM held,"
-    " unnest(%(numbers)s::integer[], %(kinds)s::text[], %(data)s::bytea[])"
-    " AS step (number, kind, data)),"
-    " day AS (INSERT INTO agent_usage_t AS own"
-    " (host_id, owner, day, tokens, money, seconds, calls)"
-    f" SELECT %(host)s, owner, coalesce(%(day)s::date, {_TODAY}), %(tokens)s, %(money)s,"
-    " %(seconds)s, %(calls)s FROM held WHERE %(counts)s"
-    " ON CONFLICT (host_id, owner, day) DO UPDATE SET"
-    " tokens = own.tokens + excluded.tokens, money = own.money + excluded.money,"
-    " seconds = own.seconds + excluded.seconds, calls = own.calls + excluded.calls"
-    " RETURNING tokens, money, seconds, calls, day)"
-    " SELECT held.tokens, held.money, held.seconds, held.calls, day.tokens, day.money,"
-    " day.seconds, day.calls, day.day FROM held LEFT JOIN day ON true"
+    sql.SQL(
+        "WITH held AS (UPDATE agent_run_t SET tokens = tokens + %(tokens)s,"
+        " money = money + %(money)s,"
+        " seconds = seconds + %(seconds)s, calls = calls + %(calls)s,"
+        " iterations = greatest(iterations, %(iteration)s), update_ts = clock_timestamp()"
+        " WHERE host_id = %(host)s AND run_id = %(run)s AND attempt = %(attempt)s"
+        " AND state = 'running' RETURNING owner, tokens, money, seconds, calls),"
+        " steps AS (INSERT INTO agent_step_t (host_id, run_id, number, kind, data)"
+        " SELECT %(host)s, %(run)s, number, kind, data FROM held,"
+        " unnest(%(numbers)s::integer[], %(kinds)s::text[], %(data)s::bytea[])"
+        " AS step (number, kind, data)),"
+        " day AS (INSERT INTO agent_usage_t AS own"
+        " (host_id, owner, day, tokens, money, seconds, calls)"
+        " SELECT %(host)s, owner, coalesce(%(day)s::date, {today}), %(tokens)s, %(money)s,"
+        " %(seconds)s, %(calls)s FROM held WHERE %(counts)s"
+        " ON CONFLICT (host_id, owner, day) DO UPDATE SET"
+        " tokens = own.tokens + excluded.tokens, money = own.money + excluded.money,"
+        " seconds = own.seconds + excluded.seconds, calls = own.calls + excluded.calls"
+        " RETURNING tokens, money, seconds, calls, day)"
+        " SELECT held.tokens, held.money, held.seconds, held.calls, day.tokens, day.money,"
+        " day.seconds, day.calls, day.day FROM held LEFT JOIN day ON true"
+    )
+    .format(today=_TODAY)
+    .as_bytes()
 )
 PRUNED = 1000  # rows that one statement deletes
-_OLD = f"day < {_TODAY} - %(days)s::integer"
-_TENANTS_TO_PRUNE = f"SELECT DISTINCT host_id::text FROM agent_usage_t WHERE {_OLD}"  # noqa: S608 - constants
-_PRUNE = (
-    "DELETE FROM agent_usage_t WHERE host_id = %(host)s AND (owner, day) IN ("  # noqa: S608 - constants
-    f"SELECT owner, day FROM agent_usage_t WHERE host_id = %(host)s AND {_OLD}"
-    " ORDER BY day LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
+_OLD = sql.SQL("day < {today} - %(days)s::integer").format(today=_TODAY)
+_TENANTS_TO_PRUNE = sql.SQL("SELECT DISTINCT host_id::text FROM agent_usage_t WHERE {old}").format(
+    old=_OLD
 )
-_IDLE = (
+_PRUNE = sql.SQL(
+    "DELETE FROM agent_usage_t WHERE host_id = %(host)s AND (owner, day) IN ("
+    "SELECT owner, day FROM agent_usage_t WHERE host_id = %(host)s AND {old}"
+    " ORDER BY day LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
+).format(old=_OLD)
+_IDLE = sql.SQL(
     "update_ts < clock_timestamp() - make_interval(days => %(days)s) AND NOT EXISTS ("
     "SELECT 1 FROM agent_run_t AS run WHERE run.host_id = one.host_id"
     " AND run.conversation_id = one.conversation_id"
     " AND (run.state IN ('queued', 'running', 'waiting')"
     " OR run.update_ts >= clock_timestamp() - make_interval(days => %(days)s)))"
 )
-_TENANTS_WITH_IDLE = f"SELECT DISTINCT host_id::text FROM agent_conversation_t AS one WHERE {_IDLE}"  # noqa: S608 - constants
-_PRUNE_IDLE = (
-    "DELETE FROM agent_conversation_t WHERE host_id = %(host)s AND conversation_id IN ("  # noqa: S608 - constants
-    f"SELECT conversation_id FROM agent_conversation_t AS one WHERE host_id = %(host)s AND {_IDLE}"
+_TENANTS_WITH_IDLE = sql.SQL(
+    "SELECT DISTINCT host_id::text FROM agent_conversation_t AS one WHERE {idle}"
+).format(idle=_IDLE)
+_PRUNE_IDLE = sql.SQL(
+    "DELETE FROM agent_conversation_t WHERE host_id = %(host)s AND conversation_id IN ("
+    "SELECT conversation_id FROM agent_conversation_t AS one WHERE host_id = %(host)s AND {idle}"
     " ORDER BY update_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
-)
+).format(idle=_IDLE)
 # Who counts the open runs of an owner sees those that are begun at the same time.
 _OWNER_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s || %s, 19))"
 # `statement_timestamp`, as no index is searched with the volatile `clock_timestamp`; arms of their
 # own and OFFSET 0, or all runs that wait would be read.
-_HELD = "state IN ('running', 'waiting')"
-_DUE = (
-    f"(state = 'queued' OR ({_HELD} AND lease_until IS NULL)"
-    f" OR ({_HELD} AND lease_until < statement_timestamp()))"
-)
-_DECIDED = (  # nothing is open any more of what the run r waits for
+_HELD = sql.SQL("state IN ('running', 'waiting')")
+_DUE = sql.SQL(
+    "(state = 'queued' OR ({held} AND lease_until IS NULL)"
+    " OR ({held} AND lease_until < statement_timestamp()))"
+).format(held=_HELD)
+# Nothing is open any more of what the run r waits for.
+_DECIDED = sql.SQL(
     "NOT EXISTS (SELECT FROM approval_t a WHERE a.host_id = r.host_id"
     " AND a.approval_id = ANY(r.approvals) AND a.state = 'waiting'"
     " AND a.expire_ts > statement_timestamp())"
 )
 _LOOK_AT_DUE = (
-    "WITH decided AS MATERIALIZED (SELECT host_id, approval_id FROM approval_t"  # noqa: S608 - constants
-    " WHERE decide_ts > statement_timestamp() - make_interval(secs => %s))"
-    f" SELECT host_id::text, run_id::text, created_ts FROM agent_run_t WHERE {_DUE}"
-    " UNION SELECT r.host_id::text, r.run_id::text, r.created_ts"
-    " FROM decided CROSS JOIN LATERAL (SELECT * FROM agent_run_t"
-    "   WHERE host_id = decided.host_id AND state = 'waiting'"
-    "   AND approvals @> ARRAY[decided.approval_id] OFFSET 0) AS r"
-    f" WHERE {_DECIDED}"
-    " ORDER BY created_ts LIMIT %s"
+    sql.SQL(
+        "WITH decided AS MATERIALIZED (SELECT host_id, approval_id FROM approval_t"
+        " WHERE decide_ts > statement_timestamp() - make_interval(secs => %s))"
+        " SELECT host_id::text, run_id::text, created_ts FROM agent_run_t WHERE {due}"
+        " UNION SELECT r.host_id::text, r.run_id::text, r.created_ts"
+        " FROM decided CROSS JOIN LATERAL (SELECT * FROM agent_run_t"
+        "   WHERE host_id = decided.host_id AND state = 'waiting'"
+        "   AND approvals @> ARRAY[decided.approval_id] OFFSET 0) AS r"
+        " WHERE {decided}"
+        " ORDER BY created_ts LIMIT %s"
+    )
+    .format(due=_DUE, decided=_DECIDED)
+    .as_bytes()
 )
 
 
@@ -217,17 +231,17 @@ class _Tables:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def _fetch_rows(self, kind: type[T], statement: LiteralString, values: Values) -> list[T]:
+    async def _fetch_rows(self, kind: type[T], statement: Query, values: Values) -> list[T]:
         async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(kind))
             await cursor.execute(statement, values)
             return await cursor.fetchall()
 
-    async def _first(self, kind: type[T], statement: LiteralString, values: Values) -> T | None:
+    async def _first(self, kind: type[T], statement: Query, values: Values) -> T | None:
         rows = await self._fetch_rows(kind, statement, values)
         return rows[0] if rows else None
 
-    async def _execute(self, statement: LiteralString, values: Values) -> int:
+    async def _execute(self, statement: Query, values: Values) -> int:
         """The number of rows that a statement has changed."""
         async with borrow(self._pool) as connection:
             return (await connection.execute(statement, values)).rowcount
@@ -253,10 +267,12 @@ class Conversations(_Tables):
             id_ = owned_id(host_id, owner, id_)
         return await self._first(
             Conversation,
-            "INSERT INTO agent_conversation_t AS own (host_id, owner, title, strategy,"  # noqa: S608 - constants
-            " conversation_id) VALUES (%s, %s, %s, %s, coalesce(%s::uuid, gen_random_uuid()))"
-            " ON CONFLICT (host_id, conversation_id) DO UPDATE SET title = own.title"
-            f" WHERE own.owner = excluded.owner RETURNING {_CONVERSATION}",
+            sql.SQL(
+                "INSERT INTO agent_conversation_t AS own (host_id, owner, title, strategy,"
+                " conversation_id) VALUES (%s, %s, %s, %s, coalesce(%s::uuid, gen_random_uuid()))"
+                " ON CONFLICT (host_id, conversation_id) DO UPDATE SET title = own.title"
+                " WHERE own.owner = excluded.owner RETURNING {conversation}"
+            ).format(conversation=_CONVERSATION),
             [host_id, owner, title, strategy, id_],
         )
 
@@ -266,9 +282,11 @@ class Conversations(_Tables):
         """The newest first, those changed before `before`."""
         return await self._fetch_rows(
             Conversation,
-            f"SELECT {_CONVERSATION} FROM agent_conversation_t"  # noqa: S608 - constants
-            " WHERE host_id = %s AND owner = %s AND (%s::timestamptz IS NULL OR update_ts < %s)"
-            " ORDER BY update_ts DESC, conversation_id LIMIT %s",
+            sql.SQL(
+                "SELECT {conversation} FROM agent_conversation_t"
+                " WHERE host_id = %s AND owner = %s AND (%s::timestamptz IS NULL OR update_ts < %s)"
+                " ORDER BY update_ts DESC, conversation_id LIMIT %s"
+            ).format(conversation=_CONVERSATION),
             [host_id, owner, before, before, limit],
         )
 
@@ -276,9 +294,11 @@ class Conversations(_Tables):
         """By its id, or the one that its owner chose; None also for that of another owner."""
         return await self._first(
             Conversation,
-            f"SELECT {_CONVERSATION} FROM agent_conversation_t"  # noqa: S608 - constants
-            " WHERE host_id = %s AND conversation_id = ANY(%s::uuid[]) AND owner = %s"
-            " ORDER BY conversation_id = %s::uuid DESC LIMIT 1",
+            sql.SQL(
+                "SELECT {conversation} FROM agent_conversation_t"
+                " WHERE host_id = %s AND conversation_id = ANY(%s::uuid[]) AND owner = %s"
+                " ORDER BY conversation_id = %s::uuid DESC LIMIT 1"
+            ).format(conversation=_CONVERSATION),
             [host_id, [id_, owned_id(host_id, owner, id_)], owner, id_],
         )
 
@@ -304,9 +324,11 @@ class Conversations(_Tables):
         async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Run))
             await cursor.execute(
-                f"SELECT {_RUN} FROM agent_run_t"  # noqa: S608 - constants
-                " WHERE host_id = %s AND conversation_id = %s"
-                " AND (%s::bigint IS NULL OR turn < %s) ORDER BY turn DESC LIMIT %s",
+                sql.SQL(
+                    "SELECT {run} FROM agent_run_t"
+                    " WHERE host_id = %s AND conversation_id = %s"
+                    " AND (%s::bigint IS NULL OR turn < %s) ORDER BY turn DESC LIMIT %s"
+                ).format(run=_RUN),
                 [host_id, id_, before, before, limit],
             )
             runs = (await cursor.fetchall())[::-1]
@@ -316,11 +338,13 @@ class Conversations(_Tables):
         """Usage of the conversation's other runs, and of its owner on this day."""
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
-                "SELECT sum(tokens)::bigint, sum(money), sum(seconds), sum(calls)::bigint"  # noqa: S608 - constants
-                " FROM agent_run_t WHERE host_id = %s AND conversation_id = %s AND run_id <> %s"
-                " UNION ALL SELECT sum(tokens)::bigint, sum(money), sum(seconds),"
-                " sum(calls)::bigint FROM agent_usage_t"
-                f" WHERE host_id = %s AND owner = %s AND day = {_TODAY}",
+                sql.SQL(
+                    "SELECT sum(tokens)::bigint, sum(money), sum(seconds), sum(calls)::bigint"
+                    " FROM agent_run_t WHERE host_id = %s AND conversation_id = %s AND run_id <> %s"
+                    " UNION ALL SELECT sum(tokens)::bigint, sum(money), sum(seconds),"
+                    " sum(calls)::bigint FROM agent_usage_t"
+                    " WHERE host_id = %s AND owner = %s AND day = {today}"
+                ).format(today=_TODAY),
                 [run.tenant, run.conversation, run.id, run.tenant, run.owner],
             )
             others, day = [Used(*(value or 0 for value in row)) async for row in rows]
@@ -345,22 +369,25 @@ class Runs(_Tables):
                 await connection.execute(_OWNER_LOCK, [host_id, new.owner])
                 cursor = connection.cursor(row_factory=class_row(Run))
                 await cursor.execute(
-                    "WITH told AS (UPDATE agent_conversation_t SET update_ts = clock_timestamp(),"  # noqa: S608 - constants
-                    " title = CASE title WHEN '' THEN left(%(title)s, 100) ELSE title END"
-                    " WHERE host_id = %(host)s AND conversation_id = %(conversation)s)"
-                    " INSERT INTO agent_run_t (host_id, conversation_id, turn, owner, caller,"
-                    " content, strategy, streams, history, state, attempt, node,"
-                    " lease_until)"
-                    " SELECT %(host)s, %(conversation)s, coalesce(max(turn), 0) + 1, %(owner)s,"
-                    " %(caller)s::jsonb, %(content)s, %(strategy)s, %(streams)s,"
-                    " %(history)s::jsonb,"
-                    " CASE WHEN %(held)s THEN 'running' ELSE 'queued' END, %(held)s::integer,"
-                    " CASE WHEN %(held)s THEN %(node)s END,"
-                    " CASE WHEN %(held)s THEN clock_timestamp() + %(lease)s * interval '1 s' END"
-                    " FROM agent_run_t"
-                    " WHERE host_id = %(host)s AND conversation_id = %(conversation)s"
-                    " HAVING (SELECT count(*) FROM agent_run_t WHERE host_id = %(host)s"
-                    f" AND owner = %(owner)s AND {_OPEN}) < %(limit)s RETURNING {_RUN}",
+                    sql.SQL(
+                        "WITH told AS (UPDATE agent_conversation_t SET"
+                        " update_ts = clock_timestamp(),"
+                        " title = CASE title WHEN '' THEN left(%(title)s, 100) ELSE title END"
+                        " WHERE host_id = %(host)s AND conversation_id = %(conversation)s)"
+                        " INSERT INTO agent_run_t (host_id, conversation_id, turn, owner, caller,"
+                        " content, strategy, streams, history, state, attempt, node,"
+                        " lease_until)"
+                        " SELECT %(host)s, %(conversation)s, coalesce(max(turn), 0) + 1, %(owner)s,"
+                        " %(caller)s::jsonb, %(content)s, %(strategy)s, %(streams)s,"
+                        " %(history)s::jsonb,"
+                        " CASE WHEN %(held)s THEN 'running' ELSE 'queued' END, %(held)s::integer,"
+                        " CASE WHEN %(held)s THEN %(node)s END,"
+                        " CASE WHEN %(held)s THEN clock_timestamp()"
+                        " + %(lease)s * interval '1 s' END FROM agent_run_t"
+                        " WHERE host_id = %(host)s AND conversation_id = %(conversation)s"
+                        " HAVING (SELECT count(*) FROM agent_run_t WHERE host_id = %(host)s"
+                        " AND owner = %(owner)s AND {open}) < %(limit)s RETURNING {run}"
+                    ).format(open=_OPEN, run=_RUN),
                     {
                         "title": " ".join(new.content.split()),
                         "limit": limit,
@@ -384,7 +411,9 @@ class Runs(_Tables):
     async def get(self, host_id: str, owner: str, id_: str) -> Run | None:
         return await self._first(
             Run,
-            f"SELECT {_RUN} FROM agent_run_t WHERE host_id = %s AND run_id = %s AND owner = %s",  # noqa: S608 - constants
+            sql.SQL(
+                "SELECT {run} FROM agent_run_t WHERE host_id = %s AND run_id = %s AND owner = %s"
+            ).format(run=_RUN),
             [host_id, id_, owner],
         )
 
@@ -392,9 +421,11 @@ class Runs(_Tables):
         """The newest first."""
         return await self._fetch_rows(
             Run,
-            f"SELECT {_RUN} FROM agent_run_t"  # noqa: S608 - constants
-            " WHERE host_id = %s AND owner = %s AND (%s::text IS NULL OR state = %s)"
-            " ORDER BY created_ts DESC LIMIT %s",
+            sql.SQL(
+                "SELECT {run} FROM agent_run_t"
+                " WHERE host_id = %s AND owner = %s AND (%s::text IS NULL OR state = %s)"
+                " ORDER BY created_ts DESC LIMIT %s"
+            ).format(run=_RUN),
             [host_id, owner, state, state, limit],
         )
 
@@ -426,12 +457,14 @@ class Runs(_Tables):
         """Take up a run that is due; None: it is not, or another process was faster."""
         return await self._first(
             Run,
-            "UPDATE agent_run_t r SET state = 'running', node = %s, attempt = attempt + 1,"  # noqa: S608 - constants
-            " lease_until = clock_timestamp() + %s * interval '1 s',"
-            " update_ts = clock_timestamp()"
-            f" WHERE host_id = %s AND run_id = %s"
-            f" AND ({_DUE} OR state = 'waiting' AND {_DECIDED})"
-            f" RETURNING {_RUN}",
+            sql.SQL(
+                "UPDATE agent_run_t r SET state = 'running', node = %s, attempt = attempt + 1,"
+                " lease_until = clock_timestamp() + %s * interval '1 s',"
+                " update_ts = clock_timestamp()"
+                " WHERE host_id = %s AND run_id = %s"
+                " AND ({due} OR state = 'waiting' AND {decided})"
+                " RETURNING {run}"
+            ).format(due=_DUE, decided=_DECIDED, run=_RUN),
             [self._node, self._lease_s, host_id, id_],
         )
 
@@ -548,9 +581,11 @@ class Runs(_Tables):
         """Ask for the end of a run; its process notices with its next renewal."""
         async with borrow(self._pool) as connection:
             await connection.execute(
-                "UPDATE agent_run_t SET cancel = true, lease_until ="  # noqa: S608 - constants
-                " CASE state WHEN 'waiting' THEN clock_timestamp() ELSE lease_until END"
-                f" WHERE host_id = %s AND run_id = %s AND owner = %s AND {_OPEN}",
+                sql.SQL(
+                    "UPDATE agent_run_t SET cancel = true, lease_until ="
+                    " CASE state WHEN 'waiting' THEN clock_timestamp() ELSE lease_until END"
+                    " WHERE host_id = %s AND run_id = %s AND owner = %s AND {open}"
+                ).format(open=_OPEN),
                 [host_id, id_, owner],
             )
         return await self.get(host_id, owner, id_)
@@ -563,7 +598,7 @@ class Runs(_Tables):
         """Delete conversations in which nothing happened for so long, with their runs."""
         await self._prune(_TENANTS_WITH_IDLE, _PRUNE_IDLE, days)
 
-    async def _prune(self, tenants: LiteralString, statement: LiteralString, days: int) -> None:
+    async def _prune(self, tenants: Query, statement: Query, days: int) -> None:
         """Delete tenant by tenant, some rows at a time."""
         values = {"days": days, "limit": PRUNED}
         async with borrow(self._pool) as connection:
@@ -576,8 +611,10 @@ class Runs(_Tables):
     async def _active(self, host_id: str, conversation: str) -> str:
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
-                "SELECT run_id::text FROM agent_run_t"  # noqa: S608 - constants
-                f" WHERE host_id = %s AND conversation_id = %s AND {_OPEN}",
+                sql.SQL(
+                    "SELECT run_id::text FROM agent_run_t"
+                    " WHERE host_id = %s AND conversation_id = %s AND {open}"
+                ).format(open=_OPEN),
                 [host_id, conversation],
             )
             row = await rows.fetchone()

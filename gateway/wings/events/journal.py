@@ -207,25 +207,28 @@ class Filter(Struct, frozen=True):
     tasks: bool = False  # MCP tasks alone
 
 
-COLUMNS: LiteralString = """host_id::text, invocation_id::text, seq, topic, skill_name,
+COLUMNS = sql.SQL("""host_id::text, invocation_id::text, seq, topic, skill_name,
     correlation_id, reply_to, principal_id, task_id, hops, order_key, priority, status, reason,
     attempt, max_attempts, redriven, cancelling, approval_id::text, traceparent, worker, fence,
     due_ts AS due,
     deadline_ts AS deadline, created_ts AS created, changed_ts AS changed,
-    finished_ts AS finished"""
-_WHOLE = f"{COLUMNS}, arguments::text, result::text, error::text, principal::text"
-_DELIVERY: LiteralString = """i.host_id::text, i.invocation_id::text, i.fence, i.attempt,
+    finished_ts AS finished""")
+_WHOLE = sql.SQL("{columns}, arguments::text, result::text, error::text, principal::text").format(
+    columns=COLUMNS
+)
+_DELIVERY = sql.SQL("""i.host_id::text, i.invocation_id::text, i.fence, i.attempt,
     i.max_attempts, i.skill_name, i.correlation_id, i.arguments::text, i.principal::text,
     i.repeatable, i.hops, i.traceparent, i.order_key,
     coalesce(i.idempotency_key, i.invocation_id::text) AS idempotency_key, i.approval_id::text,
     i.priority, extract(epoch FROM i.deadline_ts - now())::float8 AS deadline_s,
-    extract(epoch FROM now() - i.due_ts)::float8 AS waited_s"""
-_DRAFTED: LiteralString = """host_id uuid, invocation_id uuid, topic text, queue text,
+    extract(epoch FROM now() - i.due_ts)::float8 AS waited_s""")
+_DRAFTED = sql.SQL("""host_id uuid, invocation_id uuid, topic text, queue text,
     skill_name text, correlation_id text, reply_to text, request_hash text, arguments json,
     principal_id text, principal json, task_id text, traceparent text, hops smallint,
     order_key text, on_failure text, idempotency_key text, repeatable boolean, priority smallint,
-    max_attempts integer, due_ts timestamptz, delay_s float8, deadline_s float8"""
-_ACCEPT: LiteralString = f"""
+    max_attempts integer, due_ts timestamptz, delay_s float8, deadline_s float8""")
+_ACCEPT = (
+    sql.SQL("""
 INSERT INTO invocation_t (host_id, invocation_id, topic, queue, skill_name, correlation_id,
     reply_to, request_hash, arguments, principal_id, principal, task_id, traceparent, hops,
     order_key, on_failure, idempotency_key, repeatable, priority, max_attempts, blocked, due_ts,
@@ -239,28 +242,33 @@ SELECT host_id, invocation_id, topic, queue, skill_name, correlation_id, reply_t
             AND e.order_key = r.order_key AND e.status IN ('PENDING', 'DISPATCHED')),
     coalesce(due_ts, now() + make_interval(secs => delay_s)),
     now() + make_interval(secs => deadline_s)
-FROM json_to_recordset(%s::json) AS r({_DRAFTED})
+FROM json_to_recordset(%s::json) AS r({drafted})
 ON CONFLICT DO NOTHING RETURNING invocation_id::text
-"""  # noqa: S608 - of constants; values are bound
-_KNOWN_IN: LiteralString = """
+""")
+    .format(drafted=_DRAFTED)
+    .as_bytes()
+)
+_KNOWN_IN = sql.SQL("""
 SELECT invocation_id::text, correlation_id, request_hash FROM {table}
 WHERE host_id = %(host)s AND correlation_id = %(correlation)s
     AND principal_id = %(principal)s
 UNION ALL SELECT invocation_id::text, correlation_id, request_hash FROM {table}
 WHERE host_id = %(host)s AND principal_id = %(principal)s AND skill_name = %(skill)s
     AND idempotency_key = %(key)s
-"""
+""")
 # The correlation id goes first.
 _KNOWN = (
-    " UNION ALL ".join(
-        _KNOWN_IN.format(table=table) for table in ("invocation_t", "invocation_done_t")
+    sql.SQL("{open} UNION ALL {done} LIMIT 1")
+    .format(
+        open=_KNOWN_IN.format(table=sql.Identifier("invocation_t")),
+        done=_KNOWN_IN.format(table=sql.Identifier("invocation_done_t")),
     )
-    + " LIMIT 1"
+    .as_bytes()
 )
 # Through all priorities, the highest first, so that each is a range of the index whatever waits
 # in others. Of a key only the first that is open, and none while one is DISPATCHED. Rows are
 # updated by their place in the table, so that no plan with statistics looks at others.
-_CLAIM_OF: LiteralString = """
+_CLAIM_OF = sql.SQL("""
 WITH picked AS MATERIALIZED (
     SELECT c.place
     FROM generate_series({most}, 0, -1) AS p(priority), {queues} AS q(queue),
@@ -283,26 +291,28 @@ UPDATE invocation_t i SET status = 'DISPATCHED', attempt = attempt + 1, fence = 
     lease_ts = now() + make_interval(secs => %(lease)s)
 FROM picked WHERE i.host_id = %(host)s AND i.ctid = picked.place
 RETURNING {delivery}
-"""
+""")
 
 
 @cache
-def _claim(limit: int, queues: LiteralString) -> bytes:
+def _claim(limit: int, kind: Literal["tools", "skills"]) -> bytes:
     """The statement for a number of rows. As a parameter, PostgreSQL would take it for a tenth of
     the table, and plan each time anew, which takes longer than to carry the plan out."""
-    statement = sql.SQL(_CLAIM_OF).format(
+    statement = _CLAIM_OF.format(
         most=sql.Literal(PRIORITIES - 1),
         limit=sql.Literal(limit),
-        queues=sql.SQL(queues),
-        delivery=sql.SQL(_DELIVERY),
+        queues=_QUEUES[kind],
+        delivery=_DELIVERY,
     )
     return statement.as_bytes()
 
 
-_TOOLS: LiteralString = "(VALUES (''))"
-_SKILLS: LiteralString = "unnest(%(queues)s::text[])"
+_QUEUES = {
+    "tools": sql.SQL("(VALUES (''))"),
+    "skills": sql.SQL("unnest(%(queues)s::text[])"),
+}
 # Each tenant that has such rows, without reading those rows.
-TENANTS_OF: LiteralString = """
+TENANTS_OF = sql.SQL("""
 WITH RECURSIVE t AS (
     (SELECT host_id FROM invocation_t WHERE {condition} ORDER BY host_id LIMIT 1)
     UNION ALL
@@ -310,41 +320,65 @@ WITH RECURSIVE t AS (
              ORDER BY i.host_id LIMIT 1)
     FROM t WHERE t.host_id IS NOT NULL)
 SELECT host_id::text FROM t WHERE host_id IS NOT NULL
-"""
-_TENANTS = TENANTS_OF.format(condition="status = 'PENDING' AND NOT blocked AND queue = ''")
+""")
+_TENANTS = TENANTS_OF.format(
+    condition=sql.SQL("status = 'PENDING' AND NOT blocked AND queue = ''")
+).as_bytes()
 # Of deliveries as `_fenced` has them, those that still count. The limit is their number, and says
 # to the planner that they are few: each is then found by its key. So does a condition on the lease,
 # which all that are DISPATCHED have, since there is an index of these.
-_OF_FENCED: LiteralString = """FROM (SELECT * FROM json_to_recordset(%s::json)
+_OF_FENCED = sql.SQL("""FROM (SELECT * FROM json_to_recordset(%s::json)
     AS r(host_id uuid, invocation_id uuid, fence bigint) LIMIT %s) AS r
 WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id
-    AND i.fence = r.fence AND i.lease_ts IS NOT NULL"""
-_ENDED: LiteralString = "host_id uuid, invocation_id uuid, fence bigint, result json, error json, \
+    AND i.fence = r.fence AND i.lease_ts IS NOT NULL""")
+_EXTEND = (
+    sql.SQL(
+        "UPDATE invocation_t i SET lease_ts = now() + make_interval(secs => %s) {of_fenced}"
+        " RETURNING i.invocation_id::text, i.fence, i.cancelling"
+    )
+    .format(of_fenced=_OF_FENCED)
+    .as_bytes()
+)
+_RELEASE = (
+    sql.SQL(
+        "UPDATE invocation_t i SET status = 'PENDING', attempt = attempt - 1,"
+        " worker = NULL, lease_ts = NULL, approval_id = %s, changed_ts = now(),"
+        " due_ts = now() + make_interval(secs => %s) {of_fenced} AND NOT i.cancelling"
+    )
+    .format(of_fenced=_OF_FENCED)
+    .as_bytes()
+)
+_ENDED = sql.SQL(
+    "host_id uuid, invocation_id uuid, fence bigint, result json, error json, \
 reason text, retry_s float8"
+)
 # Each completion goes where its caller wants it, in the transaction of the end.
-OUTBOX: LiteralString = """
+OUTBOX = sql.SQL("""
 INSERT INTO outbox_t (host_id, invocation_id, kind, target)
 SELECT host_id, invocation_id, split_part(reply_to, ':', 1),
     substr(reply_to, strpos(reply_to, ':') + 1)
 FROM ended WHERE reply_to IS NOT NULL
-"""
+""")
 # Of a key the first that is open may be looked at. Both who ends one and who adds one do this after
 # their commit, so that one of them sees what the other did.
-UNBLOCK_OF: LiteralString = """
+UNBLOCK_OF = sql.SQL("""
 UPDATE invocation_t i SET blocked = false
 FROM {keys}, LATERAL (
     SELECT n.seq FROM invocation_t n WHERE n.host_id = k.host_id
         AND n.principal_id = k.principal_id AND n.topic = k.topic AND n.order_key = k.order_key
         AND n.status IN ('PENDING', 'DISPATCHED') ORDER BY n.seq LIMIT 1) AS first
 WHERE i.host_id = k.host_id AND i.seq = first.seq AND i.blocked
-"""
+""")
 _UNBLOCK = UNBLOCK_OF.format(
-    keys="json_to_recordset(%s::json) AS k(host_id uuid, principal_id text, topic text,"
-    " order_key text)"
-)
+    keys=sql.SQL(
+        "json_to_recordset(%s::json) AS k(host_id uuid, principal_id text, topic text,"
+        " order_key text)"
+    )
+).as_bytes()
 # Of an invocation that was erased while it ran, whose arguments are null, nothing is kept.
-_END: LiteralString = f"""
-WITH r AS (SELECT * FROM json_to_recordset(%s::json) AS r({_ENDED}) LIMIT %s),
+_END = (
+    sql.SQL("""
+WITH r AS (SELECT * FROM json_to_recordset(%s::json) AS r({ended}) LIMIT %s),
 ended AS (
     UPDATE invocation_t i SET status = CASE WHEN r.error IS NULL THEN 'ACKED' ELSE 'FAILED' END,
         reason = CASE WHEN r.error IS NULL THEN NULL
@@ -362,7 +396,7 @@ again AS (
     FROM r WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id AND i.fence = r.fence
         AND i.lease_ts IS NOT NULL AND r.retry_s IS NOT NULL AND NOT i.cancelling
     RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, r.error),
-sent AS ({OUTBOX}),
+sent AS ({outbox}),
 attempts AS (
     INSERT INTO invocation_attempt_t (host_id, invocation_id, fence, attempt, worker, error)
     SELECT host_id, invocation_id, fence, attempt, worker, error FROM ended WHERE error IS NOT NULL
@@ -370,8 +404,12 @@ attempts AS (
     SELECT host_id, invocation_id, fence, attempt, worker, error FROM again)
 SELECT invocation_id::text, fence, host_id::text, principal_id, topic, order_key FROM ended
 UNION ALL SELECT invocation_id::text, fence, NULL, NULL, NULL, NULL FROM again
-"""  # noqa: S608 - of constants; values are bound
-_CANCEL: LiteralString = f"""
+""")
+    .format(ended=_ENDED, outbox=OUTBOX)
+    .as_bytes()
+)
+_CANCEL = (
+    sql.SQL("""
 WITH asked AS (
     SELECT host_id, invocation_id, status FROM invocation_t
     WHERE host_id = %(host)s AND invocation_id = ANY (%(ids)s::uuid[])
@@ -387,14 +425,19 @@ running AS (
     FROM asked a WHERE i.host_id = a.host_id AND i.invocation_id = a.invocation_id
         AND a.status = 'DISPATCHED'
     RETURNING i.invocation_id),
-sent AS ({OUTBOX})
+sent AS ({outbox})
 SELECT host_id::text, principal_id, topic, order_key FROM ended
 UNION ALL SELECT NULL, NULL, NULL, NULL FROM running
-"""  # noqa: S608 - of constants; values are bound
-_KEPT: LiteralString = """host_id, invocation_id, seq, topic, queue, skill_name, correlation_id,
+""")
+    .format(outbox=OUTBOX)
+    .as_bytes()
+)
+_KEPT = sql.SQL("""host_id, invocation_id, seq, topic, queue, skill_name, correlation_id,
     reply_to, request_hash, arguments, principal_id, principal, task_id, traceparent, hops,
-    order_key, on_failure, idempotency_key, repeatable, priority, max_attempts, created_ts, fence"""
-_REDRIVE: LiteralString = f"""
+    order_key, on_failure, idempotency_key, repeatable, priority, max_attempts, created_ts,
+    fence""")
+_REDRIVE = (
+    sql.SQL("""
 WITH chosen AS (
     SELECT invocation_id FROM invocation_v
     WHERE host_id = %(host)s AND status = 'FAILED' AND arguments::text <> 'null'
@@ -406,10 +449,13 @@ hot AS (DELETE FROM invocation_t WHERE host_id = %(host)s AND status = 'FAILED'
     AND invocation_id IN (SELECT invocation_id FROM chosen) RETURNING *),
 cold AS (DELETE FROM invocation_done_t WHERE host_id = %(host)s AND status = 'FAILED'
     AND invocation_id IN (SELECT invocation_id FROM chosen) RETURNING *)
-INSERT INTO invocation_t ({_KEPT}, redriven)
-SELECT {_KEPT}, redriven + 1 FROM (SELECT * FROM hot UNION ALL SELECT * FROM cold) AS ended
+INSERT INTO invocation_t ({kept}, redriven)
+SELECT {kept}, redriven + 1 FROM (SELECT * FROM hot UNION ALL SELECT * FROM cold) AS ended
 RETURNING invocation_id::text
-"""  # noqa: S608 - of constants; values are bound
+""")
+    .format(kept=_KEPT)
+    .as_bytes()
+)
 _KEY = ("host_id", "principal_id", "topic", "order_key")
 BATCH = 1000  # rows that a statement of the upkeep changes
 
@@ -505,7 +551,7 @@ class Journal:
         """The first two invocations of a tenant, from the open ones first: most that are asked for
         are there."""
         query = sql.SQL("SELECT {} FROM {} WHERE host_id = %s AND {} LIMIT 2").format(
-            sql.SQL(_WHOLE), sql.Identifier(table), sql.SQL(condition)
+            _WHOLE, sql.Identifier(table), sql.SQL(condition)
         )
         async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Invocation))
@@ -528,7 +574,7 @@ class Journal:
             " AND (%(principal)s::text IS NULL OR principal_id = %(principal)s)"
             " AND (NOT %(tasks)s OR task_id IS NOT NULL)"
             " ORDER BY seq DESC LIMIT %(limit)s"
-        ).format(sql.SQL(COLUMNS))
+        ).format(COLUMNS)
         values = {"host": host_id, "before": before, "limit": limit, **asdict(wanted)}
         async with borrow(self._pool) as connection:
             cursor = connection.cursor(row_factory=class_row(Invocation))
@@ -568,7 +614,7 @@ class Journal:
             "lease": lease_s,
             "queues": list(skills or ()),
         }
-        statement = _claim(limit, _TOOLS if skills is None else _SKILLS)
+        statement = _claim(limit, "tools" if skills is None else "skills")
         try:
             async with autocommit(self._pool) as connection:
                 cursor = connection.cursor(row_factory=args_row(Delivery))
@@ -594,9 +640,7 @@ class Journal:
         rows = _fence_rows(deliveries)
         async with autocommit(self._pool) as connection:
             result = await connection.execute(
-                "UPDATE invocation_t i SET lease_ts = now() + make_interval(secs => %s)"  # noqa: S608 - constants
-                f" {_OF_FENCED}"
-                " RETURNING i.invocation_id::text, i.fence, i.cancelling",
+                _EXTEND,
                 [lease_s, _rows(rows), len(rows)],
             )
             return {(id_, fence): cancelling async for id_, fence, cancelling in result}
@@ -613,10 +657,7 @@ class Journal:
         rows = _fence_rows(deliveries)
         async with borrow(self._pool) as connection:
             done = await connection.execute(
-                "UPDATE invocation_t i SET status = 'PENDING', attempt = attempt - 1,"  # noqa: S608 - constants
-                " worker = NULL, lease_ts = NULL, approval_id = %s, changed_ts = now(),"
-                " due_ts = now() + make_interval(secs => %s)"
-                f" {_OF_FENCED} AND NOT i.cancelling",
+                _RELEASE,
                 [approval, delay_s, _rows(rows), len(rows)],
             )
         if done.rowcount == len(rows):

@@ -13,6 +13,7 @@ from typing import LiteralString
 
 import anyio
 import psycopg
+from psycopg import sql
 from psycopg.rows import class_row, dict_row
 
 from config.events import EventsSettings
@@ -74,7 +75,8 @@ WHERE host_id = %(host)s AND outbox_id = %(id)s AND fence = %(fence)s AND status
 # Rows of transactions that may still commit before others are left for later: their place is not
 # settled, and a reader must not pass it.
 # Rows follow until what they hold is more than `bytes`: at least one.
-_READ: LiteralString = f"""
+_READ = (
+    sql.SQL("""
 WITH page AS (
     SELECT xid, seq, invocation_id FROM outbox_t
     WHERE host_id = %(host)s AND kind = 'topic' AND target = %(topic)s
@@ -86,9 +88,12 @@ sized AS (
         ORDER BY p.xid, p.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
     FROM page p LEFT JOIN invocation_v v
         ON v.host_id = %(host)s AND v.invocation_id = p.invocation_id)
-SELECT at_xid::text || '.' || at_seq AS place, {COLUMNS}, result::text, error::text FROM sized
+SELECT at_xid::text || '.' || at_seq AS place, {columns}, result::text, error::text FROM sized
 WHERE before < %(bytes)s ORDER BY at_xid, at_seq
-"""  # noqa: S608 - of constants; values are bound
+""")
+    .format(columns=COLUMNS)
+    .as_bytes()
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Swept(Struct, frozen=True):
         return any((self.waiting, self.failed, self.expired, self.outbox))
 
 
-_SWEEP: LiteralString = f"""
+_SWEEP = sql.SQL("""
 WITH due AS (
     SELECT host_id, invocation_id, repeatable AND attempt < max_attempts AND NOT cancelling
             AND (deadline_ts IS NULL OR deadline_ts > now()) AS again,
@@ -58,14 +58,14 @@ ended AS (
         finished_ts = now(), changed_ts = now()
     FROM due d WHERE i.host_id = d.host_id AND i.invocation_id = d.invocation_id AND NOT d.again
     RETURNING i.host_id, i.invocation_id, i.fence, i.attempt, i.worker, i.error, i.reply_to),
-sent AS ({OUTBOX}),
+sent AS ({outbox}),
 attempts AS (
     INSERT INTO invocation_attempt_t (host_id, invocation_id, fence, attempt, worker, error)
     SELECT host_id, invocation_id, fence, attempt, worker, error FROM again
     UNION ALL SELECT host_id, invocation_id, fence, attempt, worker, error FROM ended)
 SELECT (SELECT count(*) FROM again), (SELECT count(*) FROM ended)
-"""  # noqa: S608 - of constants; values are bound
-_EXPIRE: LiteralString = f"""
+""").format(outbox=OUTBOX)
+_EXPIRE = sql.SQL("""
 WITH late AS (
     SELECT host_id, invocation_id FROM invocation_t
     WHERE host_id = %(host)s AND status = 'PENDING' AND deadline_ts <= now()
@@ -75,39 +75,41 @@ ended AS (
         finished_ts = now(), changed_ts = now()
     FROM late l WHERE i.host_id = l.host_id AND i.invocation_id = l.invocation_id
     RETURNING i.host_id, i.invocation_id, i.reply_to),
-sent AS ({OUTBOX})
+sent AS ({outbox})
 SELECT count(*) FROM ended
-"""  # noqa: S608 - of constants; values are bound
+""").format(outbox=OUTBOX)
 _UNBLOCK_ALL = UNBLOCK_OF.format(
-    keys="(SELECT DISTINCT host_id, principal_id, topic, order_key FROM invocation_t"
-    " WHERE host_id = %(host)s AND blocked) AS k"
+    keys=sql.SQL(
+        "(SELECT DISTINCT host_id, principal_id, topic, order_key FROM invocation_t"
+        " WHERE host_id = %(host)s AND blocked) AS k"
+    )
 )
 _UNSENT: LiteralString = """
 UPDATE outbox_t SET status = 'PENDING', lease_ts = NULL
 WHERE host_id = %(host)s AND status = 'DISPATCHED' AND lease_ts < now()
 """
 # Tenants that a sweep has something to do for: upkeep is done tenant by tenant.
-_TO_SWEEP: LiteralString = f"""
+_TO_SWEEP = sql.SQL("""
 SELECT host_id::text FROM invocation_t WHERE status = 'DISPATCHED' AND lease_ts < now()
 UNION SELECT host_id::text FROM invocation_t
     WHERE status IN ('PENDING', 'DISPATCHED') AND deadline_ts <= now()
 UNION SELECT host_id::text FROM outbox_t WHERE status = 'DISPATCHED' AND lease_ts < now()
-UNION ({TENANTS_OF.format(condition="blocked")})
-"""  # noqa: S608 - of constants
-_TO_MOVE: LiteralString = """finished_ts < now() - make_interval(secs => %(after)s)
+UNION ({blocked})
+""").format(blocked=TENANTS_OF.format(condition=sql.SQL("blocked")))
+_TO_MOVE = sql.SQL("""finished_ts < now() - make_interval(secs => %(after)s)
     AND NOT (status = 'FAILED' AND on_failure = 'block' AND order_key IS NOT NULL)
-    ORDER BY finished_ts LIMIT %(limit)s"""
-_TENANTS_TO_MOVE: LiteralString = f"""
-SELECT DISTINCT host_id::text FROM (SELECT host_id FROM invocation_t WHERE {_TO_MOVE}) AS old
-"""  # noqa: S608 - of constants; values are bound
-_MOVE: LiteralString = f"""
+    ORDER BY finished_ts LIMIT %(limit)s""")
+_TENANTS_TO_MOVE = sql.SQL("""
+SELECT DISTINCT host_id::text FROM (SELECT host_id FROM invocation_t WHERE {to_move}) AS old
+""").format(to_move=_TO_MOVE)
+_MOVE = sql.SQL("""
 WITH moved AS (
     DELETE FROM invocation_t WHERE host_id = %(host)s AND invocation_id IN (
-        SELECT invocation_id FROM invocation_t WHERE host_id = %(host)s AND {_TO_MOVE}
+        SELECT invocation_id FROM invocation_t WHERE host_id = %(host)s AND {to_move}
         FOR UPDATE SKIP LOCKED)
     RETURNING *)
 INSERT INTO invocation_done_t SELECT * FROM moved
-"""  # noqa: S608 - of constants; values are bound
+""").format(to_move=_TO_MOVE)
 _AGED = (  # table, key, and the time from which it counts
     ("invocation_done_t", "invocation_id", "finished_ts"),
     ("invocation_t", "invocation_id", "finished_ts"),  # those that hold others of their key
@@ -127,24 +129,24 @@ _PRUNE = sql.SQL(
     " AND {column} < now() - make_interval(secs => %(keep)s)"
 )
 # Bytes of each ended invocation, its row and errors of its attempts included, without reading them.
-_ENDED_BYTES: LiteralString = """
+_ENDED_BYTES = sql.SQL("""
 SELECT i.host_id, i.invocation_id, i.principal_id, i.finished_ts,
     600 + pg_column_size(i.arguments) + coalesce(pg_column_size(i.result), 0)
         + coalesce(pg_column_size(i.error), 0) + coalesce(a.bytes, 0) AS bytes
 FROM invocation_done_t i LEFT JOIN (
     SELECT host_id, invocation_id, sum(pg_column_size(error)) AS bytes
     FROM invocation_attempt_t GROUP BY host_id, invocation_id) AS a USING (host_id, invocation_id)
-"""
-_ENDED_USAGE: LiteralString = f"""
-SELECT host_id::text, principal_id, sum(bytes)::bigint FROM ({_ENDED_BYTES}) AS ended
+""")
+_ENDED_USAGE = sql.SQL("""
+SELECT host_id::text, principal_id, sum(bytes)::bigint FROM ({ended_bytes}) AS ended
 GROUP BY host_id, principal_id
-"""  # noqa: S608 - of constants
+""").format(ended_bytes=_ENDED_BYTES)
 # The newest that fit stay: first of each principal, then of the tenant.
-_EXCESS: LiteralString = f"""
+_EXCESS = sql.SQL("""
 WITH sized AS (
     SELECT invocation_id, finished_ts, bytes, sum(bytes) OVER (
         PARTITION BY principal_id ORDER BY finished_ts DESC, invocation_id) AS of_principal
-    FROM ({_ENDED_BYTES} WHERE i.host_id = %(host)s) AS ended),
+    FROM ({ended_bytes} WHERE i.host_id = %(host)s) AS ended),
 placed AS (
     SELECT *, of_principal > %(principal)s AS over, sum(bytes) FILTER (
         WHERE of_principal <= %(principal)s) OVER (
@@ -152,7 +154,7 @@ placed AS (
     FROM sized)
 SELECT invocation_id::text, finished_ts FROM placed WHERE over OR of_tenant > %(tenant)s
 ORDER BY finished_ts LIMIT %(limit)s
-"""  # noqa: S608 - of constants; values are bound
+""").format(ended_bytes=_ENDED_BYTES)
 # What is still to be sent keeps its invocation.
 _REMOVE: LiteralString = """
 WITH removed AS (

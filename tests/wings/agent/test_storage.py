@@ -242,7 +242,7 @@ async def test_a_run_is_due_when_its_approvals_have_expired(store: Store, storag
 async def test_runs_that_are_due_are_found_by_indexes(storage: Pool) -> None:
     async with borrow(storage) as connection, connection.transaction(force_rollback=True):
         await connection.execute("SET LOCAL enable_seqscan = off")
-        found = await connection.execute("EXPLAIN " + _LOOK_AT_DUE, [60.0, 10])
+        found = await connection.execute(b"EXPLAIN " + _LOOK_AT_DUE, [60.0, 10])
         plan = "\n".join([line async for (line,) in found])
     for part in ("lease_until <", "approval_decide_ix"):
         assert part in plan
