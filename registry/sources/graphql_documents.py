@@ -21,6 +21,7 @@ from registry.documents.containers import Bundle, unpack
 from registry.documents.fetch import fetch, has_credentials, read_at_most
 from registry.importers.drafts import Imported
 from registry.importers.openapi import parse
+from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from registry.sources.openapi_documents import OpenApiDescription
 from schemas.errors import ImportRejected
 from schemas.source import GraphQLOptions
@@ -235,6 +236,7 @@ def read_graphql(
     include: tuple[str, ...],
     *,
     exclude: tuple[str, ...],
+    schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES,
 ) -> Imported:
     """The result of `describe_graphql` as tools, without network or file access. Raises
     ImportRejected."""
@@ -247,7 +249,13 @@ def read_graphql(
         at = bundle.overlay_location
         overlay_file = read_overlay(parse(bundle.overlay, at, _OVERLAY, unique=True), at)
     wanted = GraphQLChoice(
-        include, exclude, overlay_file, options.only_marked, depth=options.depth, cost=options.cost
+        include,
+        exclude,
+        overlay_file,
+        options.only_marked,
+        depth=options.depth,
+        cost=options.cost,
+        schemas_limit_bytes=schemas_limit_bytes,
     )
     endpoint = location if is_endpoint(location) else None
     return read(bundle.files[bundle.entry], location, wanted, endpoint)

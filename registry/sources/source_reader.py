@@ -150,7 +150,7 @@ async def _find_graphql(spec: ImportSpec, limits: Imports, origins: Origins) -> 
     _check_public(spec)
     introspection = _introspection(spec, origins.lister)
     schema = await describe_graphql(spec.location, _graphql(spec), limits, introspection)
-    return reread(replace(spec, location=schema.location), schema.document)
+    return reread(replace(spec, location=schema.location), schema.document, limits)
 
 
 async def _find_hybrid(spec: ImportSpec, limits: Imports, origins: Origins) -> FoundSource:
@@ -185,14 +185,13 @@ def reread(spec: ImportSpec, document: bytes, limits: Limits = None) -> FoundSou
 
 
 def _read_openapi(data: bytes, location: str, spec: ImportSpec, limits: Limits) -> Imported:
-    limit = limits.schemas_limit_bytes if limits else SCHEMAS_LIMIT_BYTES
     imported = read_openapi(
         data,
         location,
         _openapi(spec),
         spec.include,
         exclude=spec.exclude,
-        schemas_limit_bytes=limit,
+        schemas_limit_bytes=_schemas_limit_bytes(limits),
     )
     with _with_location(location):
         return _non_empty(imported)
@@ -243,10 +242,21 @@ def _read_hybrid(data: bytes, location: str, spec: ImportSpec, _limits: Limits) 
     return _non_empty(imported)
 
 
-def _read_graphql(document: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
-    imported = read_graphql(document, location, _graphql(spec), spec.include, exclude=spec.exclude)
+def _read_graphql(document: bytes, location: str, spec: ImportSpec, limits: Limits) -> Imported:
+    imported = read_graphql(
+        document,
+        location,
+        _graphql(spec),
+        spec.include,
+        exclude=spec.exclude,
+        schemas_limit_bytes=_schemas_limit_bytes(limits),
+    )
     with _with_location(location):
         return _non_empty(imported)
+
+
+def _schemas_limit_bytes(limits: Limits) -> int:
+    return limits.schemas_limit_bytes if limits else SCHEMAS_LIMIT_BYTES
 
 
 def _openapi(spec: ImportSpec) -> OpenAPIOptions:

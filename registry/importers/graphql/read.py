@@ -9,7 +9,10 @@ from registry.importers.drafts import Imported
 from registry.importers.graphql.load import load
 from registry.importers.graphql.overlays import FieldMarks, GraphQLOverlay
 from registry.importers.graphql.schema import Schema
-from registry.importers.graphql.tools import OPERATIONS, GraphQLDrafts, Root, SkipField
+from registry.importers.graphql.tools import OPERATIONS, GraphQLDrafts, Root
+from registry.importers.openapi.document import SkipOperation
+from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
+from registry.importers.openapi.schemas import SizeBudget
 from registry.names.tool_names import assign, legal
 from schemas.errors import ImportRejected
 from schemas.globs import glob
@@ -34,6 +37,7 @@ class GraphQLChoice:
     only_marked: bool = False
     depth: int = 3
     cost: int = 60
+    schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES
 
 
 _EVERYTHING = GraphQLChoice()
@@ -51,7 +55,8 @@ def read(
     if not roots:
         raise ImportRejected(f"{location}: the schema has no type Query or Mutation with fields.")
     names = _names(roots, options)
-    tools = GraphQLDrafts(schema, options.depth, options.cost)
+    budget = SizeBudget(options.schemas_limit_bytes)
+    tools = GraphQLDrafts(schema, budget, depth=options.depth, cost=options.cost)
     drafts, outcomes = [], []
     for root in roots:
         draft, outcome = _map(tools, root, names[root.key], options)
@@ -118,7 +123,7 @@ def _map(
         return without("excluded", "it serves the router of Apollo Federation, not callers")
     try:
         draft, notes = tools.draft(root, name, marks)
-    except SkipField as skip:
+    except SkipOperation as skip:
         return without("skipped", str(skip))
     status: OutcomeStatus = "degraded" if notes else "imported"
     return draft, Outcome(root.key, root.label, name, status, reason=_reason(notes))

@@ -50,9 +50,10 @@ def read_sdl(text: str, location: str) -> Schema:
             schema.description = schema.description or _text(getattr(node, "description", None))
             for root in node.operation_types or ():
                 schema.roots[root.operation.value] = root.type.name.value
-    for name, interface in implementing:
-        if interface in schema.types and name not in schema.types[interface].members:
-            schema.types[interface].members.append(name)
+    for name, interface in dict.fromkeys(implementing):
+        known = schema.types.get(interface)
+        if known is not None and known.kind == "interface":
+            known.members.append(name)
     return schema.finish()
 
 

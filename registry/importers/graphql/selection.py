@@ -8,9 +8,11 @@ scalars are unconstrained as well: no valid answer may fail.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import cached_property
+from heapq import merge
+from itertools import chain, islice
 from math import ceil
 from typing import Any
 
@@ -125,6 +127,7 @@ FRAGMENTS = 6  # maximum object types for fragments of an interface; beyond, onl
 UNION_FRAGMENTS = 12  # fragments of a union
 OBJECT_COST = 3  # fields that make an object worth selecting
 SHARE = 0.6  # of the remaining budget, for one level while there are further levels
+MISSES = 200  # objects that are looked at after the budget has become too small for them
 
 # fields that identify and rate things for people
 _NAMES = frozenset(
@@ -138,10 +141,13 @@ class _Node:
     """An object in a selection that can get fields."""
 
     selection: Selection
-    fields: Iterable[Field]
+    fields: "_Fields"
     weight: int
     ancestors: frozenset[str]  # names of its type and its ancestors
     keys: dict[str, str] | None = None  # of a fragment: types by field name, shared by siblings
+
+
+_Candidate = tuple[_Node, Field, str]  # a composite field, and its printed arguments
 
 
 class Chooser:
@@ -154,6 +160,7 @@ class Chooser:
         self._selections: dict[str, Selection] = {}
         self._pages: dict[str, Connection | None] = {}
         self._worths: dict[str, int] = {}
+        self._fields: dict[tuple[str, str], _Fields] = {}  # by type, and interface around it
 
     def choose(self, type_: Type) -> Selection:
         """A selection of `type_`, an object, an interface or a union; never empty."""
@@ -166,14 +173,24 @@ class Chooser:
             self._pages[type_.name] = connection(self._schema, type_)
         return self._pages[type_.name]
 
+    def _fields_of(self, type_: Type, around: Type | None = None) -> "_Fields":
+        """The fields of a type, without those of the interface or union `around` its fragment."""
+        key = (type_.name, around.name if around else "")
+        if key not in self._fields:
+            shared = around.fields if around else {}
+            own = [field for name, field in type_.fields.items() if name not in shared]
+            self._fields[key] = _Fields(self._schema, own, self._is_many)
+        return self._fields[key]
+
     def _choose(self, type_: Type) -> Selection:
         self._left = self._cost
         root = Selection(type_)
         level = self._enter(root, 1, frozenset(), is_root=True)
         for depth in range(self._depth, 0, -1):
-            candidates = [] if depth == 1 else self._candidates(level)
-            self._fill(level, ceil(self._left * SHARE) if candidates else self._left)
-            level = self._descend(candidates)
+            candidates = iter(()) if depth == 1 else self._candidates(level)
+            first = next(candidates, None)
+            self._fill(level, self._left if first is None else ceil(self._left * SHARE))
+            level = [] if first is None else self._descend(chain([first], candidates))
             if not level:
                 break
         if not root.prune():
@@ -190,27 +207,29 @@ class Chooser:
         if page is not None:
             return self._enter_page(selection, page, weight, ancestors, is_root=is_root)
         if type_.kind == "object":
-            return [_Node(selection, type_.fields.values(), weight, ancestors)]
+            return [_Node(selection, self._fields_of(type_), weight, ancestors)]
         selection.fields.append(Selected(None))
-        nodes = [_Node(selection, type_.fields.values(), weight, ancestors)] if type_.fields else []
-        keys = {name: str(schema_field.type) for name, schema_field in type_.fields.items()}
-        for member in self._members(type_, is_root):
+        fields = self._fields_of(type_)
+        nodes = [_Node(selection, fields, weight, ancestors)] if type_.fields else []
+        members = self._members(type_, is_root)
+        shared = type_.fields.items() if members else ()
+        keys = {name: str(schema_field.type) for name, schema_field in shared}
+        for member in members:
             fragment = Selection(member)
             selection.fragments.append(fragment)
-            own = [
-                schema_field
-                for name, schema_field in member.fields.items()
-                if name not in type_.fields
-            ]
+            own = self._fields_of(member, around=type_)
             nodes.append(_Node(fragment, own, weight, ancestors | {member.name}, keys=keys))
         return nodes
 
     def _members(self, type_: Type, is_root: bool) -> list[Type]:
         """The object types that get a fragment; nested interfaces use their shared fields only."""
-        known = [self._schema.types[name] for name in type_.members if name in self._schema.types]
+        if type_.fields and not is_root:
+            return []
+        known = (self._schema.types[name] for name in type_.members if name in self._schema.types)
         if not type_.fields:
-            return known[:UNION_FRAGMENTS]
-        return known if is_root and len(known) <= FRAGMENTS else []
+            return list(islice(known, UNION_FRAGMENTS))
+        first = list(islice(known, FRAGMENTS + 1))
+        return first if len(first) <= FRAGMENTS else []
 
     def _enter_page(
         self,
@@ -253,40 +272,27 @@ class Chooser:
             queue.append((node, leaves))
 
     def _leaves(self, node: _Node) -> Iterator[Field]:
-        leaves = (
-            schema_field
-            for schema_field in node.fields
-            if self._schema.of(schema_field.type).kind in ("scalar", "enum")
-            and schema_field.deprecated is None
-            and not any(value.is_demanded for value in schema_field.args.values())
-        )
-        for leaf in sorted(leaves, key=_rank):
+        for leaf in node.fields.leaves:
             if node.keys is None or node.keys.setdefault(leaf.name, str(leaf.type)) == str(
                 leaf.type
             ):
                 yield leaf
 
-    def _candidates(self, nodes: list[_Node]) -> list[tuple[_Node, Field, str]]:
-        """Composite fields: round-robin over the nodes, lists last."""
-        candidates = []
-        for node in nodes:
-            fields = [
-                schema_field for schema_field in node.fields if self._is_new(node, schema_field)
-            ]
-            for turn, schema_field in enumerate(sorted(fields, key=self._is_many)):
-                if (arguments := bounding(schema_field)) is not None:
-                    candidates.append(
-                        (self._is_many(schema_field), turn, (node, schema_field, arguments))
-                    )
-        return [candidate for *_, candidate in sorted(candidates, key=lambda entry: entry[:2])]
+    def _candidates(self, nodes: list[_Node]) -> Iterator[_Candidate]:
+        """Composite fields: round-robin over the nodes, lists last. Lazy, as a level of hundreds of
+        types with hundreds of fields each has more of them than any budget takes."""
+        ranked = merge(*map(self._rank_objects, nodes), key=lambda entry: entry[:2])
+        return (candidate for *_, candidate in ranked)
+
+    def _rank_objects(self, node: _Node) -> Iterator[tuple[bool, int, _Candidate]]:
+        fields = (field for field in node.fields.objects if self._is_new(node, field))
+        for turn, schema_field in enumerate(fields):
+            if (arguments := bounding(schema_field)) is not None:
+                yield self._is_many(schema_field), turn, (node, schema_field, arguments)
 
     def _is_new(self, node: _Node, one: Field) -> bool:
         type_ = self._schema.of(one.type)
-        if (
-            type_.kind not in COMPOSITE
-            or one.deprecated is not None
-            or type_.name in node.ancestors
-        ):
+        if type_.name in node.ancestors:
             return False
         page = self._page(type_)
         return page is None or page.entry.name not in node.ancestors
@@ -294,14 +300,17 @@ class Chooser:
     def _is_many(self, one: Field) -> bool:
         return bool(one.type.lists) or self._page(self._schema.of(one.type)) is not None
 
-    def _descend(self, candidates: list[tuple[_Node, Field, str]]) -> list[_Node]:
+    def _descend(self, candidates: Iterator[_Candidate]) -> list[_Node]:
         """Enter as many objects as the budget gives a few fields each."""
         level: list[_Node] = []
-        planned = 0
+        planned = misses = 0
         for node, schema_field, arguments in candidates:
             weight = node.weight * (LIST_WEIGHT if self._is_many(schema_field) else 1)
             cost = weight * self._worth(schema_field)
             if planned + cost > self._left or not self._merges(node, schema_field):
+                misses += 1
+                if misses > MISSES or planned >= self._left:
+                    break
                 continue
             planned += cost
             inner = Selection(self._schema.of(schema_field.type))
@@ -336,6 +345,34 @@ class Chooser:
             return True
         plain = self._schema.of(one.type).kind == "object"
         return plain and node.keys[one.name] == str(one.type)
+
+
+class _Fields:
+    """Fields of a type that a selection may have, sorted once for all selections with it."""
+
+    def __init__(
+        self, schema: Schema, fields: Sequence[Field], is_many: Callable[[Field], bool]
+    ) -> None:
+        self._schema = schema
+        self._fields = [field for field in fields if field.deprecated is None]
+        self._is_many = is_many
+
+    @cached_property
+    def leaves(self) -> Sequence[Field]:
+        """Fields without fields of their own, which need no argument, the most telling first."""
+        leaves = (
+            field
+            for field in self._fields
+            if self._schema.of(field.type).kind in ("scalar", "enum")
+            and not any(value.is_demanded for value in field.args.values())
+        )
+        return sorted(leaves, key=_rank)
+
+    @cached_property
+    def objects(self) -> Sequence[Field]:
+        """Composite fields, lists last."""
+        objects = (field for field in self._fields if self._schema.of(field.type).kind in COMPOSITE)
+        return sorted(objects, key=self._is_many)
 
 
 def _rank(leaf: Field) -> int:
@@ -456,7 +493,7 @@ def _non_null(schema: Schema, ref: Ref, selection: Selection | None) -> dict[str
     type_ = schema.of(ref)
     if type_.kind != "enum":
         return leaf_schema(type_)
-    names = ", ".join(list(type_.choices)[:CHOICES])
+    names = ", ".join(islice(type_.choices, CHOICES))
     return {"type": "string", "description": f"{type_.name}: {names}"}
 
 
@@ -464,8 +501,8 @@ def _object(schema: Schema, selection: Selection) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     _gather(schema, selection, properties)
     made: dict[str, Any] = {"type": "object", "properties": properties}
-    further = [name for name in _selectable(selection.type) if name not in properties]
-    further += _of_members(schema, selection)
+    own = (name for name in _selectable(selection.type) if name not in properties)
+    further = list(islice(chain(own, _of_members(schema, selection)), FURTHER + 1))
     if further:
         more = ", …" if len(further) > FURTHER else ""
         made["description"] = f"Not selected: {', '.join(further[:FURTHER])}{more}"
@@ -478,24 +515,22 @@ def _selectable(type_: Type) -> Iterator[str]:
             yield name
 
 
-def _of_members(schema: Schema, selection: Selection) -> list[str]:
+def _of_members(schema: Schema, selection: Selection) -> Iterator[str]:
     """Paths of the fields that single types of a union or an interface have besides the selected
     ones, as `_fields` takes them."""
     type_ = selection.type
     if type_.kind == "object":
-        return []
+        return
     selected = {
         (fragment.type.name, chosen.name)
         for fragment in selection.fragments
         for chosen in fragment.fields
     }
-    members = [schema.types[name] for name in type_.members if name in schema.types]
-    return [
-        f"on {member.name}.{name}"
-        for member in members[:UNION_FRAGMENTS]
-        for name in _selectable(member)
-        if name not in type_.fields and (member.name, name) not in selected
-    ]
+    members = (schema.types[name] for name in type_.members if name in schema.types)
+    for member in islice(members, UNION_FRAGMENTS):
+        for name in _selectable(member):
+            if name not in type_.fields and (member.name, name) not in selected:
+                yield f"on {member.name}.{name}"
 
 
 def _gather(schema: Schema, selection: Selection, properties: dict[str, Any]) -> None:

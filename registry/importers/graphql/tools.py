@@ -32,7 +32,9 @@ from registry.importers.graphql.selection import (
     output_schema,
     read_selection,
 )
+from registry.importers.openapi.document import SkipOperation
 from registry.importers.openapi.extensions import ArgumentMarks
+from registry.importers.openapi.schemas import SizeBudget
 from registry.importers.plain_text import plain
 from registry.names.tool_names import legal
 from schemas.binding import GraphQLBinding, Pagination, Variable
@@ -51,17 +53,34 @@ class Needs:
     names: dict[str, None] = field(default_factory=dict)  # of definitions, ordered
     notes: dict[str, None] = field(default_factory=dict)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the notes, which count as schemas do: there may be one for each member."""
+        return sum(map(len, self.notes))
+
     def add(self, other: "Needs") -> None:
         self.names |= other.names
         self.notes |= other.notes
 
 
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """An input type as a member of `$defs`."""
+
+    schema: dict[str, Any]
+    needs: Needs
+    size: int  # of the schema and its notes, in bytes
+
+
 class GraphQLInputs:
     """Converts the input types of one schema."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, budget: SizeBudget) -> None:
+        """`budget` is that of all input schemas."""
         self._schema = schema
-        self._definitions: dict[str, tuple[dict[str, Any], Needs]] = {}
+        self._budget = budget
+        self._definitions: dict[str, Definition] = {}
+        self._leaves: dict[str, tuple[dict[str, Any] | None, str | None]] = {}
         self._unsendable = _unsendable(schema)
 
     def sendable(self, value: InputValue) -> bool:
@@ -72,8 +91,16 @@ class GraphQLInputs:
         """The schema of an argument or field, with its description."""
         return self._value(value, needs, nullable=not value.type.is_required)
 
+    def argument(self, value: InputValue, needs: Needs) -> dict[str, Any]:
+        """The schema of an argument. Raises SkipOperation when the budget is exhausted."""
+        schema = self.value(value, needs)
+        self._budget.take(len(value.name) + len(encode(schema)))
+        return schema
+
     def definitions(self, needs: Needs) -> dict[str, Any]:
-        """`$defs`: everything reachable, the nearest first if that is too much."""
+        """`$defs`: everything reachable, the nearest first if that is too much. Raises
+        SkipOperation when the budget is exhausted."""
+        self._budget.take(needs.size)
         reached: dict[str, Any] = {}
         queue = deque(needs.names)
         while queue:
@@ -82,37 +109,58 @@ class GraphQLInputs:
                 continue
             if len(reached) >= DEFINITIONS_LIMIT:
                 reached[name] = self._unread(name)
+                self._budget.take(len(name) + len(encode(reached[name])))
                 needs.notes[
                     f"its arguments need more than {DEFINITIONS_LIMIT} types: what lies further in"
                     " is not checked here"
                 ] = None
                 continue
-            reached[name], inner = self._definition(name)
-            needs.notes |= inner.notes
-            queue.extend(inner.names)
+            definition = self._definition(name)
+            reached[name] = definition.schema
+            needs.notes |= definition.needs.notes
+            queue.extend(definition.needs.names)
         return {name: reached[name] for name in sorted(reached)}
 
     def _unread(self, name: str) -> dict[str, Any]:
         kind = "string" if self._schema.types[name].kind == "enum" else "object"
         return {"type": kind}
 
-    def _definition(self, name: str) -> tuple[dict[str, Any], Needs]:
-        if name not in self._definitions:
-            type_, needs = self._schema.types[name], Needs()
-            made = _enum(type_) if type_.kind == "enum" else self._object(type_, needs)
-            self._definitions[name] = made, needs
+    def _definition(self, name: str) -> Definition:
+        if name in self._definitions:
+            self._budget.take(self._definitions[name].size)
+        else:
+            self._definitions[name] = self._convert(self._schema.types[name])
         return self._definitions[name]
 
-    def _object(self, type_: Type, needs: Needs) -> dict[str, Any]:
-        properties, required = {}, []
+    def _convert(self, type_: Type) -> Definition:
+        if type_.kind == "enum":
+            schema, needs = _enum(type_), Needs()
+            size = len(encode(schema))
+            self._budget.take(size)
+        else:
+            needs = Needs()
+            schema, size = self._object(type_, needs)
+        return Definition(schema, needs, size)
+
+    def _object(self, type_: Type, needs: Needs) -> tuple[dict[str, Any], int]:
+        """The schema, and its size with that of its notes. Members use up the budget one by one, as
+        each may repeat a long scalar."""
+        properties: dict[str, Any] = {}
+        required: list[str] = []
+        size = 0
         for name, value in type_.inputs.items():
             if self._is_unsendable(value.type):
-                needs.notes[f"{type_.name}.{name} takes a file, which is not sent"] = None
-                continue
-            # 3.10.1: of a @oneOf type the one field that is given is not null
-            nullable = not type_.one_of and not value.type.is_required
-            properties[name] = self._value(value, needs, nullable)
-            required += [name] if value.is_demanded else []
+                note = f"{type_.name}.{name} takes a file, which is not sent"
+                needs.notes[note] = None
+                member_size = len(note)
+            else:
+                # 3.10.1: of a @oneOf type the one field that is given is not null
+                nullable = not type_.one_of and not value.type.is_required
+                properties[name] = self._value(value, needs, nullable)
+                required += [name] if value.is_demanded else []
+                member_size = len(name) + len(encode(properties[name]))
+            self._budget.take(member_size)
+            size += member_size
         schema: dict[str, Any] = {"type": "object"}
         if type_.description:
             schema["description"] = plain_description(type_.description)
@@ -121,7 +169,7 @@ class GraphQLInputs:
             schema["required"] = required
         if type_.one_of:
             schema |= {"minProperties": 1, "maxProperties": 1}
-        return {**schema, "additionalProperties": False}
+        return {**schema, "additionalProperties": False}, size
 
     def _value(self, value: InputValue, needs: Needs, nullable: bool) -> dict[str, Any]:
         schema = self._of(value.type.nullable, needs)
@@ -141,17 +189,27 @@ class GraphQLInputs:
             return {"type": "array", "items": items if ref.of.is_required else _nullable(items)}
         type_ = self._schema.of(ref)
         match type_.kind:
-            case "scalar":
-                schema, unknown = scalar(type_)
+            case "scalar" | "enum":
+                schema, unknown = self._leaf(type_)
                 needs.notes |= {unknown: None} if unknown else {}
-                return schema
-            case "enum" if _is_small(type_):
-                return _enum(type_)
-            case "enum" | "input":
+                if schema is not None:
+                    return dict(schema)
+                needs.names[type_.name] = None
+                return {"$ref": f"#/$defs/{type_.name}"}
+            case "input":
                 needs.names[type_.name] = None
                 return {"$ref": f"#/$defs/{type_.name}"}
         needs.notes[f"type {type_.name} is not defined: any value is let through"] = None
         return {}
+
+    def _leaf(self, type_: Type) -> tuple[dict[str, Any] | None, str | None]:
+        """The schema of a scalar or a small enum, made once, and a note; None for a larger enum."""
+        if type_.name not in self._leaves:
+            if type_.kind == "scalar":
+                self._leaves[type_.name] = scalar(type_)
+            else:
+                self._leaves[type_.name] = (_enum(type_) if _is_small(type_) else None), None
+        return self._leaves[type_.name]
 
     def _is_unsendable(self, ref: Ref) -> bool:
         type_ = self._schema.of(ref)
@@ -238,7 +296,7 @@ _ANNOTATIONS = {
 }
 
 
-class SkipField(Exception):
+class SkipField(SkipOperation):
     """The field cannot become a tool; `str()` is the reason."""
 
 
@@ -261,13 +319,16 @@ class Root:
 class GraphQLDrafts:
     """Makes drafts; input types are converted once per schema."""
 
-    def __init__(self, schema: Schema, depth: int, cost: int) -> None:
+    def __init__(self, schema: Schema, budget: SizeBudget, *, depth: int, cost: int) -> None:
+        """`budget` is the size budget of all input schemas."""
         self._schema = schema
-        self._inputs = GraphQLInputs(schema)
+        self._budget = budget
+        self._inputs = GraphQLInputs(schema, budget)
         self._chooser = Chooser(schema, depth, cost)
 
     def draft(self, root: Root, name: str, marks: FieldMarks) -> tuple[ToolDraft, list[str]]:
-        """The tool and notes on losses. Raises SkipField."""
+        """The tool and notes on losses. Raises SkipOperation."""
+        self._budget.take(0)  # stop early when the budget is exhausted
         notes: list[str] = []
         selection = self._selection(root.field, marks, notes)
         arguments = _Arguments(self._inputs, marks)
@@ -342,7 +403,7 @@ class _Arguments:
         self._marks = marks.arguments
 
     def take(self, value: InputValue) -> None:
-        """Add an argument. Raises SkipField."""
+        """Add an argument. Raises SkipOperation."""
         marks = self._marks.get(value.name, _NO_MARKS)
         if marks.hide:
             self._hide(value, marks)
@@ -356,7 +417,7 @@ class _Arguments:
         if not name or name in self.properties:
             self.needs.notes[f"the name {marks.name!r} cannot be given to {value.name}"] = None
             name = legal(value.name)
-        schema = self._inputs.value(value, self.needs)
+        schema = self._inputs.argument(value, self.needs)
         if marks.description:
             schema["description"] = marks.description
         self.names[value.name] = name

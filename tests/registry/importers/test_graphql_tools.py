@@ -10,6 +10,7 @@ from registry.importers.graphql import GraphQLChoice, GraphQLOverlay, read, read
 from registry.importers.graphql.schema import Ref, Schema, Type
 from schemas.binding import Pagination, Variable
 from schemas.errors import ImportRejected
+from schemas.jsonrpc import encode
 from schemas.tool import ToolDraft
 from tests.servers.graphql import SDL
 
@@ -394,3 +395,62 @@ def test_types_that_refer_to_all_others_are_looked_at_once(
     drafts = imported(sdl).drafts
     assert len({draft.binding.selection for draft in drafts}) == 1  # type: ignore[union-attr]
     assert looked[0] < 100_000
+
+
+def test_selections_of_types_with_hundreds_of_fields_look_at_few_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Work for each of many types that refer to all others is bounded by what a selection takes:
+    300 types of 300 fields took more than a minute (mending 10)."""
+    looked, of = [0], Schema.of
+
+    def count_types(schema: Schema, ref: Ref) -> Type:
+        looked[0] += 1
+        return of(schema, ref)
+
+    monkeypatch.setattr(Schema, "of", count_types)
+    types = range(60)
+    fields = " ".join(f"f{to}: T{to}" for to in types)
+    roots = " ".join(f"q{number}: T{number}" for number in types)
+    sdl = f"type Query {{ {roots} }} " + " ".join(f"type T{one} {{ {fields} }}" for one in types)
+    drafts = imported(sdl).drafts
+    assert len(drafts) == len(types)
+    assert looked[0] < 50 * len(types) ** 2
+
+
+def _repeating(fields: int, member: str, definitions: str) -> str:
+    """A schema whose fields of Query all take the input `In` with 200 members of the same type."""
+    members = " ".join(f"m{number}: {member}" for number in range(200))
+    roots = " ".join(f"f{number}(a: In): Int" for number in range(fields))
+    return f"{definitions} input In {{ {members} }} type Query {{ {roots} }}"
+
+
+@pytest.mark.parametrize(
+    "sdl",
+    [
+        _repeating(1500, "E", f"enum E {{ {' '.join(f'VALUE{n}' for n in range(1000))} }}"),
+        _repeating(1500, "S", f'"{"long " * 500}" scalar S'),
+        _repeating(1500, "E", f"enum E {{ {'LONG' * 500} }}"),
+        _repeating(1500, "L", f"input L {{ {' '.join(f'l{n}: In' for n in range(200))} }}"),
+    ],
+    ids=["many values", "long scalar", "long value", "linked"],
+)
+def test_what_fields_repeat_is_bounded_by_the_limit_of_input_schemas(sdl: str) -> None:
+    """Input types count for each field that leads to them: 158 kB became 378 MB of schemas
+    (mending 10)."""
+    most = 2_000_000
+    result = imported(sdl, schemas_limit_bytes=most)
+    kept = sum(len(encode(draft.input_schema)) for draft in result.drafts)
+    assert most / 2 < kept <= most * 1.3  # braces and names of keywords do not count
+    [reason] = {outcome.reason for outcome in result.outcomes if outcome.status == "skipped"}
+    assert reason == (
+        "the input schemas of this description are larger than 2,000,000 bytes together "
+        "(setting imports.schemas_limit_bytes)"
+    )
+    assert len(result.outcomes) == 1500
+
+
+def test_files_that_inputs_leave_out_count_as_schemas() -> None:
+    """Notes are made for each member that is left out, of each field (mending 10)."""
+    result = imported(_repeating(1500, "Upload", "scalar Upload"), schemas_limit_bytes=1_000_000)
+    assert {outcome.status for outcome in result.outcomes} == {"degraded", "skipped"}
