@@ -213,7 +213,9 @@ class RunningGateway:
             return GatewayAnswer(value, is_job=False, etag="", problem=_problem(value, status))
         if status >= 300:
             fail(f"{self.url}: {status} {_problem(value, status)}")
-        return GatewayAnswer(value, status == HTTPStatus.ACCEPTED, answered.get("ETag", ""))
+        # other operations, as events_invoke, accept with 202 as well
+        is_job = status == HTTPStatus.ACCEPTED and isinstance(value, dict) and "job" in value
+        return GatewayAnswer(value, is_job, answered.get("ETag", ""))
 
 
 def running_gateway(

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from config.settings import Settings
 from gateway.wings.events.asyncapi import FOLDER, published_schemas
 from tests.fixtures_gateway import Client, running
-from tests.gateway.cli.processes import ran
+from tests.gateway.cli.processes import command, ran
 from tests.wings.events.rig import ended, got, invoked, with_events
 
 pytestmark = pytest.mark.anyio
@@ -67,3 +67,14 @@ async def test_the_command_line_shows_invocations(client: Client) -> None:
     assert out.endswith("getPet  pet-7\n")
     code, out, err = await ran("events", "show", "pet-7", "--url", client.url, **on)
     assert (code, json.loads(out)["id"]) == (0, one["id"]), err
+
+
+async def test_a_call_that_is_accepted_is_printed_and_is_no_job(client: Client) -> None:
+    """Answers of 202 that are no jobs were waited for as if they were."""
+    arguments = '{"skillName": "getPet", "arguments": {"id": 7}}'
+    environment = {"TOOLGATE_EVENTS__ENABLED": "true"}
+    code, out, err = await command(
+        "events", "invoke", "--args", arguments, "--url", client.url, **environment
+    )
+    assert (code, err) == (0, "")
+    assert (await ended(client, json.loads(out)["id"]))["status"] == "ACKED"
