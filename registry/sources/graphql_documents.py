@@ -5,6 +5,7 @@ therefore no redirect is followed. The answer is stored as received: parsing it 
 job.
 """
 
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
@@ -24,11 +25,15 @@ from registry.importers.openapi import parse
 from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from registry.sources.openapi_documents import OpenApiDescription
 from schemas.errors import ImportRejected
+from schemas.hidden import without_hidden
+from schemas.masking import MASK
 from schemas.source import GraphQLOptions
 from schemas.urls import without_credentials
 
 FILE_SUFFIXES = (".graphql", ".graphqls", ".gql", ".sdl", ".json", ".txt")
 SHOWN = 300  # characters of an endpoint's error message
+WHOLE_WORD = 8  # characters; a shorter value of a header is masked where it is a word
+SCHEMES = frozenset({"Basic", "Bearer", "Digest", "Token"})  # words of headers that are no secrets
 _REMEDY = "Save its schema as SDL (most GraphQL tools can), and import that file with --base-url."
 
 # Wrapped eight times at most: [[[T!]!]!]! and one more.
@@ -119,7 +124,7 @@ async def _introspect(
         )
     if _is_schema(body):
         return body
-    raise ImportRejected(_refusal(url, status, body))
+    raise ImportRejected(_refusal(url, status, body, headers))
 
 
 def _query(*, recent: bool) -> bytes:
@@ -175,11 +180,12 @@ def _has_errors(body: bytes) -> bool:
     return bool(_decode_answer(body).errors)
 
 
-def _refusal(url: URL, status: int, body: bytes) -> str:
+def _refusal(url: URL, status: int, body: bytes, headers: Mapping[str, str]) -> str:
     answer = _decode_answer(body)
     if answer.errors:
         messages = "; ".join(filter(None, (_message(error) for error in answer.errors)))
-        return f"{url} refuses introspection: {messages[:SHOWN] or 'no reason given'}. {_REMEDY}"
+        reason = _mask_secrets(messages, headers)[:SHOWN] or "no reason given"
+        return f"{url} refuses introspection: {reason}. {_REMEDY}"
     if status in (401, 403):
         return (
             f"{url} answered {status}: it wants credentials. Put them into the settings of the "
@@ -192,6 +198,18 @@ def _refusal(url: URL, status: int, body: bytes) -> str:
         f"{url} did not answer as a GraphQL endpoint (HTTP {status}). If a schema lies there, its "
         f"name has to end in one of {files}. {_REMEDY}"
     )
+
+
+def _mask_secrets(text: str, headers: Mapping[str, str]) -> str:
+    """The words of an endpoint without the values of the headers that it was sent, whole or behind
+    their scheme, and without characters that nobody sees."""
+    secrets = {part for value in headers.values() for part in (value, *value.split()) if part}
+    text = without_hidden(" ".join(text.split()))
+    for secret in sorted(secrets, key=len, reverse=True):
+        if secret not in SCHEMES:
+            ends = ("", "") if len(secret) >= WHOLE_WORD else (r"(?<!\w)", r"(?!\w)")
+            text = re.sub(re.escape(secret).join(ends), MASK, text)
+    return text
 
 
 def _message(error: object) -> str:

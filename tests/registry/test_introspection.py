@@ -115,3 +115,23 @@ async def test_an_endpoint_that_is_away_is_told():
 )
 def test_a_url_that_names_no_file_is_an_endpoint(location: str, expected: bool):
     assert is_endpoint(location) is expected
+
+
+@pytest.mark.parametrize(
+    ("sent", "message", "expected"),
+    [
+        ("Bearer sk-live-4711", "no grant for Bearer sk-live-4711", "no grant for ***"),
+        ("Bearer sk-live-4711", "bearer of sk-live-4711x", "bearer of ***x"),
+        ("Bearer sk-live-4711", "no sk-live\x1b-47\u202e11", "no ***"),
+        ("t", "not t: this token", "not ***: this token"),
+        ("Bearer sk-live-4711", "Bearer expected", "Bearer expected"),
+    ],
+    ids=["whole", "behind its scheme", "hidden characters", "short", "scheme alone"],
+)
+async def test_a_refusal_shows_no_credential(serve, sent, message, expected):
+    """An endpoint that echoes the credential that it was sent, perhaps with characters that nobody
+    sees in it, has it masked in the refusal (mending 10)."""
+    body = json.dumps({"errors": [{"message": message}]}).encode()
+    url = await serve(Recorder(400, body))
+    told = await refusal(url, headers={"X-Key": sent})
+    assert f"refuses introspection: {expected}. " in told
