@@ -135,7 +135,8 @@ def folder_from(
     document = read_document(text, str(where))
     check_imported_document(document, str(where))
     files: list[FolderFile] = []
-    seen: dict[str, str] = {}
+    seen = {FILE.casefold(): FILE}
+    directories: dict[str, str] = {}  # to a file in each
     size = len(text)
     for path, content in contents:
         if len(files) + 2 > limits.files:
@@ -144,12 +145,15 @@ def folder_from(
         if same in seen:
             _reject(directory / path, f"{seen[same]} is the same name where case does not count")
         seen[same] = path
+        directories.update({str(parent): path for parent in PurePosixPath(same).parents})
         size += len(content)
         if size > limits.files_bytes:
             _reject(
                 directory, f"it has more than {limits.files_bytes:,} bytes (skills.files_bytes)"
             )
         files.append(_file(directory / path, path, content))
+    for same in seen.keys() & directories.keys():
+        _reject(directory / seen[same], f"a file cannot be the directory of {directories[same]}")
     return SkillFolder(str(where), document, tuple(sorted(files, key=lambda one: one.path)))
 
 

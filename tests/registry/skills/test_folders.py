@@ -11,6 +11,7 @@ from config.settings import SkillsSettings as Limits
 from registry.skills.folders import (
     FolderFile,
     checked_path,
+    folder_from,
     media_type_of,
     read_folder,
     read_folders,
@@ -200,3 +201,15 @@ def test_a_link_is_never_written_through(tmp_path: Path) -> None:
 )
 def test_types_are_told_by_the_name_then_by_the_bytes(path: str, content: bytes, kind: str) -> None:
     assert media_type_of(path, content) == kind
+
+
+@pytest.mark.parametrize(
+    "paths", [("a", "a/b"), ("A/b/c", "x", "a/B"), ("SKILL.md/x",)], ids=" ".join
+)
+def test_a_file_of_a_skill_is_no_directory_of_another(paths: tuple[str, ...]) -> None:
+    """Files that no file system holds beside each other are refused at the import, and not when
+    the skill is written (mending 10)."""
+    text = b"---\nname: a\ndescription: A.\n---\nX"
+    files = [(path, b"x") for path in paths]
+    with pytest.raises(ImportRejected, match="a file cannot be the directory of"):
+        folder_from(Path("a"), text, files, LIMITS)
