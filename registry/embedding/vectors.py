@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from psycopg import sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
@@ -53,9 +54,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def half_vector(vector: str) -> str:
+def half_vector(vector: sql.Composable) -> sql.Composed:
     """The SQL expression `vector` in half precision, as HNSW indexes have it."""
-    return f"{vector}::halfvec({VECTOR_DIMENSION})"
+    return sql.SQL("{vector}::halfvec({dimension})").format(
+        vector=vector, dimension=sql.Literal(VECTOR_DIMENSION)
+    )
 
 
 def normalise(

@@ -8,19 +8,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from psycopg import sql
 
+from registry.database.fragments import Fragment
 from registry.embedding.kinds import TOOL, SearchKind
 from registry.search.patterns import condition as matching
 from registry.search.query import Filters, ToolsetFilter
 from schemas.memo import Memo
 
 # Not a column of documents: people filter by it, not models.
-_PROTOCOLS = (
+_PROTOCOLS = sql.SQL(
     "doc.entity_id IN (SELECT tool_id FROM tool_t WHERE host_id = %(protocol_host)s"
     " AND binding ->> 'type' = ANY(%(protocols)s))"
 )
 
-_VALID = (
+_VALID = sql.SQL(
     "coalesce(doc.valid_from <= coalesce(%(at)s::timestamptz, current_timestamp), true)"
     " AND coalesce(doc.valid_to > coalesce(%(at)s::timestamptz, current_timestamp), true)"
 )
@@ -57,36 +59,40 @@ def partitions(filters: Filters, kind: SearchKind) -> Sequence[str]:
     return list(dict.fromkeys(filters.owners)) if filters.owners is not None else [""]
 
 
-def narrowing(filters: Filters, kind: SearchKind = TOOL) -> tuple[str, Mapping[str, Any]]:
-    """Condition and parameters; the condition is empty where only the tenant is filtered by.
+def narrowing(
+    filters: Filters, kind: SearchKind = TOOL
+) -> tuple[Fragment | None, Mapping[str, Any]]:
+    """Condition and parameters; the condition is None where only the tenant is filtered by.
 
     Values are parameters, so that equal kinds of filters have equal texts.
     """
-    parts: list[str] = []
+    parts: list[sql.Composable] = []
     values: dict[str, Any] = {}
     for text, some in _parts(filters, kind):
         parts.append(text)
         values |= some
-    return " AND ".join(parts), values
+    return Fragment.of(sql.SQL(" AND ").join(parts)) if parts else None, values
 
 
-def _parts(filters: Filters, kind: SearchKind) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parts(filters: Filters, kind: SearchKind) -> Iterator[tuple[sql.Composable, dict[str, Any]]]:
     if kind.expires:
         yield _VALID, {"at": filters.at}
     if filters.facets is not None:
         facets = [msgspec.json.encode(facet).decode() for facet in filters.facets]
-        yield "doc.facets @> ANY(%(facets)s::jsonb[])", {"facets": facets}
+        yield sql.SQL("doc.facets @> ANY(%(facets)s::jsonb[])"), {"facets": facets}
     if filters.toolset is not None:
         yield from _toolset(filters.toolset)
     if filters.scopes is not None:
-        yield "(doc.scopes = '{}' OR doc.scopes && %(scopes)s)", {"scopes": sorted(filters.scopes)}
+        among = sql.SQL("(doc.scopes = '{}' OR doc.scopes && %(scopes)s)")
+        yield among, {"scopes": sorted(filters.scopes)}
     if filters.ids is not None:
-        yield "doc.entity_id = ANY(%(ids)s::uuid[])", {"ids": list(filters.ids)}
+        yield sql.SQL("doc.entity_id = ANY(%(ids)s::uuid[])"), {"ids": list(filters.ids)}
     if filters.without is not None:
-        yield "doc.entity_id <> ALL(%(without)s::uuid[])", {"without": list(filters.without)}
+        outside = sql.SQL("doc.entity_id <> ALL(%(without)s::uuid[])")
+        yield outside, {"without": list(filters.without)}
     if filters.protocols is not None:
-        among = list(filters.protocols)
-        yield _PROTOCOLS, {"protocols": among, "protocol_host": filters.host_id}
+        protocols = list(filters.protocols)
+        yield _PROTOCOLS, {"protocols": protocols, "protocol_host": filters.host_id}
     columns = {
         "source": filters.sources,
         "domain": filters.domains,
@@ -95,23 +101,27 @@ def _parts(filters: Filters, kind: SearchKind) -> Iterator[tuple[str, dict[str, 
     }
     for column, wanted in columns.items():
         if wanted is not None:
-            yield f"doc.{column} = ANY(%({column}s)s)", {f"{column}s": list(wanted)}
+            condition = sql.SQL("{column} = ANY({values})").format(
+                column=sql.Identifier("doc", column), values=sql.Placeholder(f"{column}s")
+            )
+            yield condition, {f"{column}s": list(wanted)}
 
 
-def _toolset(toolset: ToolsetFilter) -> Iterator[tuple[str, dict[str, Any]]]:
+def _toolset(toolset: ToolsetFilter) -> Iterator[tuple[sql.Composable, dict[str, Any]]]:
     """Condition of a toolset, see `registry.catalog.toolsets`: patterns, sources and descriptions
     include; `exclude` removes."""
     if toolset.exclude:
-        yield matching("NOT", "exclude", toolset.exclude)
-    picked: list[str] = []
+        yield matching("exclude", toolset.exclude, negated=True)
+    picked: list[sql.Composable] = []
     values: dict[str, Any] = {}
     if toolset.sources:
-        picked.append("doc.source = ANY(%(toolset_sources)s)")
+        picked.append(sql.SQL("doc.source = ANY(%(toolset_sources)s)"))
         values["toolset_sources"] = list(toolset.sources)
     if toolset.include:
-        text, some = matching("", "include", toolset.include)
+        text, some = matching("include", toolset.include)
         picked.append(text)
         values |= some
     if picked:
         values["toolset"] = toolset.name
-        yield f"(%(toolset)s = ANY(doc.toolsets) OR ({' AND '.join(picked)}))", values
+        all_ = sql.SQL(" AND ").join(picked)
+        yield sql.SQL("(%(toolset)s = ANY(doc.toolsets) OR ({all}))").format(all=all_), values

@@ -9,9 +9,11 @@ it is there large tenants are searched exactly, which takes longer: of 12,000 to
 
 import hashlib
 import logging
+from functools import lru_cache
 
 from psycopg import AsyncConnection, sql
 
+from registry.database.fragments import Fragment
 from registry.database.postgres import Database
 from registry.embedding.vectors import half_vector
 
@@ -28,17 +30,28 @@ def suffix(model: str) -> str:
     return f"_{hashlib.md5(model.encode(), usedforsecurity=False).hexdigest()[:8]}"
 
 
-def predicate(host_id: str, kind: str, model: str) -> str:
+@lru_cache(maxsize=256)
+def predicate(host_id: str, kind: str, model: str) -> Fragment:
     """The index's predicate on table `vector`, "%" doubled for a statement with parameters."""
-    return _condition(host_id, kind, model, "vector.").replace("%", "%%")
+    values = (value.replace("%", "%%") for value in (host_id, kind, model))
+    return Fragment.of(_condition(*values, table=("vector",)))
 
 
-def _condition(host_id: str, kind: str, model: str, table: str = "") -> str:
+def _condition(host_id: str, kind: str, model: str, *, table: tuple[str, ...] = ()) -> sql.Composed:
     """The predicate in literals; with parameters the planner does not match it to the index."""
-    host, kind, model = (sql.Literal(part).as_string(None) for part in (host_id, kind, model))
-    return (
-        f"{table}host_id = {host}::uuid AND {table}entity_type = {kind}"
-        f" AND {table}model = {model} AND {table}status = 'ready'"
+    columns = ("host_id", "entity_type", "model", "status")
+    host_id_, type_, model_, status = (sql.Identifier(*table, column) for column in columns)
+    return sql.SQL(
+        "{host_column} = {host}::uuid AND {type_column} = {kind} AND {model_column} = {model}"
+        " AND {status_column} = 'ready'"
+    ).format(
+        host_column=host_id_,
+        host=sql.Literal(host_id),
+        type_column=type_,
+        kind=sql.Literal(kind),
+        model_column=model_,
+        model=sql.Literal(model),
+        status_column=status,
     )
 
 
@@ -75,7 +88,7 @@ async def _take_lock(connection: AsyncConnection) -> bool:
 
 async def _wanted_conditions(
     connection: AsyncConnection, limit: int
-) -> dict[str, tuple[str, bool]]:
+) -> dict[str, tuple[sql.Composed, bool]]:
     """Conditions by name, and whether there are enough vectors for an index; a new model gets its
     index before it serves."""
     rows = await connection.execute(
@@ -112,13 +125,20 @@ async def _existing(connection: AsyncConnection) -> dict[str, bool]:
     return {name: valid async for name, valid in rows}
 
 
-async def _build(connection: AsyncConnection, name: str, where: str) -> None:
+async def _build(connection: AsyncConnection, name: str, where: sql.Composed) -> None:
     log.info("search_index_building", extra={"index": name})
     await connection.execute(
-        f"CREATE INDEX CONCURRENTLY {name} ON entity_embedding_t"
-        f" USING hnsw (({half_vector('embedding')}) halfvec_ip_ops)"
-        f" WITH (m = {M}, ef_construction = {EF_CONSTRUCTION})"
-        f" WHERE {where}".encode()
+        sql.SQL(
+            "CREATE INDEX CONCURRENTLY {name} ON entity_embedding_t"
+            " USING hnsw (({vector}) halfvec_ip_ops)"
+            " WITH (m = {m}, ef_construction = {ef}) WHERE {where}"
+        ).format(
+            name=sql.Identifier(name),
+            vector=half_vector(sql.SQL("embedding")),
+            m=sql.Literal(M),
+            ef=sql.Literal(EF_CONSTRUCTION),
+            where=where,
+        )
     )
     log.info("search_index_built", extra={"index": name})
 

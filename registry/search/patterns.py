@@ -9,24 +9,34 @@ ASCII, as Python does.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from psycopg import sql
+
 from schemas.globs import DOMAIN, TAG, split
 
 _LIKE = {"*": "%", "?": "_", "%": r"\%", "_": r"\_", "\\": r"\\"}
 _NEVER = "(?!)"
 
-_COLUMNS = {"": ("doc.name", ""), TAG: ("tag", "_tag"), DOMAIN: ("doc.domain", "_domain")}
+_COLUMNS = {
+    "": (sql.Identifier("doc", "name"), ""),
+    TAG: (sql.Identifier("tag"), "_tag"),
+    DOMAIN: (sql.Identifier("doc", "domain"), "_domain"),
+}
 _WHERE = {
-    "": "{}",
-    TAG: "doc.entity_id IN (SELECT tool_id FROM tool_t CROSS JOIN unnest(tags) AS tag"
-    " WHERE host_id = %(host)s AND {})",
-    DOMAIN: "(doc.domain IS NOT NULL AND {})",
+    "": sql.SQL("{}"),
+    TAG: sql.SQL(
+        "doc.entity_id IN (SELECT tool_id FROM tool_t CROSS JOIN unnest(tags) AS tag"
+        " WHERE host_id = %(host)s AND {})"
+    ),
+    DOMAIN: sql.SQL("(doc.domain IS NOT NULL AND {})"),
 }
 
 
-def condition(negation: str, name: str, patterns: Sequence[str]) -> tuple[str, dict[str, Any]]:
+def condition(
+    name: str, patterns: Sequence[str], *, negated: bool = False
+) -> tuple[sql.Composed, dict[str, Any]]:
     """Condition that a document matches one of `patterns`; `name` is the prefix of parameters, of
     which `host` is the tenant."""
-    parts: list[str] = []
+    parts: list[sql.Composed] = []
     values: dict[str, Any] = {}
     for kind, some in split(patterns).items():
         if some:
@@ -34,22 +44,27 @@ def condition(negation: str, name: str, patterns: Sequence[str]) -> tuple[str, d
             text, more = _matches(column, f"{name}{prefix}", some)
             parts.append(_WHERE[kind].format(text))
             values |= more
-    return f"{negation} ({' OR '.join(parts)})".strip(), values
+    template = sql.SQL("NOT ({})" if negated else "({})")
+    return template.format(sql.SQL(" OR ").join(parts)), values
 
 
-def _matches(column: str, name: str, patterns: Sequence[str]) -> tuple[str, dict[str, Any]]:
+def _matches(
+    column: sql.Identifier, name: str, patterns: Sequence[str]
+) -> tuple[sql.Composed, dict[str, Any]]:
     both = dict.fromkeys((*patterns, *(pattern.casefold() for pattern in patterns)))
     plain = [like(pattern) for pattern in both if "[" not in pattern]
     bracketed = [regex(pattern) for pattern in both if "[" in pattern]
-    parts: list[str] = []
+    parts: list[sql.Composed] = []
     values: dict[str, Any] = {}
     if plain:
-        parts.append(f"{column} ILIKE ANY(%({name}_like)s)")
+        place = sql.Placeholder(f"{name}_like")
+        parts.append(sql.SQL("{} ILIKE ANY({})").format(column, place))
         values[f"{name}_like"] = plain
     if bracketed:
-        parts.append(f"{column} ~* ANY(%({name}_regex)s)")
+        place = sql.Placeholder(f"{name}_regex")
+        parts.append(sql.SQL("{} ~* ANY({})").format(column, place))
         values[f"{name}_regex"] = bracketed
-    return f"({' OR '.join(parts)})", values
+    return sql.SQL("({})").format(sql.SQL(" OR ").join(parts)), values
 
 
 def like(pattern: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from psycopg.rows import TupleRow
 
 from config.settings import SearchSettings as Settings
+from registry.database.fragments import Fragment
 from registry.embedding.kinds import TOOL
 from registry.search import statements
 from registry.search.encoding import Encoded
@@ -139,7 +140,9 @@ class SearchRun:
         if self._query.kind is not TOOL or not candidates:
             return None
         docs = sum(part.plan.docs for part in prepared)
-        return fit(candidates, len(candidates) if self._narrowed else docs, self._model or "")
+        return fit(
+            candidates, len(candidates) if self._narrowed is not None else docs, self._model or ""
+        )
 
     def note(self, encoded: Encoded, missing: int = 0) -> str | None:
         """The parts that could not be searched, if any."""
@@ -167,7 +170,7 @@ class SearchRun:
 
     @property
     def _scans(self) -> Planner:
-        return NARROWED_SCANS if self._narrowed or self._query.kind.owned else SCANS
+        return NARROWED_SCANS if self._narrowed is not None or self._query.kind.owned else SCANS
 
     async def _path(self, transaction: Transaction, part_id: int, docs: int, indexed: bool) -> Path:
         """Exact search where few enough vectors are to be compared; it has better recall and is
@@ -177,16 +180,20 @@ class SearchRun:
         limit = self._settings.exact_limit
         if docs <= limit or not indexed:
             return "exact"
-        if self._narrowed and await self._count(transaction, part_id, limit + 1) <= limit:
-            return "exact"
-        return "hnsw"
+        if self._narrowed is None:
+            return "hnsw"
+        counted = await self._count(transaction, part_id, self._narrowed, limit + 1)
+        return "exact" if counted <= limit else "hnsw"
 
-    async def _count(self, transaction: Transaction, part_id: int, limit: int) -> int:
+    async def _count(
+        self, transaction: Transaction, part_id: int, narrowed: Fragment, limit: int
+    ) -> int:
         key = (part_id, limit, self._query.filters.key)
         if (known := self._counts.get(key)) is not None:
             return known
         values = {**self._values, "part": part_id, "limit": limit}
-        ((count,),) = await transaction.rows(self._scans, statements.count(self._narrowed), values)
+        statement = statements.count(narrowed)
+        ((count,),) = await transaction.rows(self._scans, statement, values)
         return self._counts.put(key, count)
 
     async def _propose(self, transaction: Transaction, part_id: int, words: WordPlan) -> list[int]:
@@ -214,7 +221,7 @@ class SearchRun:
             self._narrowed,
             vectors=None if path == "lexical" else path,
             sentences=max(len(queries) - 1, 0),
-            indexed=self._predicate if path == "hnsw" else "",
+            indexed=self._predicate if path == "hnsw" else None,
             usage=self._settings.feedback and vectors is not None,
         )
         share = max(self._reach // max(shape.sentences, 1), 2 * self._query.limit)
@@ -250,7 +257,7 @@ class SearchRun:
         ]
 
     @property
-    def _predicate(self) -> str:
+    def _predicate(self) -> Fragment:
         return predicate(self._query.filters.host_id, self._query.kind.name, self._model or "")
 
 

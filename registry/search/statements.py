@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """The statements of a search, as text. Pure.
 
 The statements fix what matters, instead of the planner. Of a tenant with 1% of the rows it searches
@@ -11,6 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from psycopg import sql
+
+from registry.database.fragments import Fragment
 from registry.embedding.vectors import half_vector
 from registry.search.lexical import K1, B
 
@@ -50,51 +52,66 @@ LEFT JOIN LATERAL (
 ) AS count ON true
 """
 
-_REACH = "LIMIT %(reach)s"
-_PROPOSED = "doc.part_id = %(part)s AND doc.doc_id = ANY(%(proposed)s::integer[])"
+_NOTHING: sql.Composable = sql.SQL("")
+_REACH = sql.SQL("LIMIT %(reach)s")
+_PROPOSED = sql.SQL("doc.part_id = %(part)s AND doc.doc_id = ANY(%(proposed)s::integer[])")
 
-_BM25 = f"""sum(word.idf * {K1 + 1} * posting.tf
-    / (posting.tf + {K1} * ({1 - B} + {B} * posting.length / %(average)s)))"""
+_BM25 = sql.SQL("""sum(word.idf * {k1_plus_1} * posting.tf
+    / (posting.tf + {k1} * ({unnormed} + {normed} * posting.length / %(average)s)))""").format(
+    k1_plus_1=sql.Literal(K1 + 1),
+    k1=sql.Literal(K1),
+    unnormed=sql.Literal(1 - B),
+    normed=sql.Literal(B),
+)
 
 # Of a candidate; read once, since a look-up costs as much as a cosine.
-_SHOWN = "doc.doc_id, doc.entity_id, doc.name, doc.weight"
-_DOCS = f"SELECT {_SHOWN} FROM search_doc_t AS doc WHERE doc.part_id = %(part)s"
+_SHOWN = sql.SQL("doc.doc_id, doc.entity_id, doc.name, doc.weight")
+_DOCS = sql.SQL("SELECT {shown} FROM search_doc_t AS doc WHERE doc.part_id = %(part)s").format(
+    shown=_SHOWN
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The variable parts of a statement that scores candidates."""
 
-    narrowed: str = ""  # condition on search_doc_t AS doc
+    narrowed: Fragment | None = None  # condition on search_doc_t AS doc
     vectors: Literal["exact", "hnsw"] | None = None
     sentences: int = 0  # vectors besides that of the whole query
-    indexed: str = ""  # hnsw: the predicate of the index, without parameters
+    indexed: Fragment | None = None  # hnsw: the predicate of the index, without parameters
     usage: bool = False
 
 
 @lru_cache(maxsize=64)
-def proposals(narrowed: str) -> bytes:
+def proposals(narrowed: Fragment | None) -> bytes:
     """Numbers of the %(reach)s documents that have the best of the words %(scanned)s.
 
     Filters are evaluated best first until there are enough: for all documents that would dominate
     the time.
     """
-    allowed = (
-        "SELECT true FROM search_doc_t AS doc"
-        f" WHERE doc.part_id = %(part)s AND doc.doc_id = found.doc_id AND {narrowed}"
-    )
-    return f"""
+    sorted_, allowed = _NOTHING, _NOTHING
+    if narrowed is not None:
+        sorted_ = sql.SQL("OFFSET 0")
+        allowed = sql.SQL(
+            "WHERE (SELECT true FROM search_doc_t AS doc"
+            " WHERE doc.part_id = %(part)s AND doc.doc_id = found.doc_id AND {narrowed})"
+        ).format(narrowed=narrowed)
+    return (
+        sql.SQL("""
         SELECT doc_id FROM (
-            SELECT posting.doc_id, {_BM25} AS bm25
+            SELECT posting.doc_id, {bm25} AS bm25
             FROM unnest(%(scanned)s::text[], %(scanned_idfs)s::float8[]) AS word (term, idf)
             CROSS JOIN LATERAL (
                 SELECT doc_id, tf, length FROM search_posting_t
                 WHERE part_id = %(part)s AND term = word.term OFFSET 0
             ) AS posting
             GROUP BY posting.doc_id ORDER BY bm25 DESC, doc_id
-            {"OFFSET 0" if narrowed else ""}
-        ) AS found {f"WHERE ({allowed})" if narrowed else ""} {_REACH}
-    """.encode()
+            {sorted}
+        ) AS found {allowed} {reach}
+    """)
+        .format(bm25=_BM25, sorted=sorted_, allowed=allowed, reach=_REACH)
+        .as_bytes()
+    )
 
 
 @lru_cache(maxsize=256)
@@ -107,31 +124,47 @@ def candidates(shape: Shape) -> bytes:
     each besides: the neighbours of a single sentence.
     """
     parts = {None: _worded_only, "exact": _exact, "hnsw": _index_clauses}[shape.vectors](shape)
-    return f"""
-        WITH {", ".join(parts)}, {_WORDED}
+    return (
+        sql.SQL("""
+        WITH {parts}, {worded}
         SELECT doc.entity_id::text, doc.name, doc.weight, coalesce(worded.bm25, 0), doc.cosine
-            {_sentences(shape)}
+            {sentences}
         FROM candidate AS doc LEFT JOIN worded USING (doc_id)
-    """.encode()
+    """)
+        .format(parts=sql.SQL(", ").join(parts), worded=_WORDED, sentences=_sentences(shape))
+        .as_bytes()
+    )
 
 
-def count(narrowed: str) -> bytes:
+@lru_cache(maxsize=64)
+def count(narrowed: Fragment) -> bytes:
     """The number of documents, counted up to %(limit)s."""
-    allowed = f"SELECT FROM search_doc_t AS doc WHERE doc.part_id = %(part)s AND {narrowed}"
-    return f"SELECT count(*) FROM ({allowed} LIMIT %(limit)s) AS doc".encode()
+    return (
+        sql.SQL(
+            "SELECT count(*) FROM (SELECT FROM search_doc_t AS doc WHERE doc.part_id = %(part)s"
+            " AND {narrowed} LIMIT %(limit)s) AS doc"
+        )
+        .format(narrowed=narrowed)
+        .as_bytes()
+    )
 
 
+@lru_cache(maxsize=64)
 def details(kind: str) -> bytes:
     """Title, description and source, by id."""
-    return f"""
-        SELECT entity_id::text, title, description, source FROM {kind}_search_v
+    return (
+        sql.SQL("""
+        SELECT entity_id::text, title, description, source FROM {view}
         WHERE host_id = %(host)s AND entity_id = ANY(%(ids)s::uuid[])
-    """.encode()
+    """)
+        .format(view=sql.Identifier(f"{kind}_search_v"))
+        .as_bytes()
+    )
 
 
 # All words, of the candidates alone: PostgreSQL walks once through the entries of a word.
-_WORDED = f"""worded AS MATERIALIZED (
-    SELECT posting.doc_id, {_BM25} AS bm25
+_WORDED = sql.SQL("""worded AS MATERIALIZED (
+    SELECT posting.doc_id, {bm25} AS bm25
     FROM unnest(%(terms)s::text[], %(idfs)s::float8[]) AS word (term, idf)
     CROSS JOIN LATERAL (
         SELECT doc_id, tf, length FROM search_posting_t
@@ -139,150 +172,192 @@ _WORDED = f"""worded AS MATERIALIZED (
             AND doc_id = ANY (ARRAY(SELECT doc_id FROM candidate)) OFFSET 0
     ) AS posting
     GROUP BY posting.doc_id
-)"""
+)""").format(bm25=_BM25)
 
 
-def _worded_only(_: Shape) -> list[str]:
+def _worded_only(_: Shape) -> list[sql.Composed]:
     return [
-        f"""candidate AS MATERIALIZED (
-            SELECT {_SHOWN}, NULL::float8 AS cosine FROM search_doc_t AS doc WHERE {_PROPOSED})"""
+        sql.SQL("""candidate AS MATERIALIZED (
+            SELECT {shown}, NULL::float8 AS cosine FROM search_doc_t AS doc WHERE {proposed}
+        )""").format(shown=_SHOWN, proposed=_PROPOSED)
     ]
 
 
-def _exact(shape: Shape) -> list[str]:
+def _exact(shape: Shape) -> list[sql.Composed]:
     """The cosines of all permitted documents, by exact search; those of lexical proposals that are
     not near are looked up."""
-    docs = f"{_DOCS} AND {shape.narrowed} OFFSET 0" if shape.narrowed else _DOCS
-    cosine, used = _cosine("vector.embedding", shape.sentences), ""
+    docs, cosine, used = _DOCS, _cosine("vector", shape.sentences), _NOTHING
+    if shape.narrowed is not None:
+        docs = sql.SQL("{docs} AND {narrowed} OFFSET 0").format(docs=_DOCS, narrowed=shape.narrowed)
     if shape.usage:
-        cosine = f"CASE WHEN used.principals IS NULL THEN {cosine} ELSE {_usage_cosine(shape)} END"
-        used = f"LEFT JOIN usage_embedding_t AS used ON {_same('used', 'doc')}"
+        cosine = sql.SQL(
+            "CASE WHEN used.principals IS NULL THEN {cosine} ELSE {usage_cosine} END"
+        ).format(cosine=cosine, usage_cosine=_usage_cosine(shape))
+        used = sql.SQL("LEFT JOIN usage_embedding_t AS used ON {same}").format(
+            same=_same("used", "doc")
+        )
     return [
-        f"""near AS MATERIALIZED (
-            SELECT {_SHOWN}, {cosine} AS cosine
+        sql.SQL("""near AS MATERIALIZED (
+            SELECT {shown}, {cosine} AS cosine
             FROM ({docs}) AS doc
-            JOIN entity_embedding_t AS vector ON {_ready("doc")}
+            JOIN entity_embedding_t AS vector ON {ready}
             {used}
-            ORDER BY cosine DESC, doc_id {_REACH}
-        )""",
-        f"""candidate AS MATERIALIZED (
+            ORDER BY cosine DESC, doc_id {reach}
+        )""").format(
+            shown=_SHOWN, cosine=cosine, docs=docs, ready=_ready("doc"), used=used, reach=_REACH
+        ),
+        sql.SQL("""candidate AS MATERIALIZED (
             SELECT * FROM near
             UNION ALL
-            SELECT {_SHOWN}, (
-                SELECT {_looked_up(shape)} FROM entity_embedding_t AS vector WHERE {_ready("doc")}
+            SELECT {shown}, (
+                SELECT {cosine} FROM entity_embedding_t AS vector WHERE {ready}
             ) FROM search_doc_t AS doc
-            WHERE {_PROPOSED}
+            WHERE {proposed}
                 AND NOT EXISTS (SELECT FROM near WHERE near.doc_id = doc.doc_id)
-        )""",
+        )""").format(
+            shown=_SHOWN, cosine=_looked_up(shape), ready=_ready("doc"), proposed=_PROPOSED
+        ),
     ]
 
 
-def _index_clauses(shape: Shape) -> list[str]:
+def _index_clauses(shape: Shape) -> list[sql.Composed]:
     """The cosines of neighbours of the query's vectors, by the index of this tenant alone; those of
     proposals by words and by usage are looked up.
 
     The few neighbours are looked up as well, in a subquery that cannot become a join: a join might
     read all documents.
     """
-    others = f"SELECT {_SHOWN} FROM search_doc_t AS doc WHERE {_PROPOSED}"
+    others = sql.SQL("SELECT {shown} FROM search_doc_t AS doc WHERE {proposed}").format(
+        shown=_SHOWN, proposed=_PROPOSED
+    )
     if shape.usage:
-        others += f" UNION {_usage_clause(shape)}"
-    scans = " UNION ".join(_near(shape, n) for n in range(shape.sentences + 1))
+        others += sql.SQL(" UNION {usage}").format(usage=_usage_clause(shape))
+    scans = sql.SQL(" UNION ").join(_near(shape, n) for n in range(shape.sentences + 1))
     return [
-        f"near AS MATERIALIZED ({scans})",
-        f"""candidate AS MATERIALIZED (
-            SELECT {_SHOWN}, near.cosine FROM near CROSS JOIN LATERAL (
-                {_DOCS} AND doc.entity_id = near.entity_id OFFSET 0
+        sql.SQL("near AS MATERIALIZED ({scans})").format(scans=scans),
+        sql.SQL("""candidate AS MATERIALIZED (
+            SELECT {shown}, near.cosine FROM near CROSS JOIN LATERAL (
+                {docs} AND doc.entity_id = near.entity_id OFFSET 0
             ) AS doc
             UNION ALL
-            SELECT {_SHOWN}, {_looked_up(shape)}
-            FROM ({others}) AS doc LEFT JOIN entity_embedding_t AS vector ON {_ready("doc")}
+            SELECT {shown}, {cosine}
+            FROM ({others}) AS doc LEFT JOIN entity_embedding_t AS vector ON {ready}
             WHERE NOT EXISTS (SELECT FROM near WHERE near.entity_id = doc.entity_id)
-        )""",
+        )""").format(
+            shown=_SHOWN, docs=_DOCS, cosine=_looked_up(shape), others=others, ready=_ready("doc")
+        ),
     ]
 
 
-def _near(shape: Shape, n: int) -> str:
+def _near(shape: Shape, n: int) -> sql.Composed:
     """Statement of the entities near the vector of this number, in the order of the index.
 
     The filter is evaluated per entity, in a subquery that cannot become a join: a join might sort
     all of them. The scan begins after `effort` is set: sentences need few candidates, and scan few.
     """
-    ef, limit = ("%(sentence_ef)s", "%(share)s") if n else ("%(ef)s", "%(reach)s")
-    return f"""(
+    ef, limit = map(sql.Placeholder, ("sentence_ef", "share") if n else ("ef", "reach"))
+    return sql.SQL("""(
         SELECT near.* FROM (
             SELECT set_config('hnsw.ef_search', {ef}, true) AS value
         ) AS effort CROSS JOIN LATERAL (
-            SELECT vector.entity_id, {_looked_up(shape)} AS cosine
+            SELECT vector.entity_id, {cosine} AS cosine
             FROM entity_embedding_t AS vector
-            WHERE {shape.indexed} AND {_findable(shape, "vector")} AND effort.value <> ''
-            ORDER BY {half_vector("vector.embedding")} <#> {half_vector(f"%(q{n})s::vector")}
+            WHERE {indexed} AND {findable} AND effort.value <> ''
+            ORDER BY {whole} <#> {query}
             LIMIT {limit}
-        ) AS near)"""
+        ) AS near)""").format(
+        ef=ef,
+        cosine=_looked_up(shape),
+        indexed=shape.indexed or _NOTHING,
+        findable=_findable(shape, "vector"),
+        whole=half_vector(sql.SQL("vector.embedding")),
+        query=half_vector(_query_vector(n)),
+        limit=limit,
+    )
 
 
-def _usage_clause(shape: Shape) -> str:
+def _usage_clause(shape: Shape) -> sql.Composed:
     """Entities called with success after queries near to this one."""
-    return f"""
-        SELECT {_SHOWN} FROM (
+    return sql.SQL("""
+        SELECT {shown} FROM (
             SELECT used.entity_id FROM usage_embedding_t AS used
             WHERE used.host_id = %(host)s AND used.entity_type = %(kind)s
-                AND used.model = %(model)s AND {_findable(shape, "used")}
-            ORDER BY used.embedding <#> %(q0)s::vector {_REACH}
-        ) AS used JOIN search_doc_t AS doc USING (entity_id) WHERE doc.part_id = %(part)s"""
-
-
-def _findable(shape: Shape, table: str) -> str:
-    narrowed = f" AND {shape.narrowed}" if shape.narrowed else ""
-    return (
-        "(SELECT true FROM search_doc_t AS doc WHERE doc.part_id = %(part)s"
-        f" AND doc.entity_id = {table}.entity_id{narrowed})"
+                AND used.model = %(model)s AND {findable}
+            ORDER BY used.embedding <#> %(q0)s::vector {reach}
+        ) AS used JOIN search_doc_t AS doc USING (entity_id)
+        WHERE doc.part_id = %(part)s""").format(
+        shown=_SHOWN, findable=_findable(shape, "used"), reach=_REACH
     )
 
 
-def _cosine(column: str, sentences: int) -> str:
+def _findable(shape: Shape, table: str) -> sql.Composed:
+    narrowed = _NOTHING
+    if shape.narrowed is not None:
+        narrowed = sql.SQL(" AND {narrowed}").format(narrowed=shape.narrowed)
+    return sql.SQL(
+        "(SELECT true FROM search_doc_t AS doc WHERE doc.part_id = %(part)s"
+        " AND doc.entity_id = {entity_id}{narrowed})"
+    ).format(entity_id=sql.Identifier(table, "entity_id"), narrowed=narrowed)
+
+
+def _query_vector(n: int) -> sql.Composed:
+    """The vector of the whole query, for 0, or of its sentence of this number."""
+    return sql.SQL("{number}::vector").format(number=sql.Placeholder(f"q{n}"))
+
+
+def _cosine(table: str, sentences: int) -> sql.Composed:
     """Cosine of vectors of length 1: a weighted sum of that of the whole query and, with more
     weight, that of the best sentence. `<#>` is the negative inner product."""
-    whole = f"({column} <#> %(q0)s::vector)"
+    column = sql.Identifier(table, "embedding")
+    whole = sql.SQL("({column} <#> {query})").format(column=column, query=_query_vector(0))
     if not sentences:
-        return f"-{whole}"
-    each = ", ".join(f"{column} <#> %(q{n})s::vector" for n in range(1, sentences + 1))
-    return f"-({WHOLE} * {whole} + {1 - WHOLE} * least({each}))"
-
-
-def _sentences(shape: Shape) -> str:
-    if not shape.sentences:
-        return ""
-    each = ", ".join(
-        f"-(vector.embedding <#> %(q{n})s::vector)" for n in range(1, shape.sentences + 1)
+        return sql.SQL("-{whole}").format(whole=whole)
+    each = sql.SQL(", ").join(
+        sql.SQL("{column} <#> {query}").format(column=column, query=_query_vector(n))
+        for n in range(1, sentences + 1)
     )
-    return f", (SELECT ARRAY[{each}] FROM entity_embedding_t AS vector WHERE {_ready('doc')})"
+    return sql.SQL("-({whole_share} * {whole} + {rest_share} * least({each}))").format(
+        whole_share=sql.Literal(WHOLE), whole=whole, rest_share=sql.Literal(1 - WHOLE), each=each
+    )
 
 
-def _usage_cosine(shape: Shape) -> str:
+def _sentences(shape: Shape) -> sql.Composable:
+    if not shape.sentences:
+        return _NOTHING
+    each = sql.SQL(", ").join(
+        sql.SQL("-(vector.embedding <#> {query})").format(query=_query_vector(n))
+        for n in range(1, shape.sentences + 1)
+    )
+    return sql.SQL(
+        ", (SELECT ARRAY[{each}] FROM entity_embedding_t AS vector WHERE {ready})"
+    ).format(each=each, ready=_ready("doc"))
+
+
+def _usage_cosine(shape: Shape) -> sql.Composed:
     """The cosine of `vector`, raised by how near the queries are that it was `used` for."""
-    share = "%(usage_share)s * least(1, used.principals / 3.0)"
-    own, asked = (_cosine(f"{table}.embedding", shape.sentences) for table in ("vector", "used"))
-    return f"(({own}) + {share} * greatest(0, ({asked}) - {USED_ABOVE}))"
+    share = sql.SQL("%(usage_share)s * least(1, used.principals / 3.0)")
+    own, asked = (_cosine(table, shape.sentences) for table in ("vector", "used"))
+    return sql.SQL("(({own}) + {share} * greatest(0, ({asked}) - {used_above}))").format(
+        own=own, share=share, asked=asked, used_above=sql.Literal(USED_ABOVE)
+    )
 
 
-def _looked_up(shape: Shape) -> str:
+def _looked_up(shape: Shape) -> sql.Composed:
     """The cosine of one `vector`, without a join."""
-    cosine = _cosine("vector.embedding", shape.sentences)
+    cosine = _cosine("vector", shape.sentences)
     if not shape.usage:
         return cosine
-    return (
-        f"coalesce((SELECT {_usage_cosine(shape)} FROM usage_embedding_t AS used"
-        f" WHERE {_same('used', 'vector')}), {cosine})"
-    )
+    return sql.SQL(
+        "coalesce((SELECT {usage_cosine} FROM usage_embedding_t AS used WHERE {same}), {cosine})"
+    ).format(usage_cosine=_usage_cosine(shape), same=_same("used", "vector"), cosine=cosine)
 
 
-def _ready(owner: str) -> str:
-    return f"{_same('vector', owner)} AND vector.status = 'ready'"
+def _ready(owner: str) -> sql.Composed:
+    return sql.SQL("{same} AND vector.status = 'ready'").format(same=_same("vector", owner))
 
 
-def _same(table: str, owner: str) -> str:
-    return (
-        f"{table}.host_id = %(host)s AND {table}.entity_type = %(kind)s"
-        f" AND {table}.entity_id = {owner}.entity_id AND {table}.model = %(model)s"
-    )
+def _same(table: str, owner: str) -> sql.Composed:
+    return sql.SQL(
+        "{table}.host_id = %(host)s AND {table}.entity_type = %(kind)s"
+        " AND {table}.entity_id = {owner}.entity_id AND {table}.model = %(model)s"
+    ).format(table=sql.Identifier(table), owner=sql.Identifier(owner))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from psycopg import IsolationLevel
+from psycopg import IsolationLevel, sql
 
 from config.knowledge import KnowledgeSettings
 from gateway.documents.chunking.mentions import normal
@@ -160,7 +160,7 @@ class Searcher:
             values |= {"vector": HalfVector.of(encoded.whole), "model": encoded.model}
         index = ""
         if encoded.whole is not None and await self._is_large(opened, narrowed, values, docs):
-            index = predicate(query.reader.tenant, KIND.name, encoded.model or "")
+            index = predicate(query.reader.tenant, KIND.name, encoded.model or "").as_string()
             values["ef"] = str(effort(EF, docs, values["reach"]))
         statement = candidates(narrowed, encoded.whole is not None, index)
         planner = SCANS if encoded.whole is not None and not index else LOOKUPS
@@ -366,7 +366,8 @@ def _near(allowed: str) -> str:
 
 def _index_clause(narrowed: str, index: str) -> str:
     """The conditions are evaluated for each, in a subquery that cannot become a join."""
-    whole, query = half_vector("vector.embedding"), half_vector("%(vector)s::vector")
+    whole = half_vector(sql.SQL("vector.embedding")).as_string()
+    query = half_vector(sql.SQL("%(vector)s::vector")).as_string()
     joined = f"{_DOCUMENT} WHERE {narrowed} AND" if narrowed else "WHERE"
     return f""", near AS MATERIALIZED (
         SELECT doc.part_id, doc.doc_id FROM (

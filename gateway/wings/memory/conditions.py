@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from psycopg import sql
 
 from gateway.operations.operation import invalid
 from gateway.wings.memory.rows import time_of
@@ -33,7 +34,7 @@ OPERATORS = (*ORDER, "in", "exists")
 CONDITIONS = 32  # of one filter
 VALUES = 100  # of one `in`
 
-Condition = tuple[str, dict[str, Any]]
+Condition = tuple[sql.Composable, dict[str, Any]]
 
 
 class Times(Struct, frozen=True):
@@ -48,11 +49,11 @@ class Times(Struct, frozen=True):
 
 
 NOW = Times()
-EVERY: Condition = ("true", {})
+EVERY: Condition = (sql.SQL("true"), {})
 
 # What was believed at `as_of`, and true at `valid_at`. A value that another one of its slot
 # followed was true until then, which nobody knew before it was retired.
-BELIEVED = """(
+BELIEVED = sql.SQL("""(
     m.created_ts <= coalesce(%(as_of)s::timestamptz, now())
     AND (m.retired_ts IS NULL OR m.retired_by = 'slot'
         OR m.retired_ts > coalesce(%(as_of)s::timestamptz, now()))
@@ -60,14 +61,15 @@ BELIEVED = """(
     AND (m.valid_to IS NULL
         OR m.valid_to > coalesce(%(valid_at)s::timestamptz, %(as_of)s::timestamptz, now())
         OR (m.retired_by = 'slot' AND m.retired_ts > coalesce(%(as_of)s::timestamptz, now())))
-    AND (m.expires_ts IS NULL OR m.expires_ts > now()))"""
-READABLE = "(m.audience = '{}' OR %(agent)s::text = ANY (m.audience))"
+    AND (m.expires_ts IS NULL OR m.expires_ts > now()))""")
+READABLE = sql.SQL("(m.audience = '{}' OR %(agent)s::text = ANY (m.audience))")
+_VISIBLE = sql.SQL("{believed} AND {readable}").format(believed=BELIEVED, readable=READABLE)
 
 
 def visible(times: Times, agent: str | None) -> Condition:
     """The condition that a memory of a permitted owner may be shown."""
     values = {"as_of": times.as_of, "valid_at": times.valid_at, "agent": agent}
-    return f"{BELIEVED} AND {READABLE}", values
+    return _VISIBLE, values
 
 
 def filter_condition(given: Mapping[str, Any] | None) -> Condition:
@@ -77,13 +79,13 @@ def filter_condition(given: Mapping[str, Any] | None) -> Condition:
         return EVERY
     if len(given) > CONDITIONS:
         raise invalid(f"filter: expected at most {CONDITIONS} conditions")
-    texts: list[str] = []
+    texts: list[sql.Composable] = []
     values: dict[str, Any] = {}
     for number, (name, wanted) in enumerate(given.items()):
         for text, some in _conditions(name, wanted, f"f{number}"):
             texts.append(text)
             values |= some
-    return " AND ".join(texts), values
+    return sql.SQL(" AND ").join(texts), values
 
 
 def _conditions(name: str, wanted: Any, key: str) -> Iterator[Condition]:
@@ -103,13 +105,16 @@ def _conditions(name: str, wanted: Any, key: str) -> Iterator[Condition]:
 
 
 def _of_column(name: str, operator: str, value: Any, key: str) -> Condition:
-    column = COLUMNS[name]
+    parts = {"column": sql.SQL(COLUMNS[name]), "value": sql.Placeholder(key)}
     if operator == "exists":
-        return f"({column} IS NOT NULL) = %({key})s", {key: _flag(name, value)}
+        text = sql.SQL("({column} IS NOT NULL) = {value}").format(**parts)
+        return text, {key: _flag(name, value)}
     if operator == "in":
         values = [_typed_value(name, item) for item in _list(name, value)]
-        return f"{column} = ANY (%({key})s)", {key: values}
-    return f"{column} {ORDER.get(operator, '=')} %({key})s", {key: _typed_value(name, value)}
+        return sql.SQL("{column} = ANY ({value})").format(**parts), {key: values}
+    order = sql.SQL(ORDER.get(operator, "="))
+    text = sql.SQL("{column} {order} {value}").format(**parts, order=order)
+    return text, {key: _typed_value(name, value)}
 
 
 def _typed_value(name: str, value: Any) -> Any:
@@ -126,28 +131,34 @@ def _typed_value(name: str, value: Any) -> Any:
     return value
 
 
+_ORDERED_TEXT = sql.SQL(
+    "jsonb_typeof(m.metadata -> {at}::text) = 'string'"
+    ' AND (m.metadata ->> {at}::text) COLLATE "C" {order} {value}'
+)
+_ORDERED_NUMBER = sql.SQL(
+    "CASE WHEN jsonb_typeof(m.metadata -> {at}::text) = 'number'"
+    " THEN (m.metadata -> {at}::text)::numeric {order} {value} ELSE false END"
+)
+
+
 def _of_metadata(name: str, operator: str, value: Any, key: str) -> Condition:
     member = name.removeprefix(METADATA)
-    at = f"m.metadata -> %({key}_at)s::text"
     values = {f"{key}_at": member}
+    parts = {"at": sql.Placeholder(f"{key}_at"), "value": sql.Placeholder(key)}
     if operator == "exists":
-        return f"({at} IS NOT NULL) = %({key})s", {**values, key: _flag(name, value)}
+        text = sql.SQL("(m.metadata -> {at}::text IS NOT NULL) = {value}").format(**parts)
+        return text, {**values, key: _flag(name, value)}
     if operator == "eq":
         document = msgspec.json.encode({member: value}).decode()
-        return f"m.metadata @> %({key})s::jsonb", {key: document}
+        return sql.SQL("m.metadata @> {value}::jsonb").format(**parts), {key: document}
     if operator == "in":
         several = [msgspec.json.encode(item).decode() for item in _list(name, value)]
-        return f"{at} = ANY (%({key})s::jsonb[])", {**values, key: several}
+        text = sql.SQL("m.metadata -> {at}::text = ANY ({value}::jsonb[])").format(**parts)
+        return text, {**values, key: several}
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise invalid(f"filter: {name[:60]}: {operator} takes a number or a text")
-    if isinstance(value, str):
-        text = f'(m.metadata ->> %({key}_at)s::text) COLLATE "C" {ORDER[operator]} %({key})s'
-        return f"jsonb_typeof({at}) = 'string' AND {text}", {**values, key: value}
-    number = f"({at})::numeric {ORDER[operator]} %({key})s"
-    return (
-        f"CASE WHEN jsonb_typeof({at}) = 'number' THEN {number} ELSE false END",
-        {**values, key: value},
-    )
+    template = _ORDERED_TEXT if isinstance(value, str) else _ORDERED_NUMBER
+    return template.format(**parts, order=sql.SQL(ORDER[operator])), {**values, key: value}
 
 
 def _list(name: str, value: Any) -> Sequence[Any]:

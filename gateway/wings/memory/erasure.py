@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Forgetting memories, and erasing all that is held of a person.
 
 What is forgotten is deleted, with its history, its copies in sessions, words, vectors, queued texts
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 
 from gateway.operations.operation import conflict
 from gateway.wings.abc import ANONYMOUS, LOCAL
@@ -60,11 +59,13 @@ class Eraser:
             values["key"] = subject_key(reader.tenant, reader.subject)
         async with borrow(self._pool) as connection:
             if reader.subject is not None:
-                await connection.execute(_LOCK.encode(), values)
+                await connection.execute(_LOCK, values)
             await connection.execute(_LOCK_OWNERS, values)
             rows = await connection.execute(
-                f"SELECT m.memory_id::text FROM memory_t AS m WHERE {places} AND {BELIEVED}"
-                f" AND {condition[0]} FOR UPDATE".encode(),
+                sql.SQL(
+                    "SELECT m.memory_id::text FROM memory_t AS m WHERE {places} AND {believed}"
+                    " AND {condition} FOR UPDATE"
+                ).format(places=places, believed=BELIEVED, condition=condition[0]),
                 values,
             )
             ids = [id_ for (id_,) in await rows.fetchall()]
@@ -91,7 +92,7 @@ class Eraser:
         values = {"host": tenant, "subject": subject, "key": subject_key(tenant, subject)}
         values["principal"] = principal_of(subject)
         async with borrow(self._pool) as connection:
-            await connection.execute(_LOCK.encode(), values)
+            await connection.execute(_LOCK, values)
             if dry_run or expect is not None:
                 ((count,),) = await _rows(connection, _COUNT, values)
                 check_count(count, expect)
@@ -128,33 +129,34 @@ def principal_of(subject: str | None) -> str:
 
 async def forget_in(connection: AsyncConnection, reader: Reader, ids: Sequence[str]) -> None:
     """Delete memories of the reader, in a transaction that has locked their owner."""
-    await connection.execute(_FORGET.encode(), {**readable(reader)[1], "ids": list(ids)})
+    await connection.execute(_FORGET, {**readable(reader)[1], "ids": list(ids)})
 
 
-async def _rows(connection: AsyncConnection, statement: bytes | str, values: Any) -> list[Any]:
-    rows = await connection.execute(
-        statement if isinstance(statement, bytes) else statement.encode(), values
-    )
-    return await rows.fetchall()
+async def _rows(connection: AsyncConnection, statement: bytes, values: Any) -> list[Any]:
+    return await (await connection.execute(statement, values)).fetchall()
 
 
-async def _count_rows(connection: AsyncConnection, statement: str, values: Any) -> dict[str, int]:
+async def _count_rows(connection: AsyncConnection, statement: bytes, values: Any) -> dict[str, int]:
     return dict(await _rows(connection, statement, values))
 
 
-_LOCK = f"SELECT pg_advisory_xact_lock({SUBJECT_LOCK})"
+_LOCK = (
+    sql.SQL("SELECT pg_advisory_xact_lock({subject_lock})")
+    .format(subject_lock=SUBJECT_LOCK)
+    .as_bytes()
+)
 _LOCK_OWNERS = b"""
     SELECT FROM memory_owner_t WHERE host_id = %(host)s AND (scope, owner) IN
         (SELECT * FROM unnest(%(scopes)s::text[], %(owners)s::text[]))
         ORDER BY scope = 'user', scope, owner FOR UPDATE
 """
-_COUNT = "SELECT count(*) FROM memory_t WHERE host_id = %(host)s AND subject = %(subject)s"
+_COUNT = b"SELECT count(*) FROM memory_t WHERE host_id = %(host)s AND subject = %(subject)s"
 _TOMBSTONE = b"""
     INSERT INTO memory_tombstone_t (host_id, subject_hash, ts)
     VALUES (%(host)s, sha256(convert_to(%(key)s, 'UTF8')), clock_timestamp())
     ON CONFLICT (host_id, subject_hash) DO UPDATE SET ts = excluded.ts
 """
-_ERASE = """
+_ERASE = b"""
     WITH gone AS (
         DELETE FROM memory_t WHERE host_id = %(host)s AND subject = %(subject)s
         RETURNING scope
@@ -174,18 +176,23 @@ _ANSWERS = (
 """
 )
 _OWN_ANSWERS = _DONE + b"principal_id = %(principal)s AND starts_with(service_id, 'admin memory_')"
-_MENTIONS = f"""
+_MENTIONS = (
+    sql.SQL("""
     SELECT memory_id::text FROM memory_t
     WHERE host_id = %(host)s AND scope IN ('agent', 'org') AND retired_ts IS NULL
         AND strpos(lower(content), lower(%(subject)s)) > 0
-    ORDER BY memory_id LIMIT {MENTIONS}
-"""
+    ORDER BY memory_id LIMIT {mentions}
+""")
+    .format(mentions=sql.Literal(MENTIONS))
+    .as_bytes()
+)
 # With what they superseded, and with copies: the memory of a session that one was promoted from, or
 # that says the same, would be promoted again.
-_FORGET = f"""
+_FORGET = (
+    sql.SQL("""
     WITH RECURSIVE chain AS (
         SELECT m.scope, m.owner, m.memory_id FROM memory_t AS m
-        WHERE {OF_PLACES} AND m.memory_id = ANY (%(ids)s::uuid[])
+        WHERE {of_places} AND m.memory_id = ANY (%(ids)s::uuid[])
         UNION
         SELECT m.scope, m.owner, m.memory_id FROM chain JOIN memory_t AS m
             ON m.host_id = %(host)s AND m.superseded_by = chain.memory_id
@@ -205,4 +212,7 @@ _FORGET = f"""
         RETURNING m.scope
     )
     SELECT scope, count(*) FROM gone GROUP BY scope
-"""
+""")
+    .format(of_places=OF_PLACES)
+    .as_bytes()
+)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
+from psycopg import sql
 
 from config.types import HostId
 from gateway.operations.jobs import AsJob
@@ -16,7 +17,7 @@ from gateway.operations.operation import (
     OperationInput,
     invalid,
 )
-from gateway.wings.memory.conditions import EVERY, READABLE, Condition, filter_condition
+from gateway.wings.memory.conditions import EVERY, READABLE, filter_condition
 from gateway.wings.memory.context import text_of
 from gateway.wings.memory.erasure import Forgotten
 from gateway.wings.memory.life import Promoted, Purged
@@ -159,9 +160,9 @@ class KeepingOperations:
     async def context(self, asked: OperationInput) -> ContextText:
         body: GetContext = asked.body
         reader, query = self._parts.reader(asked), body.query.strip()
-        condition: Condition = ("true", {})
+        condition = EVERY
         if not query:
-            wanted = "(m.pinned OR m.slot IS NOT NULL OR m.kind = ANY (%(context_kinds)s))"
+            wanted = sql.SQL("(m.pinned OR m.slot IS NOT NULL OR m.kind = ANY (%(context_kinds)s))")
             condition = (wanted, {"context_kinds": list(CONTEXT_KINDS)})
         limit = None if query else NOTHING_TO_FIND
         recall = Recall(reader=reader, query=query, condition=condition, limit=limit)
@@ -198,7 +199,8 @@ class KeepingOperations:
             scopes = tuple(scope for scope in scopes if scope != "org")
         condition = filter_condition(body.filter)
         if body.ids is not None:
-            condition = ("m.memory_id = ANY (%(wanted)s::uuid[])", {"wanted": list(body.ids)})
+            wanted = sql.SQL("m.memory_id = ANY (%(wanted)s::uuid[])")
+            condition = (wanted, {"wanted": list(body.ids)})
         return await self._parts.eraser.forget(
             reader, scopes, condition, dry_run=body.dry_run, expect=body.expect
         )

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """The life of memories: promotion from sessions that end, deletion of what is over, and counts of
 use. All of it can be repeated, and stopped between any two statements."""
 
@@ -7,7 +6,7 @@ from collections.abc import Sequence
 
 import anyio
 from msgspec import Struct
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 
 from config.memory import MemorySettings
 from gateway.context import Session
@@ -242,7 +241,7 @@ async def _held_ids(
 ) -> frozenset[str]:
     """Ids of those that are still held, and are not forgotten before the transaction ends."""
     for subject in sorted({memory.subject or "" for memory in memories}):
-        await connection.execute(_SHARE.encode(), {"key": subject_key(tenant, subject)})
+        await connection.execute(_SHARE, {"key": subject_key(tenant, subject)})
     values = {"host": tenant, "ids": [memory.id for memory in memories]}
     rows = await connection.execute(_HELD, values)
     return frozenset(id_ for (id_,) in await rows.fetchall())
@@ -254,7 +253,11 @@ def _of_user(one: Memory) -> NewMemory:
     return NewMemory(kind=kind, source={**one.source, "promoted": one.id}, **fields)
 
 
-_SHARE = f"SELECT pg_advisory_xact_lock_shared({SUBJECT_LOCK})"
+_SHARE = (
+    sql.SQL("SELECT pg_advisory_xact_lock_shared({subject_lock})")
+    .format(subject_lock=SUBJECT_LOCK)
+    .as_bytes()
+)
 _HELD = b"""
     SELECT memory_id::text FROM memory_t
     WHERE host_id = %(host)s AND scope = 'session' AND memory_id = ANY (%(ids)s::uuid[])
@@ -291,8 +294,9 @@ _PROMOTED = b"""
     UPDATE memory_owner_t SET promoted_ts = now() FROM locked
     WHERE host_id = %(host)s AND scope = 'session' AND owner = %(owner)s
 """
-_OF_SESSION = f"""
-    SELECT {COLUMNS}, (
+_OF_SESSION = (
+    sql.SQL("""
+    SELECT {columns}, (
         SELECT count(DISTINCT other.owner) FROM memory_t AS other
         WHERE other.host_id = m.host_id AND other.subject = m.subject AND other.scope = 'session'
             AND (other.content_hash = m.content_hash OR other.slot = m.slot)
@@ -301,7 +305,10 @@ _OF_SESSION = f"""
     FROM memory_t AS m
     WHERE m.host_id = %(host)s AND m.scope = 'session' AND m.owner = %(owner)s
         AND m.retired_ts IS NULL AND m.subject IS NOT NULL
-""".encode()
+""")
+    .format(columns=COLUMNS)
+    .as_bytes()
+)
 _PURGE = b"""
     WITH over AS (
         SELECT scope, memory_id FROM memory_t

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
+from psycopg import sql
 
 from config.types import HostId
 from gateway.operations.operation import (
@@ -262,10 +263,13 @@ def _condition(body: SearchMemories) -> Condition:
     wanted: dict[str, Any] = dict(body.filter or {})
     text, values = filter_condition(wanted)
     if body.kinds:
-        text, values = f"{text} AND m.kind = ANY (%(kinds)s)", {**values, "kinds": list(body.kinds)}
+        text = text + sql.SQL(" AND m.kind = ANY (%(kinds)s)")
+        values = {**values, "kinds": list(body.kinds)}
     for name, operator, given in (("since", ">=", body.since), ("until", "<", body.until)):
         if given is not None:
-            text = f"{text} AND m.valid_from {operator} %({name})s"
+            text = sql.SQL("{text} AND m.valid_from {operator} {value}").format(
+                text=text, operator=sql.SQL(operator), value=sql.Placeholder(name)
+            )
             values = {**values, name: time_of(name, given)[0]}
     return text, values
 

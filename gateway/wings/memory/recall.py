@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Searching memories by words and meaning, in one statement with all permissions inside.
 
 The owners that a caller may read are each an index range: of their memories (`visible`), of their
@@ -15,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import anyio
-from psycopg import IsolationLevel
+from psycopg import IsolationLevel, sql
 
 from config.memory import MemorySettings
 from gateway.wings.memory.conditions import EVERY, NOW, Condition, Times, visible
@@ -24,6 +23,7 @@ from gateway.wings.memory.ranking import RecalledMemory, Scored, rank, rank_with
 from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import COLUMNS, SCOPES, Memory, Scope, memory_of
 from gateway.wings.memory.texts import group_similar, is_known, overlap, words
+from registry.database.fragments import Fragment
 from registry.database.postgres import Pool
 from registry.embedding.kinds import SearchKind
 from registry.embedding.texts import readable
@@ -194,7 +194,7 @@ class Recaller:
             vectors=encoded.whole is not None,
             listed=not text,
             large=docs > 0,
-            indexed=predicate(recall.reader.tenant, KIND_ORG.name, model) if of_org else "",
+            indexed=predicate(recall.reader.tenant, KIND_ORG.name, model) if of_org else None,
             near=near,
         )
         rows = await opened.rows(LOOKUPS, statement(shape), values)
@@ -248,13 +248,15 @@ class Recaller:
         }
 
 
-def _allowed_condition(recall: Recall) -> str:
-    return f"{visible(recall.times, recall.reader.agent)[0]} AND {recall.condition[0]}"
+def _allowed_condition(recall: Recall) -> Fragment:
+    shown, _ = visible(recall.times, recall.reader.agent)
+    condition, _ = recall.condition
+    return Fragment.of(sql.SQL("{shown} AND {condition}").format(shown=shown, condition=condition))
 
 
-_PLACES = """place AS MATERIALIZED (
+_PLACES = sql.SQL("""place AS MATERIALIZED (
     SELECT scope, owner FROM unnest(%(scopes)s::text[], %(owners)s::text[]) AS place (scope, owner)
-)"""
+)""")
 
 
 _SIZES = b"""
@@ -269,11 +271,11 @@ _SIZES = b"""
 class RecallShape:
     """The variable parts of the statement."""
 
-    allowed: str  # condition on memory_t AS m
+    allowed: Fragment  # condition on memory_t AS m
     vectors: bool  # whether there is one of the query
     listed: bool  # without a query: those that are most important and recent
     large: bool = False  # some owner has too many memories to compare all
-    indexed: str = ""  # the predicate of the index on the organisation's vectors
+    indexed: Fragment | None = None  # the predicate of the index on the organisation's vectors
     near: int = 0  # how many it proposes: a number, without which plans leave the index out
 
 
@@ -281,23 +283,23 @@ class RecallShape:
 def statement(shape: RecallShape) -> bytes:
     """Rows of the number of memories searched and the fields of a RecalledMemory: those with the
     best of words and of meaning."""
-    near, cosine, join, matched, order = "", "NULL::float8", "", "bm25 > 0", _FUSED
+    near, cosine, join = sql.SQL(""), sql.SQL("NULL::float8"), sql.SQL("")
+    matched, order = sql.SQL("bm25 > 0"), _FUSED
     if shape.vectors:
-        near = f", {_NEAR}"
-        cosine, join, matched = "near.cosine", "LEFT JOIN near USING (memory_id)", "true"
+        near, cosine = _NEAR, sql.SQL("near.cosine")
+        join, matched = sql.SQL("LEFT JOIN near USING (memory_id)"), sql.SQL("true")
     if shape.listed:
-        matched, order = (
-            "true",
-            "scored.pinned DESC, scored.importance DESC, scored.created_ts DESC",
-        )
+        matched = sql.SQL("true")
+        order = sql.SQL("scored.pinned DESC, scored.importance DESC, scored.created_ts DESC")
     visible, worded = (
         (_proposal_clause(shape), _WORDED_LARGE) if shape.large else (_whole(shape), _WORDED)
     )
-    return f"""
-        WITH {_PLACES}, query AS MATERIALIZED (
+    return (
+        sql.SQL("""
+        WITH {places}, query AS MATERIALIZED (
             SELECT DISTINCT unnest(tsvector_to_array(to_tsvector('pg_catalog.english',
                 search_words(%(text)s)))) COLLATE "C" AS term
-        ), {visible}, {worded}, {_SCORES}{near}, scored AS MATERIALIZED (
+        ), {visible}, {worded}, {scores}{near}, scored AS MATERIALIZED (
             SELECT visible.*, coalesce(worded.bm25, 0) AS bm25, {cosine} AS cosine
             FROM visible LEFT JOIN worded USING (memory_id) {join}
         ), best AS MATERIALIZED (
@@ -309,30 +311,44 @@ def statement(shape: RecallShape) -> bytes:
             coalesce(used.uses, 0), best.bm25, best.cosine
         FROM best LEFT JOIN memory_use_t AS used
             ON (used.host_id, used.memory_id) = (%(host)s, best.memory_id)
-    """.encode()
+    """)
+        .format(
+            places=_PLACES,
+            visible=visible,
+            worded=worded,
+            scores=_SCORES,
+            near=near,
+            cosine=cosine,
+            join=join,
+            matched=matched,
+            order=order,
+        )
+        .as_bytes()
+    )
 
 
-_SHOWN = """m.memory_id, m.scope, m.owner, m.session, m.position, m.importance, m.confidence,
-    m.pinned, m.trust, m.created_ts, m.valid_from"""
-_IN_PLACE = "m.host_id = %(host)s AND m.scope = place.scope AND m.owner = place.owner"
+_SHOWN = sql.SQL("""m.memory_id, m.scope, m.owner, m.session, m.position, m.importance,
+    m.confidence, m.pinned, m.trust, m.created_ts, m.valid_from""")
+_IN_PLACE = sql.SQL("m.host_id = %(host)s AND m.scope = place.scope AND m.owner = place.owner")
 
 
-def _whole(shape: RecallShape) -> str:
+def _whole(shape: RecallShape) -> sql.Composed:
     """All that may be shown."""
-    return f"""visible AS MATERIALIZED (
+    return sql.SQL("""visible AS MATERIALIZED (
         SELECT memory.* FROM place CROSS JOIN LATERAL (
-            SELECT {_SHOWN} FROM memory_t AS m WHERE {_IN_PLACE} AND {shape.allowed} OFFSET 0
+            SELECT {shown} FROM memory_t AS m WHERE {in_place} AND {allowed} OFFSET 0
         ) AS memory
-    )"""
+    )""").format(shown=_SHOWN, in_place=_IN_PLACE, allowed=shape.allowed)
 
 
-def _proposal_clause(shape: RecallShape) -> str:
+def _proposal_clause(shape: RecallShape) -> sql.Composed:
     """Candidates with the rarest words of the query, the newest of each owner, and, of the
     organisation, instead of that what the index on its vectors finds near."""
-    near, newest = "", "true"
-    if shape.vectors and shape.indexed and not shape.listed:
-        near, newest = f"UNION {_near_org(shape)}", "place.scope <> 'org'"
-    return f"""size AS MATERIALIZED (
+    near: sql.Composable = sql.SQL("")
+    newest = sql.SQL("true")
+    if shape.vectors and shape.indexed is not None and not shape.listed:
+        near, newest = _near_org(shape, shape.indexed), sql.SQL("place.scope <> 'org'")
+    return sql.SQL("""size AS MATERIALIZED (
         SELECT place.scope, place.owner, query.term, few.docs,
             ln(1 + %(docs)s::float8 / (few.docs + 0.5)::float8) AS weight,
             sum(few.docs) OVER (ORDER BY few.docs, place.scope, query.term) AS read
@@ -341,7 +357,7 @@ def _proposal_clause(shape: RecallShape) -> str:
                 SELECT FROM memory_word_t AS posting
                 WHERE posting.host_id = %(host)s AND posting.scope = place.scope
                     AND posting.owner = place.owner AND posting.term = query.term
-                LIMIT {COMMON}
+                LIMIT {common}
             ) AS posting
         ) AS few
     ), visible AS MATERIALIZED (
@@ -353,94 +369,119 @@ def _proposal_clause(shape: RecallShape) -> str:
                     WHERE posting.host_id = %(host)s AND posting.scope = size.scope
                         AND posting.owner = size.owner AND posting.term = size.term OFFSET 0
                 ) AS posting
-                WHERE size.read < {COMMON} -- the rarest words first, for they decide
+                WHERE size.read < {common} -- the rarest words first, for they decide
                 GROUP BY size.scope, size.owner, posting.memory_id
-                ORDER BY sum(size.weight * posting.tf / (posting.tf + {K1}::float8)) DESC,
+                ORDER BY sum(size.weight * posting.tf / (posting.tf + {k1}::float8)) DESC,
                     posting.memory_id OFFSET 0
             ) AS found WHERE (
                 SELECT true FROM memory_t AS m WHERE m.host_id = %(host)s
                     AND m.scope = found.scope AND m.owner = found.owner
-                    AND m.memory_id = found.memory_id AND {shape.allowed}
+                    AND m.memory_id = found.memory_id AND {allowed}
             ) LIMIT %(reach)s)
             UNION
             SELECT place.scope, newest.memory_id FROM place CROSS JOIN LATERAL (
-                SELECT m.memory_id FROM memory_t AS m WHERE {_IN_PLACE} AND {shape.allowed}
+                SELECT m.memory_id FROM memory_t AS m WHERE {in_place} AND {allowed}
                 ORDER BY m.created_ts DESC LIMIT %(exact)s
             ) AS newest WHERE {newest}
             {near}
         ) AS one (scope, memory_id) CROSS JOIN LATERAL (
-            SELECT {_SHOWN} FROM memory_t AS m
+            SELECT {shown} FROM memory_t AS m
             WHERE m.host_id = %(host)s AND m.scope = one.scope AND m.memory_id = one.memory_id
             OFFSET 0
         ) AS memory
-    )"""
+    )""").format(
+        common=sql.Literal(COMMON),
+        k1=sql.Literal(K1),
+        allowed=shape.allowed,
+        in_place=_IN_PLACE,
+        newest=newest,
+        near=near,
+        shown=_SHOWN,
+    )
 
 
-def _near_org(shape: RecallShape) -> str:
+def _near_org(shape: RecallShape, indexed: Fragment) -> sql.Composed:
     """The filter is evaluated for each, in a subquery that cannot become a join."""
-    whole, query = half_vector("vector.embedding"), half_vector("%(vector)s::vector")
-    return f"""(SELECT 'org', near.entity_id FROM (
+    whole = half_vector(sql.SQL("vector.embedding"))
+    query = half_vector(sql.SQL("%(vector)s::vector"))
+    return sql.SQL("""UNION (SELECT 'org', near.entity_id FROM (
         SELECT set_config('hnsw.ef_search', %(ef)s, true) AS value
     ) AS effort CROSS JOIN LATERAL (
         SELECT vector.entity_id FROM entity_embedding_t AS vector
-        WHERE {shape.indexed} AND effort.value <> '' AND (
-            SELECT true FROM place JOIN memory_t AS m ON {_IN_PLACE}
-            WHERE m.memory_id = vector.entity_id AND {shape.allowed})
-        ORDER BY {whole} <#> {query} LIMIT {shape.near}
-    ) AS near)"""
+        WHERE {indexed} AND effort.value <> '' AND (
+            SELECT true FROM place JOIN memory_t AS m ON {in_place}
+            WHERE m.memory_id = vector.entity_id AND {allowed})
+        ORDER BY {whole} <#> {query} LIMIT {near}
+    ) AS near)""").format(
+        indexed=indexed,
+        in_place=_IN_PLACE,
+        allowed=shape.allowed,
+        whole=whole,
+        query=query,
+        near=sql.Literal(shape.near),
+    )
 
 
 # One scan of the index for all ids takes less than a lookup for each.
-_NEAR = """near AS MATERIALIZED (
+_NEAR = sql.SQL(""", near AS MATERIALIZED (
     SELECT vector.entity_id AS memory_id, -(vector.embedding <#> %(vector)s::vector) AS cosine
     FROM entity_embedding_t AS vector
     WHERE vector.host_id = %(host)s AND vector.entity_type = ANY (%(vector_kinds)s)
         AND vector.entity_id = ANY (ARRAY(SELECT memory_id FROM visible))
         AND vector.model = %(model)s AND vector.status = 'ready'
-)"""
-_FUSED = """%(share)s * coalesce(cosine, 0) + (1 - %(share)s) * bm25 / greatest(
-    (SELECT max(bm25) FROM worded), (SELECT 4 * ln(1 + docs) FROM total), 1e-9) DESC, memory_id"""
-_POSTINGS = """SELECT term, memory_id, tf FROM memory_word_t AS posting
+)""")
+_FUSED = sql.SQL("""%(share)s * coalesce(cosine, 0) + (1 - %(share)s) * bm25 / greatest(
+    (SELECT max(bm25) FROM worded), (SELECT 4 * ln(1 + docs) FROM total), 1e-9) DESC, memory_id""")
+_POSTINGS = sql.SQL("""SELECT term, memory_id, tf FROM memory_word_t AS posting
         WHERE posting.host_id = %(host)s AND posting.scope = place.scope
-            AND posting.owner = place.owner AND posting.term = query.term"""
-_IDF = "ln(1 + ({docs} - {had} + 0.5)::float8 / ({had} + 0.5)::float8) AS idf"
+            AND posting.owner = place.owner AND posting.term = query.term""")
+_IDF = sql.SQL("ln(1 + ({docs} - {had} + 0.5)::float8 / ({had} + 0.5)::float8) AS idf")
 # Words of what is visible alone.
-_WORDED = f"""total AS MATERIALIZED (
+_WORDED = sql.SQL("""total AS MATERIALIZED (
     SELECT count(*) AS docs FROM visible
 ), posting AS MATERIALIZED (
-    SELECT found.* FROM query CROSS JOIN place CROSS JOIN LATERAL ({_POSTINGS} OFFSET 0) AS found
+    SELECT found.* FROM query CROSS JOIN place CROSS JOIN LATERAL ({postings} OFFSET 0) AS found
 ), matched AS MATERIALIZED (
     SELECT posting.* FROM posting JOIN visible USING (memory_id)
 ), word AS MATERIALIZED (
-    SELECT term, {_IDF.format(docs="docs", had="count(*)")}
+    SELECT term, {idf}
     FROM matched CROSS JOIN total GROUP BY term, docs
-)"""
-_WORDED_LARGE = f"""total AS MATERIALIZED (
+)""").format(postings=_POSTINGS, idf=_IDF.format(docs=sql.SQL("docs"), had=sql.SQL("count(*)")))
+_WORDED_LARGE = sql.SQL("""total AS MATERIALIZED (
     SELECT %(docs)s::bigint AS docs
 ), matched AS MATERIALIZED (
     SELECT posting.term, posting.tf, posting.memory_id
     FROM query CROSS JOIN place CROSS JOIN LATERAL (
-        {_POSTINGS} AND posting.memory_id = ANY (ARRAY(SELECT memory_id FROM visible)) OFFSET 0
+        {postings} AND posting.memory_id = ANY (ARRAY(SELECT memory_id FROM visible)) OFFSET 0
     ) AS posting
 ), word AS MATERIALIZED (
-    SELECT term, {_IDF.format(docs="max(total.docs)", had="least(sum(size.docs), max(total.docs))")}
+    SELECT term, {idf}
     FROM size CROSS JOIN total GROUP BY term
-)"""
+)""").format(
+    postings=_POSTINGS,
+    idf=_IDF.format(
+        docs=sql.SQL("max(total.docs)"), had=sql.SQL("least(sum(size.docs), max(total.docs))")
+    ),
+)
 # BM25 (Robertson and Zaragoza 2009, 3.6) without a norm of lengths: in memories, what is long has
 # more to say. LoCoMo's NDCG@10 gains 2.5 points.
-_SCORES = f"""worded AS MATERIALIZED (
-    SELECT matched.memory_id, sum(word.idf * {K1 + 1} * matched.tf / (matched.tf
-        + {K1}))::float8 AS bm25
+_SCORES = sql.SQL("""worded AS MATERIALIZED (
+    SELECT matched.memory_id, sum(word.idf * {k1_plus_1} * matched.tf / (matched.tf
+        + {k1}))::float8 AS bm25
     FROM matched JOIN word USING (term) GROUP BY matched.memory_id
-)"""
+)""").format(k1_plus_1=sql.Literal(K1 + 1), k1=sql.Literal(K1))
 
 
 @lru_cache(maxsize=256)
-def rows_query(allowed: str) -> bytes:
+def rows_query(allowed: Fragment) -> bytes:
     """The rows of %(ids)s that may be shown."""
-    return f"""
-        WITH {_PLACES}
-        SELECT {COLUMNS} FROM place CROSS JOIN memory_t AS m
+    return (
+        sql.SQL("""
+        WITH {places}
+        SELECT {columns} FROM place CROSS JOIN memory_t AS m
         WHERE m.host_id = %(host)s AND m.scope = place.scope AND m.owner = place.owner
             AND m.memory_id = ANY (%(ids)s::uuid[]) AND {allowed}
-    """.encode()
+    """)
+        .format(places=_PLACES, columns=COLUMNS, allowed=allowed)
+        .as_bytes()
+    )

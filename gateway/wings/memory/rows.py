@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from msgspec import Meta
+from psycopg import sql
 
 from config.types import HostId
 from gateway.operations.operation import ProblemDetails, Time, invalid
@@ -105,7 +106,7 @@ class Memory:
 
 
 # In the order of the fields of Memory.
-COLUMNS = (
+COLUMNS = sql.SQL(
     "m.memory_id::text, m.scope, m.owner, m.subject, m.agent, m.audience, m.kind, m.slot,"
     " m.content, m.importance, m.confidence, m.pinned, m.keep, m.masked, m.trust, m.session,"
     " m.source, m.metadata, m.valid_from, m.valid_to, m.created_ts, m.retired_ts, m.retired_by,"

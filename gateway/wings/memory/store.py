@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Memories in the database: writing, reading by id, lists, and history.
 
 Writers lock the subject, which an erasure locks exclusively, and then the row of the owner in
@@ -15,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 from psycopg.types.json import Jsonb
 
 from config.memory import MemorySettings
@@ -35,7 +34,7 @@ from gateway.wings.memory.rows import (
 from registry.database.postgres import Pool, autocommit, borrow
 from schemas.jsonrpc import encode
 
-SUBJECT_LOCK = "hashtextextended(%(key)s, 0)"
+SUBJECT_LOCK = sql.SQL("hashtextextended(%(key)s, 0)")
 QUOTAS = ("writes_per_minute", "owner_rows", "owner_bytes")
 MINUTE_S = 60
 TENANT_COUNTED_S = 30.0  # the rows of a tenant are counted anew after that
@@ -319,11 +318,16 @@ class MemoryStore:
         condition, values = readable(reader)
         if times is not None:
             text, more = visible(times, reader.agent)
-            condition, values = f"{condition} AND {text}", {**values, **more}
+            condition, values = (
+                sql.SQL("{condition} AND {text}").format(condition=condition, text=text),
+                {**values, **more},
+            )
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
-                f"SELECT {COLUMNS} FROM memory_t AS m WHERE {condition}"
-                " AND m.memory_id = ANY (%(ids)s::uuid[])".encode(),
+                sql.SQL(
+                    "SELECT {columns} FROM memory_t AS m WHERE {condition}"
+                    " AND m.memory_id = ANY (%(ids)s::uuid[])"
+                ).format(columns=COLUMNS, condition=condition),
                 {**values, "ids": list(ids)},
             )
             memories = {memory.id: memory for memory in map(memory_of, await rows.fetchall())}
@@ -344,15 +348,15 @@ class MemoryStore:
         shown, values = visible(times, reader.agent)
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
-                f"""
-                SELECT {COLUMNS} FROM unnest(%(scopes)s::text[], %(owners)s::text[])
+                sql.SQL("""
+                SELECT {columns} FROM unnest(%(scopes)s::text[], %(owners)s::text[])
                     AS place (scope, owner)
                 JOIN memory_t AS m ON m.host_id = %(host)s AND m.scope = place.scope
                     AND m.owner = place.owner
-                WHERE {shown} AND {condition[0]} AND (%(after)s::timestamptz IS NULL
+                WHERE {shown} AND {condition} AND (%(after)s::timestamptz IS NULL
                     OR (m.created_ts, m.memory_id) < (%(after)s, %(after_id)s::uuid))
                 ORDER BY m.created_ts DESC, m.memory_id DESC LIMIT %(limit)s
-                """.encode(),
+                """).format(columns=COLUMNS, shown=shown, condition=condition[0]),
                 {
                     **values,
                     **condition[1],
@@ -372,8 +376,10 @@ class MemoryStore:
         shown, more = visible(NOW, reader.agent)
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
-                f"SELECT m.scope, count(*) FROM memory_t AS m WHERE {condition} AND {shown}"
-                " GROUP BY m.scope".encode(),
+                sql.SQL(
+                    "SELECT m.scope, count(*) FROM memory_t AS m WHERE {condition} AND {shown}"
+                    " GROUP BY m.scope"
+                ).format(condition=condition, shown=shown),
                 {**values, **more},
             )
             counts = dict(await rows.fetchall())
@@ -385,7 +391,7 @@ class MemoryStore:
         condition, values = readable(reader)
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
-                f"""
+                sql.SQL("""
                 WITH RECURSIVE chain AS (
                     SELECT m.memory_id, m.superseded_by FROM memory_t AS m
                     WHERE {condition} AND m.memory_id = %(id)s::uuid
@@ -394,10 +400,10 @@ class MemoryStore:
                         ON m.superseded_by = chain.memory_id OR m.memory_id = chain.superseded_by
                     WHERE {condition}
                 )
-                SELECT {COLUMNS} FROM memory_t AS m
+                SELECT {columns} FROM memory_t AS m
                 WHERE {condition} AND m.memory_id IN (SELECT memory_id FROM chain)
                 ORDER BY m.valid_from, m.created_ts, m.memory_id
-                """.encode(),
+                """).format(condition=condition, columns=COLUMNS),
                 {**values, "id": id_},
             )
             return [memory_of(row) for row in await rows.fetchall()]
@@ -409,11 +415,13 @@ class MemoryStore:
         ProblemDetails: 404, 409 where the version is not the present one."""
         condition, values = readable(reader)
         async with borrow(self._pool) as connection:
-            await connection.execute(_LOCK_OF.encode(), {**values, "id": id_})
+            await connection.execute(_LOCK_OF, {**values, "id": id_})
             result = await connection.execute(
-                f"SELECT {COLUMNS} FROM memory_t AS m WHERE {condition}"
-                " AND m.memory_id = %(id)s::uuid AND retired_ts IS NULL"
-                " AND (expires_ts IS NULL OR expires_ts > now()) FOR UPDATE".encode(),
+                sql.SQL(
+                    "SELECT {columns} FROM memory_t AS m WHERE {condition}"
+                    " AND m.memory_id = %(id)s::uuid AND retired_ts IS NULL"
+                    " AND (expires_ts IS NULL OR expires_ts > now()) FOR UPDATE"
+                ).format(columns=COLUMNS, condition=condition),
                 {**values, "id": id_},
             )
             rows = await result.fetchall()
@@ -472,10 +480,10 @@ async def _rewrite(
     )
 
 
-OF_PLACES = """m.host_id = %(host)s AND (m.scope, m.owner) IN
+OF_PLACES = sql.SQL("""m.host_id = %(host)s AND (m.scope, m.owner) IN
     (SELECT * FROM unnest(%(scopes)s::text[], %(owners)s::text[]))
     AND (m.audience = '{}' OR %(agent)s::text = ANY (m.audience))
-    AND (m.expires_ts IS NULL OR m.expires_ts > now())"""
+    AND (m.expires_ts IS NULL OR m.expires_ts > now())""")
 
 
 def readable(reader: Reader, scopes: Sequence[Scope] = SCOPES) -> Condition:
@@ -491,83 +499,131 @@ def readable(reader: Reader, scopes: Sequence[Scope] = SCOPES) -> Condition:
     return OF_PLACES, values
 
 
-_OWN = "host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s"
-_PLACE = "%(host)s, %(scope)s, %(owner)s"
-_BEGIN = f"""
-    SELECT memory_begin({_PLACE}, %(subject)s, %(key)s, %(caller)s, %(count)s, %(replaced)s,
+_OWN = sql.SQL("host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s")
+_PLACE = sql.SQL("%(host)s, %(scope)s, %(owner)s")
+_BEGIN = (
+    sql.SQL("""
+    SELECT memory_begin({place}, %(subject)s, %(key)s, %(caller)s, %(count)s, %(replaced)s,
         %(size)s, %(limits)s)
-"""
-_INSERT = f"""
-    SELECT memory_insert({_PLACE}, %(subject)s, %(key)s, %(agent)s, %(ids)s::uuid[], %(hashes)s,
+""")
+    .format(place=_PLACE)
+    .as_bytes()
+)
+_INSERT = (
+    sql.SQL("""
+    SELECT memory_insert({place}, %(subject)s, %(key)s, %(agent)s, %(ids)s::uuid[], %(hashes)s,
         %(rows)s, %(lifetime)s)
-"""
-_KNOWN = f"SELECT hash, id::text FROM memory_known({_PLACE}, %(agent)s, %(hashes)s, %(slots)s)"
-_ADD = f"""
-    SELECT hash, id FROM memory_add({_PLACE}, %(subject)s, %(key)s, %(agent)s, %(caller)s,
+""")
+    .format(place=_PLACE)
+    .as_bytes()
+)
+_KNOWN = (
+    sql.SQL("SELECT hash, id::text FROM memory_known({place}, %(agent)s, %(hashes)s, %(slots)s)")
+    .format(place=_PLACE)
+    .as_bytes()
+)
+_ADD = (
+    sql.SQL("""
+    SELECT hash, id FROM memory_add({place}, %(subject)s, %(key)s, %(agent)s, %(caller)s,
         %(ids)s::uuid[], %(hashes)s, %(rows)s, %(count)s, %(size)s, %(limits)s)
-"""
-_PRESENT = f"""
+""")
+    .format(place=_PLACE)
+    .as_bytes()
+)
+_PRESENT = (
+    sql.SQL("""
     SELECT CASE WHEN audience = '{{}}' OR %(agent)s::text = ANY (audience)
         THEN memory_id::text END, valid_from FROM memory_t
-    WHERE {_OWN} AND slot = %(slot)s AND retired_ts IS NULL AND valid_to IS NULL
-"""
-_RETIRE_SLOT = f"""
+    WHERE {own} AND slot = %(slot)s AND retired_ts IS NULL AND valid_to IS NULL
+""")
+    .format(own=_OWN)
+    .as_bytes()
+)
+_RETIRE_SLOT = (
+    sql.SQL("""
     UPDATE memory_t SET retired_ts = now(), retired_by = 'slot', superseded_by = %(new)s::uuid,
         valid_to = greatest(coalesce(%(from)s, now()), valid_from)
-    WHERE {_OWN} AND slot = %(slot)s AND retired_ts IS NULL AND valid_to IS NULL
-"""
-_REPLACE = f"""
+    WHERE {own} AND slot = %(slot)s AND retired_ts IS NULL AND valid_to IS NULL
+""")
+    .format(own=_OWN)
+    .as_bytes()
+)
+_REPLACE = (
+    sql.SQL("""
     UPDATE memory_t SET retired_ts = now(), retired_by = 'replaced',
         superseded_by = %(new)s::uuid
-    WHERE {_OWN} AND memory_id = %(replaces)s::uuid AND retired_ts IS NULL
+    WHERE {own} AND memory_id = %(replaces)s::uuid AND retired_ts IS NULL
         AND (audience = '{{}}' OR %(agent)s::text = ANY (audience))
         AND (expires_ts IS NULL OR expires_ts > now())
     RETURNING 1
-"""
-_REPLACE_CHUNKS = f"""
+""")
+    .format(own=_OWN)
+    .as_bytes()
+)
+_REPLACE_CHUNKS = (
+    sql.SQL("""
     UPDATE memory_t SET retired_ts = now(), retired_by = 'replaced'
-    WHERE {_OWN} AND kind = 'chunk' AND source ->> 'document' = %(document)s
+    WHERE {own} AND kind = 'chunk' AND source ->> 'document' = %(document)s
         AND retired_ts IS NULL AND memory_id <> ALL (%(ids)s::uuid[])
-"""
-_CAP = f"""
+""")
+    .format(own=_OWN)
+    .as_bytes()
+)
+_CAP = (
+    sql.SQL("""
     WITH live AS (
         SELECT memory_id, row_number() OVER (ORDER BY pinned DESC, importance DESC,
             created_ts DESC, memory_id DESC) AS place, pinned
-        FROM memory_t WHERE {_OWN} AND retired_ts IS NULL AND expires_ts > now()
+        FROM memory_t WHERE {own} AND retired_ts IS NULL AND expires_ts > now()
     )
     UPDATE memory_t SET retired_ts = now(), retired_by = 'cap'
-    WHERE {_OWN} AND memory_id IN (SELECT memory_id FROM live WHERE place > %(max)s AND NOT pinned)
-"""
+    WHERE {own} AND memory_id IN (SELECT memory_id FROM live WHERE place > %(max)s AND NOT pinned)
+""")
+    .format(own=_OWN)
+    .as_bytes()
+)
 # Not more often than twice in a lifetime.
-_RENEW = f"""
+_RENEW = (
+    sql.SQL("""
     UPDATE memory_t SET expires_ts = now() + make_interval(secs => %(ttl)s)
-    WHERE {_OWN} AND ttl_s IS NULL AND retired_ts IS NULL
+    WHERE {own} AND ttl_s IS NULL AND retired_ts IS NULL
         AND expires_ts BETWEEN now() AND now() + make_interval(secs => %(ttl)s / 2)
-"""
+""")
+    .format(own=_OWN)
+    .as_bytes()
+)
 # Of a memory, the subject and then the owner.
-_LOCK_OF = f"""
+_LOCK_OF = (
+    sql.SQL("""
     WITH wanted AS MATERIALIZED (
         SELECT m.host_id, m.scope, m.owner, CASE WHEN m.subject IS NOT NULL THEN
             pg_advisory_xact_lock_shared(hashtextextended(m.host_id || ' ' || m.subject, 0)) END
-        FROM memory_t AS m WHERE {OF_PLACES} AND m.memory_id = %(id)s::uuid
+        FROM memory_t AS m WHERE {of_places} AND m.memory_id = %(id)s::uuid
     )
     SELECT FROM memory_owner_t AS had WHERE (had.host_id, had.scope, had.owner)
         IN (SELECT host_id, scope, owner FROM wanted) FOR UPDATE
-"""
-_REWRITTEN = """kind, slot, dated, confidence, keep, trust, session, position, source, valid_from,
-    valid_to, expires_ts, ttl_s"""
-_REWRITE = f"""
+""")
+    .format(of_places=OF_PLACES)
+    .as_bytes()
+)
+_REWRITTEN = sql.SQL("""kind, slot, dated, confidence, keep, trust, session, position, source,
+    valid_from, valid_to, expires_ts, ttl_s""")
+_REWRITE = (
+    sql.SQL("""
     WITH gone AS (
-        DELETE FROM memory_t WHERE {_OWN} AND memory_id = %(id)s::uuid RETURNING *
+        DELETE FROM memory_t WHERE {own} AND memory_id = %(id)s::uuid RETURNING *
     )
     INSERT INTO memory_t (host_id, memory_id, scope, owner, subject, agent, audience, content,
         content_hash, importance, pinned, masked, metadata, created_ts, retired_ts, retired_by,
-        superseded_by, aggregate_version, {_REWRITTEN})
+        superseded_by, aggregate_version, {rewritten})
     SELECT host_id, %(id)s::uuid, scope, owner, subject, agent, audience, %(content)s, %(hash)s,
         %(importance)s, %(pinned)s, %(masked)s, %(metadata)s, now(), NULL, NULL, NULL,
-        aggregate_version + 1, {_REWRITTEN} FROM gone
+        aggregate_version + 1, {rewritten} FROM gone
     UNION ALL
     SELECT host_id, %(old)s::uuid, scope, owner, subject, agent, audience, content, content_hash,
         importance, pinned, masked, metadata, created_ts, now(), 'update', %(id)s::uuid,
-        aggregate_version, {_REWRITTEN} FROM gone
-"""
+        aggregate_version, {rewritten} FROM gone
+""")
+    .format(own=_OWN, rewritten=_REWRITTEN)
+    .as_bytes()
+)

@@ -1,10 +1,10 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Export and idempotent import of one person's data."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct, to_builtins
+from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from config.memory import MemorySession
@@ -46,9 +46,11 @@ async def list_held(
         raise unknown()
     async with borrow(pool) as connection:
         rows_found = await connection.execute(
-            f"SELECT {COLUMNS} FROM memory_t AS m WHERE m.host_id = %(host)s"
-            f" AND m.subject = %(subject)s AND {condition[0]} AND m.memory_id > %(after)s::uuid"
-            " ORDER BY m.memory_id LIMIT %(limit)s".encode(),
+            sql.SQL(
+                "SELECT {columns} FROM memory_t AS m WHERE m.host_id = %(host)s"
+                " AND m.subject = %(subject)s AND {condition} AND m.memory_id > %(after)s::uuid"
+                " ORDER BY m.memory_id LIMIT %(limit)s"
+            ).format(columns=COLUMNS, condition=condition[0]),
             {
                 **condition[1],
                 "host": tenant,
@@ -87,7 +89,7 @@ class Transfer:
                     "hashes": [content_hash(memory) for memory in some],
                     "lifetime": self._session.ttl_max_s if scope == "session" else None,
                 }
-                rows_found = await connection.execute(_IMPORT.encode(), values)
+                rows_found = await connection.execute(_IMPORT, values)
                 ((written, late),) = await rows_found.fetchall()
                 await self._store.cap(connection, target)
             stored, erased = stored + written, erased + late
@@ -102,25 +104,28 @@ def _row(one: Memory, *, vouched: bool) -> dict[str, Any]:
     return row | {"trust": one.trust if keeps else "agent"}
 
 
-def _elsewhere(id_: str) -> str:
+def _elsewhere(id_: sql.Composable) -> sql.Composed:
     """Whether a memory of another place in the tenant has this id."""
-    return f"""EXISTS (SELECT FROM memory_t AS other WHERE other.host_id = %(host)s
-        AND other.scope = ANY ('{{session,user,agent,org}}') AND other.memory_id = {id_}
-        AND (other.scope, other.owner) <> (%(scope)s, %(owner)s))"""
+    return sql.SQL("""EXISTS (SELECT FROM memory_t AS other WHERE other.host_id = %(host)s
+        AND other.scope = ANY ('{{session,user,agent,org}}') AND other.memory_id = {id}
+        AND (other.scope, other.owner) <> (%(scope)s, %(owner)s))""").format(id=id_)
 
 
-def _own(id_: str) -> str:
+def _own(id_: sql.Composable) -> sql.Composed:
     """An id that is taken elsewhere, which is not told, stands for one made of it and the place."""
-    return f"""CASE WHEN {_elsewhere(id_)}
-        THEN md5(%(scope)s || ' ' || %(owner)s || ' ' || {id_})::uuid ELSE {id_} END"""
+    return sql.SQL("""CASE WHEN {elsewhere}
+        THEN md5(%(scope)s || ' ' || %(owner)s || ' ' || {id})::uuid ELSE {id} END""").format(
+        elsewhere=_elsewhere(id_), id=id_
+    )
 
 
 # Vectors and history follow ids: two imports that run at once do not both find one free.
 _LOCK_IMPORTS = b"SELECT pg_advisory_xact_lock(hashtextextended('memory_import ' || %(host)s, 0))"
-_IMPORT = f"""
+_IMPORT = (
+    sql.SQL("""
     WITH given AS MATERIALIZED (
         SELECT new.*, hash.value, tombstone.ts > new.created AS late,
-            {_own("new.id")} AS own_id, {_own("new.superseded_by")} AS own_successor
+            {own_id} AS own_id, {own_successor} AS own_successor
         FROM ROWS FROM (jsonb_to_recordset(%(rows)s) AS (id uuid, agent text, audience text[],
             kind text, slot text, content text, importance real, confidence real, pinned boolean,
             keep boolean, masked text[], trust text, session text, source jsonb, metadata jsonb,
@@ -143,9 +148,16 @@ _IMPORT = f"""
             own_successor, least(expires, now() + make_interval(secs => %(lifetime)s)), version,
             dated, position, CASE WHEN ttl_s IS NOT NULL THEN least(ttl_s, %(lifetime)s) END
         FROM given WHERE late IS NOT TRUE AND (expires IS NULL OR expires > now())
-            AND NOT {_elsewhere("own_id")}
+            AND NOT {elsewhere}
         ON CONFLICT DO NOTHING
         RETURNING 1
     )
     SELECT (SELECT count(*) FROM stored), (SELECT count(*) FROM given WHERE late)
-"""
+""")
+    .format(
+        own_id=_own(sql.Identifier("new", "id")),
+        own_successor=_own(sql.Identifier("new", "superseded_by")),
+        elsewhere=_elsewhere(sql.Identifier("own_id")),
+    )
+    .as_bytes()
+)

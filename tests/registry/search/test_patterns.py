@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 
 from registry.database.postgres import Database
 from registry.search.patterns import condition
@@ -25,10 +25,11 @@ NAMES = [
 
 
 async def matched(connection: AsyncConnection, names: list[str], pattern: str) -> list[bool]:
-    text, values = condition("", "p", [pattern])
+    text, values = condition("p", [pattern])
     rows = await connection.execute(
-        f"SELECT {text} FROM unnest(%(names)s::text[]) WITH ORDINALITY"
-        " AS doc (name, n) ORDER BY n".encode(),
+        sql.SQL(
+            "SELECT {} FROM unnest(%(names)s::text[]) WITH ORDINALITY AS doc (name, n) ORDER BY n"
+        ).format(text),
         {"names": names, **values},
     )
     return [found async for (found,) in rows]
@@ -64,10 +65,12 @@ async def test_patterns_with_what_no_name_can_hold_pick_nothing(database: Databa
 
 
 async def test_all_that_none_of_several_patterns_picks(database: Database) -> None:
-    text, values = condition("NOT", "p", ["a*", "[z]"])
+    text, values = condition("p", ["a*", "[z]"], negated=True)
     async with database.connect() as connection:
         rows = await connection.execute(
-            f"SELECT name FROM unnest(%(names)s::text[]) AS doc (name) WHERE {text}".encode(),
+            sql.SQL("SELECT name FROM unnest(%(names)s::text[]) AS doc (name) WHERE {}").format(
+                text
+            ),
             {"names": ["a", "z", "q"], **values},
         )
         assert await rows.fetchall() == [("q",)]

@@ -16,6 +16,7 @@ from config.types import VECTOR_DIMENSION
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.memory.readers import WRITE_ORG
 from gateway.wings.memory.recall import Recaller, RecallShape, statement
+from registry.database.fragments import Fragment
 from registry.database.postgres import Database
 from tests.wings.memory.rig import Caller, Rig, memory_settings, rigged
 
@@ -455,9 +456,9 @@ async def test_m31_imports_are_held_to_the_limits_of_sessions_and_history(
 
 
 def test_the_index_of_the_organisation_is_read_where_it_may_be_searched() -> None:
-    shape = RecallShape("true", vectors=True, listed=False, large=True)
+    shape = RecallShape(Fragment(b"true"), vectors=True, listed=False, large=True)
     assert b"hnsw" not in statement(shape)
-    assert b"hnsw" in statement(replace(shape, indexed="true"))
+    assert b"hnsw" in statement(replace(shape, indexed=Fragment(b"true")))
 
 
 class Modelled:

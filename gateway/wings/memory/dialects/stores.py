@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Files and graphs as memories of one owner: a file is a memory of the kind `file` whose slot is
 its path, an entity one of the kind `entity`, an observation a fact with its entity as the source.
 
@@ -8,7 +7,7 @@ They belong to the user of the call, or to its session where it has none.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 
 from gateway.wings.memory.conditions import Condition
 from gateway.wings.memory.dialects.files import FileChanged, FileVersion
@@ -24,15 +23,21 @@ from registry.database.postgres import borrow
 RANKED = 10  # entities that a search finds beside those that contain its query
 NEAR = 0.5  # least cosine of one that shares no word with the query
 
-_LIVE = """host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s AND retired_ts IS NULL
-    AND (expires_ts IS NULL OR expires_ts > now())
-    AND (audience = '{}' OR %(agent)s::text = ANY (audience))"""
-_FILE = f"{_LIVE} AND kind = 'file' AND slot IS NOT NULL AND valid_to IS NULL"
-_NODES = f"""
+_LIVE = sql.SQL("""host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s
+    AND retired_ts IS NULL AND (expires_ts IS NULL OR expires_ts > now())
+    AND (audience = '{}' OR %(agent)s::text = ANY (audience))""")
+_FILE = sql.SQL("{live} AND kind = 'file' AND slot IS NOT NULL AND valid_to IS NULL").format(
+    live=_LIVE
+)
+_NODES = (
+    sql.SQL("""
     SELECT memory_id::text, kind = 'entity', source ->> 'entity', content, metadata ->> 'type'
-    FROM memory_t WHERE {_LIVE} AND kind IN ('entity', 'fact') AND source ? 'entity'
+    FROM memory_t WHERE {live} AND kind IN ('entity', 'fact') AND source ? 'entity'
     ORDER BY created_ts, memory_id
-"""
+""")
+    .format(live=_LIVE)
+    .as_bytes()
+)
 _RELATIONS = b"""
     SELECT from_name, to_name, relation FROM memory_relation_t
     WHERE host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s
@@ -72,11 +77,11 @@ class MemoryFiles:
         self._target = target_of(reader)
 
     async def sizes(self) -> Mapping[str, int]:
-        rows = await self._rows("slot, octet_length(content)")
+        rows = await self._rows(sql.SQL("slot, octet_length(content)"))
         return dict(rows)
 
     async def read(self, path: str) -> FileVersion | None:
-        rows = await self._rows("content, memory_id::text", [path])
+        rows = await self._rows(sql.SQL("content, memory_id::text"), [path])
         return FileVersion(*rows[0]) if rows else None
 
     async def write(self, path: str, text: str, since: str) -> None:
@@ -89,12 +94,12 @@ class MemoryFiles:
                 raise FileChanged(path)  # which rolls back
 
     async def delete(self, paths: Sequence[str]) -> None:
-        text = "m.kind = 'file' AND m.slot = ANY (%(paths)s)"
+        text = sql.SQL("m.kind = 'file' AND m.slot = ANY (%(paths)s)")
         condition: Condition = (text, {"paths": list(paths)})
         await self._parts.eraser.forget(self._target.reader, [self._target.scope], condition)
 
     async def rename(self, paths: Mapping[str, str]) -> None:
-        rows = await self._rows("slot, content, memory_id::text", list(paths))
+        rows = await self._rows(sql.SQL("slot, content, memory_id::text"), list(paths))
         new = [
             self._parts.intake.new_memory(
                 self._target.scope, text, kind="file", slot=paths[old], replaces=id_
@@ -107,11 +112,15 @@ class MemoryFiles:
                 if not stored_file.created or stored_file.superseded != row[2]:
                     raise FileChanged(row[0])
 
-    async def _rows(self, columns: str, paths: list[str] | None = None) -> list[tuple[Any, ...]]:
-        named = "" if paths is None else "AND slot = ANY (%(paths)s)"
+    async def _rows(
+        self, columns: sql.SQL, paths: list[str] | None = None
+    ) -> list[tuple[Any, ...]]:
+        named = sql.SQL("" if paths is None else "AND slot = ANY (%(paths)s)")
         async with borrow(self._parts.pool) as connection:
             rows = await connection.execute(
-                f"SELECT {columns} FROM memory_t WHERE {_FILE} {named}".encode(),
+                sql.SQL("SELECT {columns} FROM memory_t WHERE {file} {named}").format(
+                    columns=columns, file=_FILE, named=named
+                ),
                 {**self._target.values, "paths": paths},
             )
             return await rows.fetchall()
@@ -141,7 +150,7 @@ class MemoryGraph:
             return await self._add(connection, change, len(graph.relations))
 
     async def rank_names(self, query: str) -> Sequence[str]:
-        condition: Condition = ("m.source ? 'entity'", {})
+        condition: Condition = (sql.SQL("m.source ? 'entity'"), {})
         recall = Recall(
             reader=self._target.reader,
             query=query,
@@ -164,7 +173,7 @@ class MemoryGraph:
         types: dict[str, str] = {}
         texts: dict[str, list[str]] = {}
         ids: dict[tuple[str, str | None], list[str]] = {}
-        rows = await connection.execute(_NODES.encode(), self._target.values)
+        rows = await connection.execute(_NODES, self._target.values)
         for id_, is_entity, name, content, kind in await rows.fetchall():
             ids.setdefault((name, None), []).append(id_)
             if is_entity:
