@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Chunkers in WebAssembly that administrators add to their collections.
 
 A module is stored once for a tenant, by its hash, with the report of its trial; a collection names
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from gateway.documents.reading.chunkers import ChunkerReport
@@ -152,32 +152,44 @@ _STORE = b"""
     VALUES (%(host)s, %(sha256)s, %(module)s, %(report)s)
     ON CONFLICT (host_id, sha256) DO UPDATE SET report = excluded.report, tried_ts = now()
 """
-_PUT = f"""
+_PUT = (
+    sql.SQL("""
     UPDATE knowledge_collection_t AS collection
     SET chunkers = (SELECT jsonb_agg(one ORDER BY one ->> 'name' COLLATE "C")
         FROM (SELECT one FROM jsonb_array_elements(chunkers) AS one
                 WHERE one ->> 'name' <> %(chunker)s
             UNION ALL SELECT %(rule)s::jsonb) AS kept)
-    WHERE {ALLOWED} AND name = %(name)s AND (SELECT count(*) FROM jsonb_array_elements(chunkers)
+    WHERE {allowed} AND name = %(name)s AND (SELECT count(*) FROM jsonb_array_elements(chunkers)
         AS one WHERE one ->> 'name' <> %(chunker)s) < %(limit)s
-""".encode()
-_DELETE = f"""
+""")
+    .format(allowed=ALLOWED)
+    .as_bytes()
+)
+_DELETE = (
+    sql.SQL("""
     UPDATE knowledge_collection_t AS collection
     SET chunkers = (SELECT coalesce(jsonb_agg(one ORDER BY one ->> 'name' COLLATE "C"), '[]')
         FROM jsonb_array_elements(chunkers) AS one WHERE one ->> 'name' <> %(chunker)s)
-    WHERE {ALLOWED} AND name = %(name)s
+    WHERE {allowed} AND name = %(name)s
         AND EXISTS (SELECT FROM jsonb_array_elements(chunkers) AS one
             WHERE one ->> 'name' = %(chunker)s)
-""".encode()
+""")
+    .format(allowed=ALLOWED)
+    .as_bytes()
+)
 _UNUSED = b"""
     DELETE FROM knowledge_chunker_t AS chunker WHERE host_id = %(host)s AND NOT EXISTS (
         SELECT FROM knowledge_collection_t AS collection, jsonb_array_elements(chunkers) AS one
         WHERE collection.host_id = %(host)s AND one ->> 'sha256' = encode(chunker.sha256, 'hex'))
 """
-_LIST = f"""
+_LIST = (
+    sql.SQL("""
     SELECT one ->> 'name', one ->> 'sha256', one -> 'paths', length(module), report, tried_ts
     FROM knowledge_collection_t AS collection, jsonb_array_elements(chunkers) AS one
     JOIN knowledge_chunker_t AS chunker
         ON (chunker.host_id, chunker.sha256) = (%(host)s, decode(one ->> 'sha256', 'hex'))
-    WHERE {ALLOWED} AND name = %(name)s ORDER BY one ->> 'name' COLLATE "C"
-""".encode()
+    WHERE {allowed} AND name = %(name)s ORDER BY one ->> 'name' COLLATE "C"
+""")
+    .format(allowed=ALLOWED)
+    .as_bytes()
+)

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Collections of documents: their owners, and whom they grant access."""
 
 import uuid
@@ -7,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 from psycopg.types.json import Jsonb
 
 from gateway.operations.operation import ProblemDetails, conflict, not_found
@@ -143,8 +142,10 @@ class CollectionStore:
         try:
             async with borrow(self._pool) as connection:
                 await connection.execute(
-                    f"DELETE FROM knowledge_collection_t AS collection WHERE {ALLOWED}"
-                    " AND collection_id = %(collection)s".encode(),
+                    sql.SQL(
+                        "DELETE FROM knowledge_collection_t AS collection WHERE {allowed}"
+                        " AND collection_id = %(collection)s"
+                    ).format(allowed=ALLOWED),
                     values,
                 )
         except psycopg.errors.ForeignKeyViolation as error:
@@ -168,29 +169,38 @@ def _collection(row: Sequence[Any]) -> Collection:
     return collection if collection.is_admin else replace(collection, grants={})
 
 
-_IS_ADMIN = """(collection.owner = %(owner)s OR EXISTS (SELECT FROM knowledge_grant_t AS granted
-    WHERE granted.host_id = %(host)s AND granted.collection_id = collection.collection_id
-        AND granted.grantee = ANY (%(grantees)s) AND granted.access = 'admin'))"""
-_FIND = f"""
+_IS_ADMIN = sql.SQL("""(collection.owner = %(owner)s OR EXISTS (
+    SELECT FROM knowledge_grant_t AS granted WHERE granted.host_id = %(host)s
+        AND granted.collection_id = collection.collection_id
+        AND granted.grantee = ANY (%(grantees)s) AND granted.access = 'admin'))""")
+_FIND = (
+    sql.SQL("""
     SELECT collection_id::text, name, kind, owner, description, on_same_source, skip_trivial,
         (SELECT count(*) FROM knowledge_document_t AS document WHERE document.host_id = %(host)s
             AND document.collection_id = collection.collection_id)::integer,
         coalesce((SELECT jsonb_object_agg(grantee, access) FROM knowledge_grant_t AS granted
             WHERE granted.host_id = %(host)s
                 AND granted.collection_id = collection.collection_id), '{{}}'),
-        {_IS_ADMIN}
+        {is_admin}
     FROM knowledge_collection_t AS collection
-    WHERE {ALLOWED} AND (%(names)s::text[] IS NULL OR name = ANY (%(names)s)) ORDER BY name
-""".encode()
+    WHERE {allowed} AND (%(names)s::text[] IS NULL OR name = ANY (%(names)s)) ORDER BY name
+""")
+    .format(is_admin=_IS_ADMIN, allowed=ALLOWED)
+    .as_bytes()
+)
 # Collections of an owner are created one after the other, so that none is beyond the limit.
 _OWNER_LOCK = b"""
     SELECT pg_advisory_xact_lock(hashtextextended(%(host)s || %(owner)s, 21))
 """
-_OPEN = f"""
-    SELECT collection_id::text, on_same_source, skip_trivial, chunkers, owner, {ALLOWED}
+_OPEN = (
+    sql.SQL("""
+    SELECT collection_id::text, on_same_source, skip_trivial, chunkers, owner, {allowed}
     FROM knowledge_collection_t AS collection WHERE (host_id, name) = (%(host)s, %(name)s)
     FOR KEY SHARE
-""".encode()
+""")
+    .format(allowed=ALLOWED)
+    .as_bytes()
+)
 _CREATE = b"""
     INSERT INTO knowledge_collection_t (host_id, collection_id, name, kind, owner, description,
         on_same_source, skip_trivial)

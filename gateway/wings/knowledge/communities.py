@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Communities: names of a collection that stand in the same passages, found on demand by label
 propagation (Raghavan 2007) in an order that is always the same. No model is asked.
 
@@ -17,6 +16,7 @@ from itertools import combinations
 from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
+from psycopg import sql
 
 from gateway.documents.chunking.pieces import sentences
 from gateway.state.fair_limiter import FairLimiter
@@ -82,7 +82,9 @@ class Communities:
         ids = [id_ for community in found[:limit] for id_ in community.chunks[:PASSAGES]]
         async with transaction(self._pool, Transaction) as opened:
             told = (
-                await opened.rows(LOOKUPS, chunks_query(""), {**values, "ids": ids}) if ids else []
+                await opened.rows(LOOKUPS, chunks_query(None), {**values, "ids": ids})
+                if ids
+                else []
             )
         passages = {row[0]: ScoredChunk(*row) for row in told}
         summed = await self._compute(
@@ -237,22 +239,35 @@ def _labels(ties: Ties) -> dict[str, str]:
     return labels
 
 
-_ROWS = f"""
-    WITH {PERMITTED}, chosen AS MATERIALIZED (
+_ROWS = (
+    sql.SQL("""
+    WITH {permitted}, chosen AS MATERIALIZED (
         SELECT chunk.chunk_id FROM permitted JOIN knowledge_chunk_t AS chunk
             ON (chunk.host_id, chunk.collection_id) = (%(host)s, permitted.collection_id)
-        ORDER BY chunk.chunk_id LIMIT {CHUNKS}
+        ORDER BY chunk.chunk_id LIMIT {chunks}
     )
     SELECT one.norm, one.name, chosen.chunk_id::text FROM chosen CROSS JOIN LATERAL (
         SELECT mention.norm, min(mention.name) AS name FROM knowledge_mention_t AS mention
         WHERE (mention.host_id, mention.chunk_id) = (%(host)s, chosen.chunk_id)
-        GROUP BY mention.norm ORDER BY min(mention.start_byte), mention.norm LIMIT {NAMES}
+        GROUP BY mention.norm ORDER BY min(mention.start_byte), mention.norm LIMIT {names}
     ) AS one
-    ORDER BY chosen.chunk_id, one.norm LIMIT {EDGES}
-""".encode()
-_MERGES = f"""
-    WITH {PERMITTED}
+    ORDER BY chosen.chunk_id, one.norm LIMIT {edges}
+""")
+    .format(
+        permitted=PERMITTED,
+        chunks=sql.Literal(CHUNKS),
+        names=sql.Literal(NAMES),
+        edges=sql.Literal(EDGES),
+    )
+    .as_bytes()
+)
+_MERGES = (
+    sql.SQL("""
+    WITH {permitted}
     SELECT edge.alias, edge.norm FROM permitted JOIN knowledge_alias_t AS edge
         ON (edge.host_id, edge.collection_id) = (%(host)s, permitted.collection_id)
-    ORDER BY edge.alias, edge.norm LIMIT {MERGES}
-""".encode()
+    ORDER BY edge.alias, edge.norm LIMIT {merges}
+""")
+    .format(permitted=PERMITTED, merges=sql.Literal(MERGES))
+    .as_bytes()
+)

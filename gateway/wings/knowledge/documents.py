@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Documents in the database: their versions, texts and chunks, and how they are deleted.
 
 A version becomes visible in one transaction: chunks that it shares with the version before keep
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 from psycopg.types.json import Jsonb
 
 from gateway.documents.chunking.chunks import Chunk
@@ -55,8 +54,10 @@ class CutText:
 
 Cut = Callable[[TextToCut], Awaitable[CutText]]
 # A version that has been read for so long is not any more: its process ended.
-_CUT_OFF = "version.status = 'parsing' AND version.created_ts < now() - interval '1 hour'"
-STATUS = f"CASE WHEN {_CUT_OFF} THEN 'failed' ELSE version.status END"
+_CUT_OFF = sql.SQL("version.status = 'parsing' AND version.created_ts < now() - interval '1 hour'")
+STATUS = sql.SQL("CASE WHEN {cut_off} THEN 'failed' ELSE version.status END").format(
+    cut_off=_CUT_OFF
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,7 +451,8 @@ _FAIL = b"""
     WHERE (host_id, document_id, version) = (%(host)s, %(document)s, %(version)s)
         AND status = 'parsing'
 """
-_OF_SOURCE = f"""
+_OF_SOURCE = (
+    sql.SQL("""
     SELECT document.document_id::text, document.path, version.origin ->> 'id',
         coalesce(version.origin ->> 'chunker', ''), collection.chunkers,
         version.origin ? 'degraded'
@@ -459,8 +461,11 @@ _OF_SOURCE = f"""
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
     JOIN knowledge_version_t AS version ON (version.host_id, version.document_id, version.version)
         = (%(host)s, document.document_id, document.live)
-    WHERE {ALLOWED} AND collection.name = %(name)s AND version.origin ->> 'source' = %(source)s
-""".encode()
+    WHERE {allowed} AND collection.name = %(name)s AND version.origin ->> 'source' = %(source)s
+""")
+    .format(allowed=ALLOWED)
+    .as_bytes()
+)
 _CONTENT = b"""
     SELECT content FROM knowledge_blob_t WHERE (host_id, sha256) = (%(host)s, %(old)s)
 """
@@ -479,29 +484,41 @@ _UNUSED = b"""
         SELECT FROM knowledge_document_t AS document
         WHERE (document.host_id, document.sha256) = (blob.host_id, blob.sha256))
 """
-_GIVEN = """jsonb_to_recordset(%(chunks)s) AS given (id uuid, ordinal integer, kind text,
+_GIVEN = sql.SQL("""jsonb_to_recordset(%(chunks)s) AS given (id uuid, ordinal integer, kind text,
     start_byte integer, end_byte integer, start_line integer, end_line integer, page integer,
-    header text, symbol text)"""
-_GONE = f"""
+    header text, symbol text)""")
+_GONE = (
+    sql.SQL("""
     DELETE FROM knowledge_chunk_t AS had
     WHERE (host_id, document_id) = (%(host)s, %(document)s)
-        AND chunk_id NOT IN (SELECT id FROM {_GIVEN})
-""".encode()
-_MOVED = f"""
+        AND chunk_id NOT IN (SELECT id FROM {given})
+""")
+    .format(given=_GIVEN)
+    .as_bytes()
+)
+_MOVED = (
+    sql.SQL("""
     UPDATE knowledge_chunk_t AS had SET ordinal = given.ordinal, start_byte = given.start_byte,
         end_byte = given.end_byte, start_line = given.start_line, end_line = given.end_line,
         page = given.page, sha256 = %(sha256)s
-    FROM {_GIVEN} WHERE (had.host_id, had.document_id, had.chunk_id)
+    FROM {given} WHERE (had.host_id, had.document_id, had.chunk_id)
         = (%(host)s, %(document)s, given.id)
-""".encode()
-_NEW = f"""
+""")
+    .format(given=_GIVEN)
+    .as_bytes()
+)
+_NEW = (
+    sql.SQL("""
     INSERT INTO knowledge_chunk_t (host_id, chunk_id, collection_id, document_id, ordinal, kind,
         start_byte, end_byte, start_line, end_line, page, header, symbol, sha256)
     SELECT %(host)s, id, %(collection)s, %(document)s, ordinal, kind, start_byte, end_byte,
         start_line, end_line, page, header, symbol, %(sha256)s
-    FROM {_GIVEN} WHERE (SELECT true FROM knowledge_chunk_t AS had
+    FROM {given} WHERE (SELECT true FROM knowledge_chunk_t AS had
         WHERE (had.host_id, had.chunk_id) = (%(host)s, given.id)) IS NULL
-""".encode()
+""")
+    .format(given=_GIVEN)
+    .as_bytes()
+)
 # Chunks that were there have their mentions.
 _NAMED = b"""
     INSERT INTO knowledge_mention_t (host_id, chunk_id, norm, role, start_byte, end_byte,
@@ -543,27 +560,33 @@ _VERSION = b"""
         track_id = excluded.track_id, given_hash = excluded.given_hash, bytes = excluded.bytes,
         origin = excluded.origin, done_ts = now()
 """
-_TO_DELETE = f"""
+_TO_DELETE = (
+    sql.SQL("""
     SELECT document.document_id, document.sha256
     FROM knowledge_collection_t AS collection JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
-    WHERE {ALLOWED} AND collection.name = %(name)s
+    WHERE {allowed} AND collection.name = %(name)s
         AND document.document_id = ANY (%(ids)s::uuid[])
     ORDER BY document.document_id FOR UPDATE OF document
-""".encode()
+""")
+    .format(allowed=ALLOWED)
+    .as_bytes()
+)
 _DELETE_CHUNKS = b"""
     DELETE FROM knowledge_chunk_t WHERE host_id = %(host)s AND document_id = ANY (%(documents)s)
 """
 _DELETE_DOCUMENTS = b"""
     DELETE FROM knowledge_document_t WHERE host_id = %(host)s AND document_id = ANY (%(documents)s)
 """
-_READ = """knowledge_extraction_t AS state ON (state.host_id, state.document_id, state.version)
-        = (%(host)s, document.document_id, document.live)"""
-_STATES = f"""
-    SELECT document.document_id::text, collection.name, document.path, {STATUS},
+_READ = sql.SQL("""knowledge_extraction_t AS state
+    ON (state.host_id, state.document_id, state.version)
+        = (%(host)s, document.document_id, document.live)""")
+_STATES = (
+    sql.SQL("""
+    SELECT document.document_id::text, collection.name, document.path, {status},
         version.version, document.live, document.bytes, document.chunks, document.media_type,
         document.metadata, version.track_id,
-        CASE WHEN {_CUT_OFF} THEN 'its reading was cut off' ELSE version.error END,
+        CASE WHEN {cut_off} THEN 'its reading was cut off' ELSE version.error END,
         document.created_ts, document.changed_ts, coalesce(state.status, 'waiting'),
         coalesce(state.attempt, 0), state.error, state.next_ts, version.origin ->> 'note',
         CASE WHEN %(begin)s > 0 THEN (
@@ -577,36 +600,51 @@ _STATES = f"""
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
     JOIN knowledge_version_t AS version
         ON (version.host_id, version.document_id) = (%(host)s, document.document_id)
-    LEFT JOIN {_READ}
-    WHERE {ALLOWED} AND (%(names)s::text[] IS NULL OR collection.name = ANY (%(names)s))
+    LEFT JOIN {read}
+    WHERE {allowed} AND (%(names)s::text[] IS NULL OR collection.name = ANY (%(names)s))
         AND (%(ids)s::uuid[] IS NULL OR document.document_id = ANY (%(ids)s::uuid[]))
         AND CASE WHEN %(track)s::text IS NULL THEN version.version = document.version
             ELSE version.track_id = %(track)s END
         AND document.document_id > %(after)s::uuid
     ORDER BY document.document_id LIMIT %(limit)s
-""".encode()
-_TEXT = f"""
+""")
+    .format(status=STATUS, cut_off=_CUT_OFF, read=_READ, allowed=ALLOWED)
+    .as_bytes()
+)
+_TEXT = (
+    sql.SQL("""
     SELECT document.path, document.live, blob.content
     FROM knowledge_collection_t AS collection
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
     JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (%(host)s, document.sha256)
-    WHERE {ALLOWED} AND document.document_id = %(document)s::uuid
-""".encode()
-_COUNTS = f"""
-    SELECT {STATUS}, count(*)::integer
+    WHERE {allowed} AND document.document_id = %(document)s::uuid
+""")
+    .format(allowed=ALLOWED)
+    .as_bytes()
+)
+_COUNTS = (
+    sql.SQL("""
+    SELECT {status}, count(*)::integer
     FROM knowledge_collection_t AS collection
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
     JOIN knowledge_version_t AS version ON (version.host_id, version.document_id, version.version)
         = (%(host)s, document.document_id, document.version)
-    WHERE {ALLOWED} AND collection.name = %(name)s GROUP BY 1
-""".encode()
-_EXTRACTIONS = f"""
+    WHERE {allowed} AND collection.name = %(name)s GROUP BY 1
+""")
+    .format(status=STATUS, allowed=ALLOWED)
+    .as_bytes()
+)
+_EXTRACTIONS = (
+    sql.SQL("""
     SELECT coalesce(state.status, 'waiting'), count(*)::integer
     FROM knowledge_collection_t AS collection
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
-    LEFT JOIN {_READ}
-    WHERE {ALLOWED} AND collection.name = %(name)s AND document.live > 0 GROUP BY 1
-""".encode()
+    LEFT JOIN {read}
+    WHERE {allowed} AND collection.name = %(name)s AND document.live > 0 GROUP BY 1
+""")
+    .format(read=_READ, allowed=ALLOWED)
+    .as_bytes()
+)

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Entities, which are the names that chunks mention, and the paths between them by what mentions
 both. Every statement reads the collections that the caller may read alone.
 """
@@ -7,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from psycopg import sql
 
 from gateway.documents.chunking.mentions import normal
 from gateway.wings.knowledge.graph import HUB
@@ -401,73 +402,96 @@ def _quote(text: str, name: str) -> str:
     return " ".join(text[begin : begin + QUOTE].split())
 
 
-_PLACE = """mention.name, mention.type, mention.role, mention.method, permitted.name,
+_PLACE = sql.SQL("""mention.name, mention.type, mention.role, mention.method, shelf,
     document.document_id::text, document.path, chunk.chunk_id::text, chunk.start_line,
-    chunk.end_line, knowledge_text(content, chunk.start_byte, chunk.end_byte)"""
-_JOINED = """
+    chunk.end_line, knowledge_text(content, chunk.start_byte, chunk.end_byte)""")
+_JOINED = sql.SQL("""
     JOIN knowledge_chunk_t AS chunk
         ON (chunk.host_id, chunk.chunk_id) = (%(host)s, mention.chunk_id)
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.document_id) = (%(host)s, chunk.document_id)
-    JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (%(host)s, chunk.sha256)"""
+    JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (%(host)s, chunk.sha256)""")
 # Who may write to a collection merges names in it alone, not in others that its readers read.
-_THERE = """({one}.{norm} <> ALL (%(merged)s::text[]) OR EXISTS (
+_THERE = sql.SQL("""({one}.{norm} <> ALL (%(merged)s::text[]) OR EXISTS (
     SELECT FROM unnest(%(shelves)s::uuid[], %(merged)s::text[]) AS there (shelf, norm)
-    WHERE there.shelf = {one}.collection_id AND there.norm = {one}.{norm}))"""
-_MENTIONED_THERE = _THERE.format(one="mention", norm="norm")
-_OF_NAME = f"""mention.host_id = %(host)s AND mention.collection_id = permitted.collection_id
-    AND mention.norm = ANY (%(norms)s::text[]) AND {_MENTIONED_THERE}
-    AND (%(type)s::text IS NULL OR mention.type = %(type)s)"""
-_MENTIONS = f"""
-    WITH {PERMITTED}, first AS MATERIALIZED (
+    WHERE there.shelf = {one}.collection_id AND there.norm = {one}.{norm}))""")
+_MENTIONED_THERE = _THERE.format(one=sql.Identifier("mention"), norm=sql.Identifier("norm"))
+_OF_NAME = sql.SQL("""mention.host_id = %(host)s AND mention.collection_id = permitted.collection_id
+    AND mention.norm = ANY (%(norms)s::text[]) AND {mentioned_there}
+    AND (%(type)s::text IS NULL OR mention.type = %(type)s)""").format(
+    mentioned_there=_MENTIONED_THERE
+)
+_MENTIONS = (
+    sql.SQL("""
+    WITH {permitted}, first AS MATERIALIZED (
         SELECT DISTINCT ON (mention.chunk_id, mention.role) mention.*, permitted.name AS shelf
-        FROM permitted JOIN knowledge_mention_t AS mention ON {_OF_NAME}
+        FROM permitted JOIN knowledge_mention_t AS mention ON {of_name}
         ORDER BY mention.chunk_id, mention.role, mention.start_byte
     )
-    SELECT (SELECT count(DISTINCT chunk_id) FROM first), {_PLACE.replace("permitted.name", "shelf")}
-    FROM first AS mention {_JOINED}
+    SELECT (SELECT count(DISTINCT chunk_id) FROM first), {place}
+    FROM first AS mention {joined}
     ORDER BY mention.role <> 'subject', document.path, chunk.ordinal, mention.role LIMIT %(limit)s
-""".encode()
-_MERGE = f"""
+""")
+    .format(permitted=PERMITTED, of_name=_OF_NAME, place=_PLACE, joined=_JOINED)
+    .as_bytes()
+)
+_MERGE = (
+    sql.SQL("""
     INSERT INTO knowledge_alias_t (host_id, collection_id, alias, norm, confidence, owner)
     SELECT collection.host_id, collection.collection_id, one, %(norm)s, %(confidence)s, %(owner)s
     FROM knowledge_collection_t AS collection CROSS JOIN unnest(%(aliases)s::text[]) AS one
-    WHERE {ALLOWED} AND collection.name = %(name)s AND %(norm)s <> ''
+    WHERE {allowed} AND collection.name = %(name)s AND %(norm)s <> ''
     ON CONFLICT DO NOTHING RETURNING alias
-""".encode()
-_SPLIT = f"""
+""")
+    .format(allowed=ALLOWED)
+    .as_bytes()
+)
+_SPLIT = (
+    sql.SQL("""
     DELETE FROM knowledge_alias_t AS edge USING knowledge_collection_t AS collection
-    WHERE {ALLOWED} AND collection.name = %(name)s AND edge.host_id = %(host)s
+    WHERE {allowed} AND collection.name = %(name)s AND edge.host_id = %(host)s
         AND edge.collection_id = collection.collection_id AND edge.norm = %(norm)s
         AND edge.alias = ANY (%(aliases)s::text[])
     RETURNING edge.alias
-""".encode()
+""")
+    .format(allowed=ALLOWED)
+    .as_bytes()
+)
 # Both directions: a merge of merged names is one group, and cycles end.
-_MERGED = f"""
-    WITH RECURSIVE {PERMITTED}, same (collection_id, norm) AS (
+_MERGED = (
+    sql.SQL("""
+    WITH RECURSIVE {permitted}, same (collection_id, norm) AS (
         SELECT collection_id, %(norm)s::text COLLATE "C" FROM permitted
         UNION
         SELECT same.collection_id, CASE edge.alias WHEN same.norm THEN edge.norm ELSE edge.alias END
         FROM same JOIN knowledge_alias_t AS edge ON edge.host_id = %(host)s
             AND edge.collection_id = same.collection_id AND same.norm IN (edge.alias, edge.norm)
     )
-    SELECT collection_id::text, norm FROM same WHERE norm <> %(norm)s LIMIT {MERGED}
-""".encode()
-_SENSES = f"""
-    WITH {PERMITTED}
+    SELECT collection_id::text, norm FROM same WHERE norm <> %(norm)s LIMIT {merged}
+""")
+    .format(permitted=PERMITTED, merged=sql.Literal(MERGED))
+    .as_bytes()
+)
+_SENSES = (
+    sql.SQL("""
+    WITH {permitted}
     SELECT min(mention.name) FROM permitted JOIN knowledge_mention_t AS mention
         ON mention.host_id = %(host)s AND mention.collection_id = permitted.collection_id
     WHERE mention.norm >= %(norm)s || ' (' AND mention.norm < %(norm)s || ' )'
         AND mention.norm LIKE '%%)'
     GROUP BY mention.norm ORDER BY mention.norm LIMIT %(limit)s
-""".encode()
-_CHUNKS_OF = """(SELECT count(DISTINCT mention.chunk_id) FROM permitted
+""")
+    .format(permitted=PERMITTED)
+    .as_bytes()
+)
+_CHUNKS_OF = sql.SQL("""(SELECT count(DISTINCT mention.chunk_id) FROM permitted
     JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
-        AND mention.collection_id = permitted.collection_id AND mention.norm = {norm})"""
-_NEIGHBOURS = f"""
-    WITH {PERMITTED}, own AS MATERIALIZED (
+        AND mention.collection_id = permitted.collection_id AND mention.norm = {norm})""")
+_NEIGHBOURS = (
+    sql.SQL("""
+    WITH {permitted}, own AS MATERIALIZED (
         SELECT DISTINCT mention.chunk_id FROM permitted
-        JOIN knowledge_mention_t AS mention ON {_OF_NAME}
+        JOIN knowledge_mention_t AS mention ON {of_name}
         ORDER BY mention.chunk_id LIMIT %(read)s
     ), near AS MATERIALIZED (
         SELECT mention.norm, min(mention.name) AS name, count(DISTINCT mention.chunk_id) AS docs
@@ -477,22 +501,34 @@ _NEIGHBOURS = f"""
         GROUP BY mention.norm ORDER BY docs DESC, mention.norm LIMIT 100
     )
     SELECT near.norm, near.name, near.docs::integer, (SELECT count(*) FROM own)::integer,
-        {_CHUNKS_OF.format(norm="near.norm")}::integer,
+        {chunks_of}::integer,
         (SELECT greatest(count(*), 1) FROM permitted JOIN knowledge_chunk_t AS chunk
             ON chunk.host_id = %(host)s AND chunk.collection_id = permitted.collection_id)::integer
     FROM near
-""".encode()
-_POPULAR = f"""
-    WITH {PERMITTED}
+""")
+    .format(
+        permitted=PERMITTED,
+        of_name=_OF_NAME,
+        chunks_of=_CHUNKS_OF.format(norm=sql.Identifier("near", "norm")),
+    )
+    .as_bytes()
+)
+_POPULAR = (
+    sql.SQL("""
+    WITH {permitted}
     SELECT min(mention.name), count(DISTINCT mention.chunk_id) AS docs FROM permitted
     JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
         AND mention.collection_id = permitted.collection_id
     WHERE starts_with(mention.norm, %(prefix)s)
     GROUP BY mention.norm ORDER BY docs DESC, mention.norm LIMIT %(limit)s
-""".encode()
+""")
+    .format(permitted=PERMITTED)
+    .as_bytes()
+)
 # Each name with the first of its chunks alone, so that hubs cost no more than others.
-_PAIRS = f"""
-    WITH {PERMITTED}, named AS MATERIALIZED (
+_PAIRS = (
+    sql.SQL("""
+    WITH {permitted}, named AS MATERIALIZED (
         SELECT mention.norm, min(mention.name) AS name FROM permitted
         JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
             AND mention.collection_id = permitted.collection_id
@@ -504,7 +540,7 @@ _PAIRS = f"""
             SELECT DISTINCT mention.chunk_id FROM permitted
             JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
                 AND mention.collection_id = permitted.collection_id AND mention.norm = named.norm
-            ORDER BY mention.chunk_id LIMIT {JOINED}
+            ORDER BY mention.chunk_id LIMIT {joined}
         ) AS one
     ), pair AS MATERIALIZED (
         SELECT one.norm AS source, other.norm AS target, min(one.name) AS source_name,
@@ -524,28 +560,44 @@ _PAIRS = f"""
         ORDER BY relation.type LIMIT 1
     ) AS stated ON true
     ORDER BY docs DESC, source, target
-""".encode()
-_OF_WRITER = f"""USING knowledge_collection_t AS collection
-    WHERE {ALLOWED} AND collection.name = %(name)s AND had.host_id = %(host)s
-        AND had.collection_id = collection.collection_id"""
-_DELETE_MENTIONS = f"""
-    DELETE FROM knowledge_mention_t AS had {_OF_WRITER}
+""")
+    .format(permitted=PERMITTED, joined=sql.Literal(JOINED))
+    .as_bytes()
+)
+_OF_WRITER = sql.SQL("""USING knowledge_collection_t AS collection
+    WHERE {allowed} AND collection.name = %(name)s AND had.host_id = %(host)s
+        AND had.collection_id = collection.collection_id""").format(allowed=ALLOWED)
+_DELETE_MENTIONS = (
+    sql.SQL("""
+    DELETE FROM knowledge_mention_t AS had {of_writer}
         AND had.norm = ANY (%(norms)s::text[]) RETURNING had.norm
-""".encode()
-_DELETE_ALIASES = f"""
-    DELETE FROM knowledge_alias_t AS had {_OF_WRITER}
+""")
+    .format(of_writer=_OF_WRITER)
+    .as_bytes()
+)
+_DELETE_ALIASES = (
+    sql.SQL("""
+    DELETE FROM knowledge_alias_t AS had {of_writer}
         AND (had.norm = ANY (%(norms)s::text[]) OR had.alias = ANY (%(norms)s::text[]))
     RETURNING had.norm
-""".encode()
-_DELETE_RELATIONS = f"""
-    DELETE FROM knowledge_relation_t AS had {_OF_WRITER}
+""")
+    .format(of_writer=_OF_WRITER)
+    .as_bytes()
+)
+_DELETE_RELATIONS = (
+    sql.SQL("""
+    DELETE FROM knowledge_relation_t AS had {of_writer}
         AND CASE WHEN %(pair)s
             THEN had.source = ANY (%(norms)s::text[]) AND had.target = ANY (%(norms)s::text[])
             ELSE had.source = ANY (%(norms)s::text[]) OR had.target = ANY (%(norms)s::text[]) END
     RETURNING had.source
-""".encode()
-_OF_CHUNKS = f"""
-    WITH {PERMITTED}
+""")
+    .format(of_writer=_OF_WRITER)
+    .as_bytes()
+)
+_OF_CHUNKS = (
+    sql.SQL("""
+    WITH {permitted}
     SELECT min(mention.name), min(mention.type), array_agg(DISTINCT mention.chunk_id::text),
         coalesce(array_agg(DISTINCT mention.chunk_id::text)
             FILTER (WHERE mention.role = 'subject'), '{{}}'), max(mention.description)
@@ -555,44 +607,58 @@ _OF_CHUNKS = f"""
     JOIN permitted USING (collection_id)
     GROUP BY mention.norm ORDER BY count(DISTINCT mention.chunk_id) DESC, mention.norm
     LIMIT %(limit)s
-""".encode()
+""")
+    .format(permitted=PERMITTED)
+    .as_bytes()
+)
 # A name as one of the chunks that state a relation writes it.
-_NAME_OF = """coalesce((SELECT min(mention.name) FROM knowledge_mention_t AS mention
+_NAME_OF = sql.SQL("""coalesce((SELECT min(mention.name) FROM knowledge_mention_t AS mention
     WHERE mention.host_id = %(host)s AND mention.chunk_id = ANY (array_agg(stated.chunk_id))
-        AND mention.norm = stated.{norm}), stated.{norm})"""
-_RELATIONS = f"""
-    WITH {PERMITTED}, stated AS MATERIALIZED (
+        AND mention.norm = stated.{norm}), stated.{norm})""")
+_RELATIONS = (
+    sql.SQL("""
+    WITH {permitted}, stated AS MATERIALIZED (
         SELECT one.* FROM permitted JOIN knowledge_relation_t AS one
             ON one.host_id = %(host)s AND one.collection_id = permitted.collection_id
                 AND one.source = ANY (%(norms)s::text[])
-                AND {_THERE.format(one="one", norm="source")}
+                AND {source_there}
         UNION
         SELECT one.* FROM permitted JOIN knowledge_relation_t AS one
             ON one.host_id = %(host)s AND one.collection_id = permitted.collection_id
                 AND one.target = ANY (%(norms)s::text[])
-                AND {_THERE.format(one="one", norm="target")}
+                AND {target_there}
         UNION
         SELECT one.* FROM unnest(%(chunks)s::uuid[]) AS chunk (chunk_id)
         JOIN knowledge_relation_t AS one
             ON (one.host_id, one.chunk_id) = (%(host)s, chunk.chunk_id)
         JOIN permitted USING (collection_id)
     )
-    SELECT {_NAME_OF.format(norm="source")}, {_NAME_OF.format(norm="target")}, type,
+    SELECT {source}, {target}, type,
         max(description), array_agg(DISTINCT chunk_id::text)
     FROM stated GROUP BY source, target, type
     ORDER BY count(DISTINCT chunk_id) DESC, source, target, type LIMIT %(limit)s
-""".encode()
+""")
+    .format(
+        permitted=PERMITTED,
+        source_there=_THERE.format(one=sql.Identifier("one"), norm=sql.Identifier("source")),
+        target_there=_THERE.format(one=sql.Identifier("one"), norm=sql.Identifier("target")),
+        source=_NAME_OF.format(norm=sql.Identifier("source")),
+        target=_NAME_OF.format(norm=sql.Identifier("target")),
+    )
+    .as_bytes()
+)
 # What stands beside names that are no hubs, in chunks; a hub may be reached, but leads nowhere.
-_STEP = f"""
-    WITH {PERMITTED}, name AS MATERIALIZED (
+_STEP = (
+    sql.SQL("""
+    WITH {permitted}, name AS MATERIALIZED (
         SELECT norm, place FROM unnest(%(reached)s::text[]) WITH ORDINALITY AS one (norm, place)
     ), here AS MATERIALIZED (
         SELECT name.norm, name.place, one.chunk_id FROM name CROSS JOIN LATERAL (
             SELECT DISTINCT mention.chunk_id FROM permitted
             JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
                 AND mention.collection_id = permitted.collection_id AND mention.norm = name.norm
-                AND {_MENTIONED_THERE}
-            ORDER BY mention.chunk_id LIMIT {HUB}
+                AND {mentioned_there}
+            ORDER BY mention.chunk_id LIMIT {hub}
         ) AS one
     ), near AS MATERIALIZED (
         SELECT DISTINCT here.norm, here.place, mention.norm AS target, here.chunk_id
@@ -601,14 +667,23 @@ _STEP = f"""
         WHERE mention.norm <> here.norm
         ORDER BY here.place, here.chunk_id, target LIMIT %(rows)s
     ), seldom AS MATERIALIZED (
-        SELECT target, {_CHUNKS_OF.format(norm="near.target")} AS docs
+        SELECT target, {chunks_of} AS docs
         FROM (SELECT DISTINCT target FROM near) AS near
     )
     SELECT near.norm, near.target, near.chunk_id::text, seldom.docs::integer
     FROM near JOIN seldom USING (target) ORDER BY near.place, near.chunk_id, near.target
-""".encode()
-_QUOTED = f"""
-    WITH {PERMITTED}, wanted AS MATERIALIZED (
+""")
+    .format(
+        permitted=PERMITTED,
+        mentioned_there=_MENTIONED_THERE,
+        hub=sql.Literal(HUB),
+        chunks_of=_CHUNKS_OF.format(norm=sql.Identifier("near", "target")),
+    )
+    .as_bytes()
+)
+_QUOTED = (
+    sql.SQL("""
+    WITH {permitted}, wanted AS MATERIALIZED (
         SELECT DISTINCT chunk_id, norm
         FROM unnest(%(chunks)s::uuid[], %(mentioned)s::text[]) AS one (chunk_id, norm)
     ), first AS MATERIALIZED (
@@ -619,5 +694,8 @@ _QUOTED = f"""
         JOIN permitted USING (collection_id)
         ORDER BY wanted.chunk_id, wanted.norm, mention.start_byte
     )
-    SELECT mention.norm, {_PLACE.replace("permitted.name", "shelf")} FROM first AS mention {_JOINED}
-""".encode()
+    SELECT mention.norm, {place} FROM first AS mention {joined}
+""")
+    .format(permitted=PERMITTED, place=_PLACE, joined=_JOINED)
+    .as_bytes()
+)

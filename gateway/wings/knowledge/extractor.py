@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Extraction of names and relations by a chat model, in the background: documents that are found by
 rules already are read once more, chunk by chunk. Answers are kept by their text, so that neither a
 restart nor the same text again costs a request; of runs at the same time one asks. What guardrails
@@ -14,6 +13,7 @@ from typing import Any
 import anyio
 import msgspec
 from msgspec import Struct
+from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from config.knowledge import KnowledgeExtraction
@@ -338,13 +338,17 @@ _CHUNKS = b"""
 """
 # One row with the answer that is kept, or without an answer: then this run asks the model. No row:
 # another run is asking.
-_CLAIM = f"""
+_CLAIM = (
+    sql.SQL("""
     INSERT INTO knowledge_extracted_t AS had (host_id, key) VALUES (%(host)s, %(key)s)
     ON CONFLICT (host_id, key) DO UPDATE SET used_ts = now()
-    WHERE had.found IS NOT NULL OR had.used_ts NOT BETWEEN now() - interval '{ASKING_S} seconds'
-        AND now() + interval '{ASKING_S} seconds'
+    WHERE had.found IS NOT NULL OR had.used_ts NOT BETWEEN now() - interval {asking}
+        AND now() + interval {asking}
     RETURNING found, used_ts
-""".encode()
+""")
+    .format(asking=sql.Literal(f"{ASKING_S} seconds"))
+    .as_bytes()
+)
 _KEEP = b"""
     UPDATE knowledge_extracted_t SET found = %(found)s
     WHERE (host_id, key) = (%(host)s, %(key)s)
@@ -354,35 +358,47 @@ _RELEASE = b"""
     DELETE FROM knowledge_extracted_t
     WHERE (host_id, key) = (%(host)s, %(key)s) AND found IS NULL AND used_ts = %(claimed)s
 """
-_FORGET = f"""
+_FORGET = (
+    sql.SQL("""
     WITH old AS (
         DELETE FROM knowledge_spent_t
-        WHERE host_id = %(host)s AND day < now() - interval '{SPENT_DAYS} days'
+        WHERE host_id = %(host)s AND day < now() - interval {kept}
     )
     DELETE FROM knowledge_extracted_t
     WHERE host_id = %(host)s AND used_ts < now() - make_interval(days => %(days)s)
-""".encode()
-_HERE = """(SELECT collection_id FROM knowledge_chunk_t
-    WHERE (host_id, chunk_id) = (%(host)s, %(chunk)s::uuid) FOR KEY SHARE) AS chunk"""
-_NAMES = f"""
+""")
+    .format(kept=sql.Literal(f"{SPENT_DAYS} days"))
+    .as_bytes()
+)
+_HERE = sql.SQL("""(SELECT collection_id FROM knowledge_chunk_t
+    WHERE (host_id, chunk_id) = (%(host)s, %(chunk)s::uuid) FOR KEY SHARE) AS chunk""")
+_NAMES = (
+    sql.SQL("""
     INSERT INTO knowledge_mention_t (host_id, chunk_id, norm, role, start_byte, end_byte,
         collection_id, type, name, method, description)
     SELECT %(host)s, %(chunk)s, norm, 'mention', start_byte, end_byte, collection_id, type, name,
         'llm', description
-    FROM {_HERE}, jsonb_to_recordset(%(names)s) AS given (norm text, name text, type text,
+    FROM {here}, jsonb_to_recordset(%(names)s) AS given (norm text, name text, type text,
         description text, start_byte integer, end_byte integer)
     ON CONFLICT (host_id, chunk_id, norm, role, start_byte) DO UPDATE SET type = excluded.type,
         method = excluded.method, description = excluded.description
-""".encode()
-_RELATIONS = f"""
+""")
+    .format(here=_HERE)
+    .as_bytes()
+)
+_RELATIONS = (
+    sql.SQL("""
     INSERT INTO knowledge_relation_t (host_id, chunk_id, source, target, type, collection_id,
         description, start_byte, end_byte)
     SELECT %(host)s, %(chunk)s, source, target, type, collection_id, description, start_byte,
         end_byte
-    FROM {_HERE}, jsonb_to_recordset(%(relations)s) AS given (source text, target text, type text,
+    FROM {here}, jsonb_to_recordset(%(relations)s) AS given (source text, target text, type text,
         description text, start_byte integer, end_byte integer)
     ON CONFLICT DO NOTHING
-""".encode()
+""")
+    .format(here=_HERE)
+    .as_bytes()
+)
 # What is left out of a run stays due, with the reason.
 _PAUSED = b"""
     INSERT INTO knowledge_extraction_t (host_id, document_id, version, status, attempt, error)
@@ -403,11 +419,15 @@ _STATE = b"""
         status = excluded.status, attempt = excluded.attempt, next_ts = excluded.next_ts,
         error = excluded.error
 """
-_RETRY = f"""
+_RETRY = (
+    sql.SQL("""
     UPDATE knowledge_extraction_t AS state
     SET status = 'waiting', attempt = 0, next_ts = now()
     FROM knowledge_collection_t AS collection JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
-    WHERE {ALLOWED} AND collection.name = %(name)s AND state.host_id = %(host)s
+    WHERE {allowed} AND collection.name = %(name)s AND state.host_id = %(host)s
         AND state.document_id = document.document_id AND state.error IS NOT NULL
-""".encode()
+""")
+    .format(allowed=ALLOWED)
+    .as_bytes()
+)

@@ -1,15 +1,16 @@
 """Filters of chunks as conditions in SQL. Pure."""
 
 import re
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from config.types import HostId
 from gateway.operations.operation import invalid
+from registry.database.fragments import Fragment
 
 Glob = Annotated[
     str,
@@ -54,35 +55,37 @@ def _escape_text(text: str) -> str:
     return re.sub(r"([^\w\s/-])", r"\\\1", text)
 
 
-def narrowing(wanted: ChunkFilter) -> tuple[str, dict[str, Any]]:
-    """The condition on `chunk` and `document`, and its parameters; "": there is none. Raises
+def narrowing(wanted: ChunkFilter) -> tuple[Fragment | None, dict[str, Any]]:
+    """The condition on `chunk` and `document`, and its parameters; None: there is none. Raises
     ProblemDetails."""
-    conditions: list[tuple[str, str, Any]] = []
+    conditions: list[tuple[sql.Composable, str, Any]] = []
     if wanted.paths:
         if sum(path.count("*") for path in wanted.paths) > STARS:
             raise invalid(f"filter.paths: expected at most {STARS} asterisks in all patterns")
         whole = "|".join(map(pattern, wanted.paths))
-        conditions.append(("document.path ~ %(paths)s", "paths", f"^(?:{whole})$"))
+        text = sql.SQL("document.path ~ %(paths)s")
+        conditions.append((text, "paths", f"^(?:{whole})$"))
     if wanted.documents:
-        text = "document.document_id = ANY (%(documents)s::uuid[])"
+        text = sql.SQL("document.document_id = ANY (%(documents)s::uuid[])")
         conditions.append((text, "documents", list(wanted.documents)))
     if wanted.metadata:
-        conditions.append(("document.metadata @> %(metadata)s", "metadata", Jsonb(wanted.metadata)))
+        text = sql.SQL("document.metadata @> %(metadata)s")
+        conditions.append((text, "metadata", Jsonb(wanted.metadata)))
     if wanted.heading:
-        text = "strpos(lower(chunk.header), lower(%(heading)s)) > 0"
+        text = sql.SQL("strpos(lower(chunk.header), lower(%(heading)s)) > 0")
         conditions.append((text, "heading", wanted.heading))
-    for column, values in (("chunk.kind", wanted.kinds), ("document.language", wanted.languages)):
-        name = column.partition(".")[2]
-        if values:
-            conditions.append((f"{column} = ANY (%({name})s)", name, _texts(values)))
-    for name, operator, time in (("since", ">=", wanted.since), ("until", "<", wanted.until)):
-        if time is not None:
-            column = "coalesce(document.dated_ts, document.changed_ts)"
-            conditions.append((f"{column} {operator} %({name})s", name, time))
-    return " AND ".join(condition for condition, _, _ in conditions), {
-        name: value for _, name, value in conditions
-    }
-
-
-def _texts(values: Sequence[str]) -> list[str]:
-    return list(values)
+    if wanted.kinds:
+        conditions.append((sql.SQL("chunk.kind = ANY (%(kind)s)"), "kind", list(wanted.kinds)))
+    if wanted.languages:
+        text = sql.SQL("document.language = ANY (%(language)s)")
+        conditions.append((text, "language", list(wanted.languages)))
+    if wanted.since is not None:
+        text = sql.SQL("coalesce(document.dated_ts, document.changed_ts) >= %(since)s")
+        conditions.append((text, "since", wanted.since))
+    if wanted.until is not None:
+        text = sql.SQL("coalesce(document.dated_ts, document.changed_ts) < %(until)s")
+        conditions.append((text, "until", wanted.until))
+    if not conditions:
+        return None, {}
+    all_ = sql.SQL(" AND ").join(condition for condition, _, _ in conditions)
+    return Fragment.of(all_), {name: value for _, name, value in conditions}

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """The graph of names and chunks around what a query finds: a few rows, and ranking over them.
 
 Two ways to rank: links, from what the best chunks mention to the chunks that are about it; and
@@ -11,6 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy
+from psycopg import sql
+
+from registry.database.fragments import Fragment
 
 SEEDS = 3  # chunks whose mentions are followed
 HUB = 25  # chunks that mention a name, above which it says nothing
@@ -118,17 +120,26 @@ def _random_walk(
 
 
 # Names that are one with {name} in {shelf}.
-_BESIDE = """(
+_BESIDE = sql.SQL("""(
     SELECT edge.norm AS other FROM knowledge_alias_t AS edge
     WHERE (edge.host_id, edge.collection_id, edge.alias) = (%(host)s, {shelf}, {name})
     UNION ALL
     SELECT edge.alias FROM knowledge_alias_t AS edge
     WHERE (edge.host_id, edge.collection_id, edge.norm) = (%(host)s, {shelf}, {name})
-) AS beside"""
+) AS beside""")
+
+
+_ABOUT = {  # what holds for chunks that are about a name, by its place in the statement
+    "of_code": sql.SQL("AND (mention.type <> 'symbol' OR mention.role = 'mention')"),
+    "named": sql.SQL("AND (named.id IS NOT NULL OR target.type <> 'symbol')"),
+    "asked": sql.SQL("UNION SELECT NULL, one FROM unnest(%(asked)s::text[]) AS one"),
+    "role": sql.SQL("AND target.role = 'subject'"),
+    "asked_role": sql.SQL("AND (target.role = 'subject' OR named.id IS NULL)"),
+}
 
 
 @lru_cache(maxsize=256)
-def edges(permitted: str, allowed: str, *, about: bool) -> bytes:
+def edges(permitted: Fragment, allowed: Fragment | None, *, about: bool) -> bytes:
     """Rows of (source, norm, target): what the chunks %(seeds)s mention, and the chunks that are
     about that, or, without `about`, that mention it. Names that were merged count as one in the
     collection of their merge, and lead from the question to all that mentions them. `allowed`: a
@@ -138,12 +149,9 @@ def edges(permitted: str, allowed: str, *, about: bool) -> bytes:
     symbols that are words of the question are seldom what is asked for: without them the definition
     is among the first 5 in 71 of 100 searches of click, with them in 55.
     """
-    of_code = "AND (mention.type <> 'symbol' OR mention.role = 'mention')" if about else ""
-    named = "AND (named.id IS NOT NULL OR target.type <> 'symbol')" if about else ""
-    asked = "UNION SELECT NULL, one FROM unnest(%(asked)s::text[]) AS one" if about else ""
-    role = "AND target.role = 'subject'" if about else ""
-    asked_role = "AND (target.role = 'subject' OR named.id IS NULL)" if about else ""
-    return f"""
+    parts = _ABOUT if about else dict.fromkeys(_ABOUT, sql.SQL(""))
+    return (
+        sql.SQL("""
         WITH RECURSIVE {permitted}, shelf AS MATERIALIZED (
             SELECT collection_id FROM permitted WHERE EXISTS (
                 SELECT FROM knowledge_alias_t AS edge WHERE edge.host_id = %(host)s
@@ -160,12 +168,12 @@ def edges(permitted: str, allowed: str, *, about: bool) -> bytes:
                 SELECT norm FROM mentioned
                 UNION SELECT unnest(%(spoken)s::text[]) COLLATE "C"
             ) AS one
-            CROSS JOIN LATERAL {_BESIDE.format(shelf="shelf.collection_id", name="one.norm")}
+            CROSS JOIN LATERAL {beside_one}
             UNION
             SELECT same.collection_id, same.norm, beside.other FROM same
-            CROSS JOIN LATERAL {_BESIDE.format(shelf="same.collection_id", name="same.other")}
+            CROSS JOIN LATERAL {beside_other}
         ), merged AS MATERIALIZED (
-            SELECT * FROM same LIMIT {MERGES}
+            SELECT * FROM same LIMIT {merges}
         ), named AS MATERIALIZED (
             SELECT id, norm FROM mentioned
             WHERE strpos(%(question)s, ' ' || norm || ' ') = 0 AND NOT EXISTS (
@@ -184,21 +192,37 @@ def edges(permitted: str, allowed: str, *, about: bool) -> bytes:
                     FROM merged JOIN knowledge_mention_t AS mention USING (collection_id)
                     WHERE mention.host_id = %(host)s AND mention.norm = merged.other
                         AND merged.norm = one.norm
-                    LIMIT {HUB + 1}
-                ) AS chunk) <= {HUB}
+                    LIMIT {above}
+                ) AS chunk) <= {hub}
         )
         SELECT coalesce(named.id::text, ''), name.norm, target.chunk_id::text
         FROM name JOIN named USING (norm) CROSS JOIN permitted
         JOIN knowledge_mention_t AS target ON target.host_id = %(host)s
             AND target.collection_id = permitted.collection_id AND target.norm = name.norm {role}
             {named}
-        WHERE {allowed or "true"}
+        WHERE {allowed}
         UNION
         SELECT coalesce(named.id::text, ''), name.norm, target.chunk_id::text
         FROM name JOIN named USING (norm) JOIN merged USING (norm)
         JOIN knowledge_mention_t AS target ON target.host_id = %(host)s
             AND target.collection_id = merged.collection_id
             AND target.norm = merged.other {asked_role}
-        WHERE {allowed or "true"}
+        WHERE {allowed}
         ORDER BY 1, 2, 3 LIMIT %(edges)s
-    """.encode()
+    """)
+        .format(
+            permitted=permitted,
+            beside_one=_BESIDE.format(
+                shelf=sql.Identifier("shelf", "collection_id"), name=sql.Identifier("one", "norm")
+            ),
+            beside_other=_BESIDE.format(
+                shelf=sql.Identifier("same", "collection_id"), name=sql.Identifier("same", "other")
+            ),
+            merges=sql.Literal(MERGES),
+            above=sql.Literal(HUB + 1),
+            hub=sql.Literal(HUB),
+            allowed=allowed or sql.SQL("true"),
+            **parts,
+        )
+        .as_bytes()
+    )

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """The documents as other wings read them: what the caller of a context may read, and nothing else.
 
 Each statement has the tenant and the grants of the caller as conditions. Symbols are definitions in
@@ -10,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
+from psycopg import sql
 
 from config.knowledge import KnowledgeSettings
 from gateway.context import Context
@@ -85,7 +85,7 @@ class CollectionLibrary:
         self._searches = TextSearches(settings)
 
     async def collections(self, context: Context) -> Sequence[Shelf]:
-        values = self._values(context, None, "")
+        values = self._values(context, None)
         values["writers"] = self._reader(context).values("write")["accesses"]
         rows = await self._rows(_COLLECTIONS, values)
         return [Shelf(id=id_, name=name, writable=writes) for id_, name, writes in rows]
@@ -93,7 +93,7 @@ class CollectionLibrary:
     async def status(
         self, context: Context, collections: Sequence[str] | None
     ) -> Sequence[ShelfStatus]:
-        rows = await self._rows(_STATUS, self._values(context, collections, ""))
+        rows = await self._rows(_STATUS, self._values(context, collections))
         return [
             ShelfStatus(name=name, documents=documents, chunks=chunks, embedded=embedded)
             for name, documents, chunks, embedded in rows
@@ -160,10 +160,10 @@ class CollectionLibrary:
         after: str = "",
         limit: int = 1000,
     ) -> Sequence[LibraryFile]:
-        values = self._values(context, collections, path)
+        where, values = self._path_condition(context, collections, path)
         name, _, rest = after.partition("/")
         values |= {"after": name, "after_path": rest, "limit": min(limit, FILES)}
-        rows = await self._rows(_FILES.format(path=values["where"]), values)
+        rows = await self._rows(_compose(_FILES, path=where), values)
         return [_file(row) for row in rows]
 
     async def chunks(
@@ -176,16 +176,16 @@ class CollectionLibrary:
         limit: int = 200,
         embeddings: bool = False,
     ) -> Sequence[Passage]:
-        values = self._values(context, [collection], path)
+        where, values = self._path_condition(context, [collection], path)
         values |= {"after": after[0], "ordinal": after[1], "limit": min(limit, FOUND)}
         values["embeddings"] = embeddings
-        rows = await self._rows(_CHUNKS.format(path=values["where"]), values)
+        rows = await self._rows(_compose(_CHUNKS, path=where), values)
         return [_listed_passage(row) for row in rows]
 
     async def read(
         self, context: Context, collection: str, path: str, lines: Lines | None = None
     ) -> Passage:
-        values = {**self._values(context, [collection], ""), "path": path}
+        values = {**self._values(context, [collection]), "path": path}
         rows = await self._rows(_READ, values)
         if not rows:
             raise not_found("document", path)
@@ -212,7 +212,8 @@ class CollectionLibrary:
         limit: int = 100,
     ) -> Sequence[Passage]:
         wanted = line_pattern(pattern, self._settings)
-        return await self._scan(context, self._values(context, collections, path), wanted, limit)
+        where, values = self._path_condition(context, collections, path)
+        return await self._scan(context, where, values, wanted=wanted, limit=limit)
 
     async def records(
         self,
@@ -223,21 +224,24 @@ class CollectionLibrary:
         path: str = "",
         limit: int = 100,
     ) -> Sequence[Passage]:
-        values = self._values(context, collections, path)
-        values["where"] += " AND document.media_type = ANY (%(media)s)"
+        where, values = self._path_condition(context, collections, path)
+        where += sql.SQL(" AND document.media_type = ANY (%(media)s)")
         values["media"] = list(SCANNERS)
-        return await self._scan(context, values, record_pattern(record), limit)
+        wanted = record_pattern(record)
+        return await self._scan(context, where, values, wanted=wanted, limit=limit)
 
     async def _scan(
         self,
         context: Context,
+        where: sql.Composed,
         values: dict[str, Any],
+        *,
         wanted: LinePattern | RecordPattern,
         limit: int,
     ) -> list[Passage]:
         """Scan texts and collect matches. Raises ProblemDetails for more than may be read, in bytes
         or in time."""
-        sizes = await self._rows(_SIZES.format(path=values["where"]), values)
+        sizes = await self._rows(_compose(_SIZES, path=where), values)
         self._check_size(sum(row[1] for row in sizes))
         limit, passages, principal = min(limit, FOUND), list[Passage](), context.principal
         ends = self._searches.deadline()
@@ -264,7 +268,7 @@ class CollectionLibrary:
             )
 
     async def symbols(self, context: Context, query: SymbolQuery) -> Sequence[SymbolPlace]:
-        values = self._values(context, query.collections, query.path)
+        path, values = self._path_condition(context, query.collections, query.path)
         symbol, heir = dot_name(query.name), dot_name(query.inherits).rpartition(".")[2]
         values |= {
             "symbol": symbol,
@@ -274,17 +278,14 @@ class CollectionLibrary:
             "inherits": heir,
             "limit": min(query.limit, FOUND),
         }
-        named, heirs = (_NAMED if symbol else ""), (_INHERITS if heir else "")
-        statement = _SYMBOLS.format(
-            heirs=_HEIRS if heir else "", where=named + heirs, path=values["where"]
-        )
+        statement = _symbols(path, named=bool(symbol), heirs=bool(heir))
         return [_definition(row) for row in await self._rows(statement, values)]
 
     async def references(
         self, context: Context, collections: Sequence[str] | None, symbol: str, limit: int = 50
     ) -> Sequence[SymbolPlace]:
         whole = dot_name(symbol).strip()
-        values = self._values(context, collections, "")
+        values = self._values(context, collections)
         values |= {
             "symbol": whole,
             "name": whole.rpartition(".")[2],
@@ -297,8 +298,8 @@ class CollectionLibrary:
     async def links(
         self, context: Context, collections: Sequence[str] | None, *, path: str = ""
     ) -> Sequence[FileLink]:
-        values = self._values(context, collections, path)
-        rows = await self._rows(_LINKED.format(path=values["where"]), values)
+        where, values = self._path_condition(context, collections, path)
+        rows = await self._rows(_compose(_LINKED, path=where), values)
         return [_link(row) for row in rows]
 
     async def neighbors(
@@ -318,23 +319,23 @@ class CollectionLibrary:
     def _reader(self, context: Context) -> KnowledgeReader:
         return reader_of(context, self._settings.agent_claim)
 
-    def _values(
+    def _path_condition(
         self, context: Context, collections: Sequence[str] | None, path: str
-    ) -> dict[str, Any]:
-        """Parameters of ALLOWED; `where` is the condition on paths."""
+    ) -> tuple[sql.Composed, dict[str, Any]]:
+        """The condition on paths; its parameters, and those of the shelves."""
         where, values = narrowing(ChunkFilter(paths=(_glob(path),) if path else ()))
-        names = None if collections is None else list(collections)
-        return {
-            **values,
-            **self._reader(context).values(),
-            "names": names,
-            "where": f"AND {where}" if where else "",
-        }
+        condition = sql.Composed([] if where is None else [sql.SQL("AND "), where])
+        return condition, {**values, **self._values(context, collections)}
 
-    async def _rows(self, statement: str, values: dict[str, Any]) -> list[Any]:
+    def _values(self, context: Context, collections: Sequence[str] | None) -> dict[str, Any]:
+        """Parameters of the shelves."""
+        names = None if collections is None else list(collections)
+        return {**self._reader(context).values(), "names": names}
+
+    async def _rows(self, statement: bytes, values: dict[str, Any]) -> list[Any]:
         try:
             async with transaction(self._pool, Transaction) as opened:
-                return await opened.rows(LOOKUPS, statement.encode(), values)
+                return await opened.rows(LOOKUPS, statement, values)
         except psycopg.DataError as error:  # such as NUL in a text, which code may ask for
             raise invalid("Expected text and numbers that a database can store.") from error
 
@@ -456,24 +457,29 @@ def _link(row: Sequence[Any]) -> FileLink:
     )
 
 
-_SHELVES = f"""shelf AS MATERIALIZED (
+_SHELVES = sql.SQL("""shelf AS MATERIALIZED (
     SELECT collection_id, name FROM knowledge_collection_t AS collection
-    WHERE {ALLOWED} AND (%(names)s::text[] IS NULL OR name = ANY (%(names)s))
-)"""
-_COLLECTIONS = f"""
-    WITH {_SHELVES}
+    WHERE {allowed} AND (%(names)s::text[] IS NULL OR name = ANY (%(names)s))
+)""").format(allowed=ALLOWED)
+_COLLECTIONS = (
+    sql.SQL("""
+    WITH {shelves}
     SELECT collection_id::text, name, collection.owner = %(owner)s OR EXISTS (
         SELECT FROM knowledge_grant_t AS granted WHERE granted.host_id = %(host)s
             AND granted.collection_id = collection.collection_id
             AND granted.grantee = ANY (%(grantees)s) AND granted.access = ANY (%(writers)s))
     FROM shelf JOIN knowledge_collection_t AS collection USING (collection_id, name)
     WHERE collection.host_id = %(host)s ORDER BY name
-"""
-_STATUS = f"""
-    WITH {_SHELVES}
+""")
+    .format(shelves=_SHELVES)
+    .as_bytes()
+)
+_STATUS = (
+    sql.SQL("""
+    WITH {shelves}
     SELECT shelf.name, coalesce((
         SELECT jsonb_object_agg(status, number) FROM (
-            SELECT {STATUS} AS status, count(*) AS number FROM knowledge_document_t AS document
+            SELECT {status} AS status, count(*) AS number FROM knowledge_document_t AS document
             JOIN knowledge_version_t AS version
                 ON (version.host_id, version.document_id, version.version)
                     = (%(host)s, document.document_id, document.version)
@@ -488,28 +494,31 @@ _STATUS = f"""
         FROM knowledge_chunk_t AS chunk
         WHERE (chunk.host_id, chunk.collection_id) = (%(host)s, shelf.collection_id)
     ) AS counted ORDER BY shelf.name
-"""
+""")
+    .format(shelves=_SHELVES, status=STATUS)
+    .as_bytes()
+)
 # Documents that have a version which is served.
-_SERVED = """FROM shelf JOIN knowledge_document_t AS document
+_SERVED = sql.SQL("""FROM shelf JOIN knowledge_document_t AS document
     ON (document.host_id, document.collection_id) = (%(host)s, shelf.collection_id)
-    AND document.live > 0"""
-_FILES = f"""
-    WITH {_SHELVES}
-    SELECT shelf.name, document.path, live, bytes, media_type, language, sha256 {_SERVED}
-    WHERE (shelf.name, document.path) > (%(after)s, %(after_path)s) {{path}}
+    AND document.live > 0""")
+_FILES = sql.SQL("""
+    WITH {shelves}
+    SELECT shelf.name, document.path, live, bytes, media_type, language, sha256 {served}
+    WHERE (shelf.name, document.path) > (%(after)s, %(after_path)s) {path}
     ORDER BY shelf.name, document.path LIMIT %(limit)s
-"""
-_CONTENT = """JOIN knowledge_blob_t AS blob
-    ON (blob.host_id, blob.sha256) = (%(host)s, document.sha256)"""
-_CHUNKS = f"""
-    WITH {_SHELVES}
+""")
+_CONTENT = sql.SQL("""JOIN knowledge_blob_t AS blob
+    ON (blob.host_id, blob.sha256) = (%(host)s, document.sha256)""")
+_CHUNKS = sql.SQL("""
+    WITH {shelves}
     SELECT shelf.name, document.path, document.live, chunk.start_line, chunk.end_line,
         knowledge_text(blob.content, chunk.start_byte, chunk.end_byte), chunk.chunk_id::text,
         chunk.kind, chunk.header, chunk.symbol, chunk.ordinal, defined.visibility,
         defined.signature, vector.embedding::real[], vector.model
-    {_SERVED} JOIN knowledge_chunk_t AS chunk
+    {served} JOIN knowledge_chunk_t AS chunk
         ON (chunk.host_id, chunk.document_id) = (%(host)s, document.document_id)
-    {_CONTENT} LEFT JOIN LATERAL (
+    {content} LEFT JOIN LATERAL (
         SELECT visibility, signature FROM knowledge_symbol_t AS symbol
         WHERE (symbol.host_id, symbol.document_id) = (%(host)s, document.document_id)
             AND chunk.symbol <> '' AND symbol.symbol = chunk.symbol
@@ -518,28 +527,36 @@ _CHUNKS = f"""
     ) AS defined ON true
     LEFT JOIN LATERAL (
         SELECT embedding, model FROM entity_embedding_t JOIN embedding_model_t USING (model)
-        WHERE %(embeddings)s AND serving AND purpose = '{KIND.purpose}' AND status = 'ready'
-            AND (host_id, entity_type, entity_id) = (%(host)s, '{KIND.name}', chunk.chunk_id)
+        WHERE %(embeddings)s AND serving AND purpose = {purpose} AND status = 'ready'
+            AND (host_id, entity_type, entity_id) = (%(host)s, {kind}, chunk.chunk_id)
     ) AS vector ON true
-    WHERE (document.path, chunk.ordinal) > (%(after)s, %(ordinal)s) {{path}}
+    WHERE (document.path, chunk.ordinal) > (%(after)s, %(ordinal)s) {path}
     ORDER BY document.path, chunk.ordinal LIMIT %(limit)s
-"""
-_READ = f"""
-    WITH {_SHELVES}
-    SELECT live, blob.content {_SERVED} AND document.path = %(path)s {_CONTENT}
-"""
-_SIZES = f"""
-    WITH {_SHELVES}
-    SELECT document_id::text, bytes {_SERVED} WHERE true {{path}} ORDER BY shelf.name, document.path
-"""
-_TEXTS = f"""
-    WITH {_SHELVES}
+""")
+_READ = (
+    sql.SQL("""
+    WITH {shelves}
+    SELECT live, blob.content {served} AND document.path = %(path)s {content}
+""")
+    .format(shelves=_SHELVES, served=_SERVED, content=_CONTENT)
+    .as_bytes()
+)
+_SIZES = sql.SQL("""
+    WITH {shelves}
+    SELECT document_id::text, bytes {served} WHERE true {path} ORDER BY shelf.name, document.path
+""")
+_TEXTS = (
+    sql.SQL("""
+    WITH {shelves}
     SELECT shelf.name, document.path, live, blob.content, document.media_type
-    {_SERVED} {_CONTENT}
+    {served} {content}
     WHERE document.document_id = ANY (%(ids)s::uuid[]) ORDER BY shelf.name, document.path
-"""
+""")
+    .format(shelves=_SHELVES, served=_SERVED, content=_CONTENT)
+    .as_bytes()
+)
 # What inherits a class, also over others, by the names of these.
-_HEIRS = """, heir (collection_id, symbol, name) AS (
+_HEIRS = sql.SQL(""", heir (collection_id, symbol, name) AS (
     SELECT symbol.collection_id, symbol.symbol, symbol.name FROM shelf
     JOIN knowledge_inherited_v AS base ON (base.host_id, base.collection_id, base.base)
         = (%(host)s, shelf.collection_id, %(inherits)s)
@@ -551,14 +568,14 @@ _HEIRS = """, heir (collection_id, symbol, name) AS (
         = (%(host)s, heir.collection_id, heir.name)
     JOIN knowledge_definition_v AS symbol ON (symbol.host_id, symbol.document_id, symbol.ordinal)
         = (%(host)s, base.document_id, base.ordinal)
-)"""
-_NAMED = """ AND symbol.name = %(name)s
+)""")
+_NAMED = sql.SQL(""" AND symbol.name = %(name)s
     AND (symbol.symbol = %(symbol)s OR right(symbol.symbol, length(%(symbol)s) + 1)
-        = '.' || %(symbol)s)"""
-_INHERITS = """ AND EXISTS (SELECT FROM heir WHERE heir.collection_id = symbol.collection_id
-    AND heir.symbol IN (symbol.symbol, symbol.scope))"""
-_SYMBOLS = f"""
-    WITH RECURSIVE {_SHELVES}{{heirs}}
+        = '.' || %(symbol)s)""")
+_INHERITS = sql.SQL(""" AND EXISTS (SELECT FROM heir WHERE heir.collection_id = symbol.collection_id
+    AND heir.symbol IN (symbol.symbol, symbol.scope))""")
+_SYMBOLS = sql.SQL("""
+    WITH RECURSIVE {shelves}{heirs}
     SELECT symbol.symbol, shelf.name, document.path, document.live, symbol.start_line,
         symbol.end_line, symbol.signature, symbol.kind, symbol.visibility, symbol.scope
     FROM shelf
@@ -567,12 +584,26 @@ _SYMBOLS = f"""
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.document_id) = (%(host)s, symbol.document_id)
     WHERE (%(kind)s = '' OR symbol.kind = %(kind)s)
-        AND (%(visibility)s = '' OR symbol.visibility = %(visibility)s) {{where}} {{path}}
+        AND (%(visibility)s = '' OR symbol.visibility = %(visibility)s) {where} {path}
     ORDER BY shelf.name, document.path, symbol.ordinal LIMIT %(limit)s
-"""
-_NAMES_OF_CODE = """type = 'symbol' AND role IN ('call', 'import', 'inherit')"""
-_REFERENCES_TO = f"""
-    WITH {_SHELVES}, defined AS MATERIALIZED (
+""")
+
+
+def _symbols(path: sql.Composed, *, named: bool, heirs: bool) -> bytes:
+    """Statement of symbols by their name, or by what they inherit."""
+    nothing = sql.SQL("")
+    return _compose(
+        _SYMBOLS,
+        heirs=_HEIRS if heirs else nothing,
+        where=(_NAMED if named else nothing) + (_INHERITS if heirs else nothing),
+        path=path,
+    )
+
+
+_NAMES_OF_CODE = sql.SQL("""type = 'symbol' AND role IN ('call', 'import', 'inherit')""")
+_REFERENCES_TO = (
+    sql.SQL("""
+    WITH {shelves}, defined AS MATERIALIZED (
         SELECT symbol.collection_id, count(*) AS number,
             array_agg(DISTINCT symbol.document_id) AS documents
         FROM shelf JOIN knowledge_definition_v AS symbol
@@ -584,8 +615,8 @@ _REFERENCES_TO = f"""
             SELECT chunk_id, collection_id, name, role, start_byte
             FROM knowledge_mention_t
             WHERE (host_id, collection_id, knowledge_last(name))
-                    = (%(host)s, shelf.collection_id, %(name)s) AND {_NAMES_OF_CODE}
-            ORDER BY chunk_id LIMIT {REFERENCES}
+                    = (%(host)s, shelf.collection_id, %(name)s) AND {names_of_code}
+            ORDER BY chunk_id LIMIT {references}
         ) AS one
     ), placed AS MATERIALIZED (
         SELECT named.name, named.role, named.shelf, document.path, document.live, chunk.start_line,
@@ -633,19 +664,22 @@ _REFERENCES_TO = f"""
     FROM placed JOIN knowledge_blob_t AS blob
         ON (blob.host_id, blob.sha256) = (%(host)s, placed.sha256)
     ORDER BY confidence DESC, shelf, path, placed.start_byte + at, role
-"""
+""")
+    .format(shelves=_SHELVES, names_of_code=_NAMES_OF_CODE, references=sql.Literal(REFERENCES))
+    .as_bytes()
+)
 # Names that few definitions share, and who names them.
-_LINKED = f"""
-    WITH {_SHELVES}, defined AS MATERIALIZED (
+_LINKED = sql.SQL("""
+    WITH {shelves}, defined AS MATERIALIZED (
         SELECT symbol.collection_id, symbol.name, symbol.symbol, symbol.kind, symbol.start_line,
             symbol.end_line, symbol.signature, document.path,
             count(*) OVER (PARTITION BY symbol.collection_id, symbol.name) AS number
-        {_SERVED} JOIN knowledge_definition_v AS symbol
+        {served} JOIN knowledge_definition_v AS symbol
             ON (symbol.host_id, symbol.document_id) = (%(host)s, document.document_id)
-        WHERE true {{path}}
+        WHERE true {path}
     ), source AS MATERIALIZED (
-        SELECT document.document_id, document.path, shelf.name AS shelf {_SERVED}
-        WHERE true {{path}}
+        SELECT document.document_id, document.path, shelf.name AS shelf {served}
+        WHERE true {path}
     ), naming AS MATERIALIZED (
         SELECT mention.collection_id, source.path, source.shelf,
             knowledge_last(mention.name) AS name, NULL AS whole, count(*) AS places
@@ -653,7 +687,7 @@ _LINKED = f"""
             ON (chunk.host_id, chunk.document_id) = (%(host)s, source.document_id)
         JOIN knowledge_mention_t AS mention
             ON (mention.host_id, mention.chunk_id) = (%(host)s, chunk.chunk_id)
-        WHERE {_NAMES_OF_CODE} AND NOT EXISTS (SELECT FROM knowledge_index_t AS indexed
+        WHERE {names_of_code} AND NOT EXISTS (SELECT FROM knowledge_index_t AS indexed
             WHERE (indexed.host_id, indexed.document_id) = (%(host)s, source.document_id))
         GROUP BY mention.collection_id, source.path, source.shelf, knowledge_last(mention.name)
         UNION ALL
@@ -668,8 +702,23 @@ _LINKED = f"""
         defined.start_line, defined.end_line, defined.signature,
         naming.places::float8 / CASE WHEN whole IS NULL THEN defined.number ELSE 1 END
     FROM defined JOIN naming USING (collection_id, name)
-    WHERE defined.number <= {AMBIGUOUS} AND (whole IS NULL
+    WHERE defined.number <= {ambiguous} AND (whole IS NULL
         OR right(whole, length(defined.symbol) + 1) = '.' || defined.symbol)
     ORDER BY 9 DESC, naming.shelf, naming.path, defined.path, defined.symbol,
-        defined.start_line LIMIT {LINKS}
-"""
+        defined.start_line LIMIT {links}
+""")
+
+
+def _compose(template: sql.SQL, **parts: sql.Composable) -> bytes:
+    """The statement of a template with these parts, and those that all have."""
+    return template.format(
+        shelves=_SHELVES,
+        served=_SERVED,
+        content=_CONTENT,
+        purpose=sql.Literal(KIND.purpose),
+        kind=sql.Literal(KIND.name),
+        names_of_code=_NAMES_OF_CODE,
+        ambiguous=sql.Literal(AMBIGUOUS),
+        links=sql.Literal(LINKS),
+        **parts,
+    ).as_bytes()

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from psycopg import sql
+
 from gateway.context import Context
 from gateway.operations.operation import OperationInput, ProblemDetails, invalid
 from gateway.wings.abc import subject_of
@@ -18,10 +20,10 @@ INCLUDED: Mapping[Access, Sequence[Access]] = {
 }
 
 # Condition on knowledge_collection_t AS collection: the caller has one of %(accesses)s.
-ALLOWED = """collection.host_id = %(host)s AND (collection.owner = %(owner)s OR EXISTS (
+ALLOWED = sql.SQL("""collection.host_id = %(host)s AND (collection.owner = %(owner)s OR EXISTS (
     SELECT FROM knowledge_grant_t AS granted WHERE granted.host_id = %(host)s
         AND granted.collection_id = collection.collection_id
-        AND granted.grantee = ANY (%(grantees)s) AND granted.access = ANY (%(accesses)s)))"""
+        AND granted.grantee = ANY (%(grantees)s) AND granted.access = ANY (%(accesses)s)))""")
 
 
 @dataclass(frozen=True, slots=True)

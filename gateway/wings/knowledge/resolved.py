@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Definitions and references as compilers resolved them, from an index of code that was uploaded.
 
 They stand beside what was parsed, and are used in its place until the text of their document
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 from anyio import to_thread
+from psycopg import sql
 
 from gateway.wings.knowledge.chunks import NORM_BYTES
 from gateway.wings.knowledge.collections import CollectionStore
@@ -213,15 +213,19 @@ class _Parsed:
         return next((row for row in near if row["end_line"] > one.line), {})
 
 
-_DOCUMENT = f"""
+_DOCUMENT = (
+    sql.SQL("""
     SELECT document.document_id::text, blob.content
     FROM knowledge_collection_t AS collection JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
     JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (%(host)s, document.sha256)
-    WHERE {ALLOWED} AND collection.collection_id = %(collection)s AND document.path = %(path)s
+    WHERE {allowed} AND collection.collection_id = %(collection)s AND document.path = %(path)s
         AND document.live > 0
     FOR UPDATE OF document
-""".encode()
+""")
+    .format(allowed=ALLOWED)
+    .as_bytes()
+)
 _PARSED = b"""
     SELECT name, kind, visibility, signature, start_byte, end_byte, start_line, end_line, ARRAY(
         SELECT base FROM knowledge_base_t AS base WHERE (base.host_id, base.document_id,

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - made of constants; the values of callers are parameters
 """Searching chunks by words and meaning, with tenant, caller, collection and filters as conditions
 inside each statement.
 
@@ -27,6 +26,7 @@ from gateway.wings.knowledge.graph import (
     raise_linked,
 )
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
+from registry.database.fragments import Fragment
 from registry.database.postgres import Pool
 from registry.embedding.kinds import SearchKind
 from registry.embedding.texts import readable
@@ -158,20 +158,24 @@ class Searcher:
         values |= _word_values(planned)
         if encoded.whole is not None:
             values |= {"vector": HalfVector.of(encoded.whole), "model": encoded.model}
-        index = ""
+        index: Fragment | None = None
         if encoded.whole is not None and await self._is_large(opened, narrowed, values, docs):
-            index = predicate(query.reader.tenant, KIND.name, encoded.model or "").as_string()
+            index = predicate(query.reader.tenant, KIND.name, encoded.model or "")
             values["ef"] = str(effort(EF, docs, values["reach"]))
         statement = candidates(narrowed, encoded.whole is not None, index)
-        planner = SCANS if encoded.whole is not None and not index else LOOKUPS
+        planner = SCANS if encoded.whole is not None and index is None else LOOKUPS
         return [Candidate(*row) for row in await opened.rows(planner, statement, values)], docs
 
     async def _is_large(
-        self, opened: Transaction, narrowed: str, values: Mapping[str, Any], docs: int
+        self,
+        opened: Transaction,
+        narrowed: Fragment | None,
+        values: Mapping[str, Any],
+        docs: int,
     ) -> bool:
         """Whether too many chunks may be found to compare all their vectors."""
         limit = self._settings.exact_limit
-        if docs <= limit or not narrowed:
+        if docs <= limit or narrowed is None:
             return docs > limit
         rows = await opened.rows(LOOKUPS, _count_query(narrowed), {**values, "most": limit + 1})
         return bool(rows[0][0] > limit)
@@ -200,7 +204,8 @@ class Searcher:
         values |= {"seeds": list(seeds), "question": f" {' '.join(words)} ", "edges": EDGES}
         values["spoken"] = list(_grams(words[:ASKED]))
         values["asked"] = [word for word in values["spoken"] if len(word) >= SHORTEST]
-        allowed = _filter_clause(narrowed, "target.chunk_id")
+        target = sql.Identifier("target", "chunk_id")
+        allowed = None if narrowed is None else Fragment.of(_filter_clause(narrowed, target))
         statement = edges(PERMITTED, allowed, about=about)
         return [Edge(*row) for row in await opened.rows(LOOKUPS, statement, values)]
 
@@ -214,7 +219,7 @@ class Searcher:
         rows = await opened.rows(LOOKUPS, chunks_query(narrowed), {**values, "ids": list(ids)})
         return {row[0]: ScoredChunk(*row) for row in rows}
 
-    def _values(self, query: ChunkQuery) -> tuple[str, dict[str, Any]]:
+    def _values(self, query: ChunkQuery) -> tuple[Fragment | None, dict[str, Any]]:
         narrowed, values = narrowing(query.filter)
         names = None if query.collections is None else list(query.collections)
         reach = max(self._settings.candidates, query.limit)
@@ -245,16 +250,19 @@ def _word_values(planned: WordPlan) -> dict[str, Any]:
 
 
 # The collections that the caller may read, each a part of the index of words.
-PERMITTED = f"""permitted AS MATERIALIZED (
+PERMITTED = Fragment.of(
+    sql.SQL("""permitted AS MATERIALIZED (
     SELECT collection.collection_id, collection.name, part.part_id
     FROM knowledge_collection_t AS collection
     JOIN search_part_t AS part ON (part.host_id, part.entity_type, part.owner)
-        = (%(host)s, '{KIND.name}', collection.collection_id::text)
-    WHERE {ALLOWED} AND (%(names)s::text[] IS NULL OR collection.name = ANY (%(names)s))
-)"""
+        = (%(host)s, {kind}, collection.collection_id::text)
+    WHERE {allowed} AND (%(names)s::text[] IS NULL OR collection.name = ANY (%(names)s))
+)""").format(kind=sql.Literal(KIND.name), allowed=ALLOWED)
+)
 # A row for each word of the query, and one, with the empty word, for all chunks.
-_FACTS = f"""
-    WITH {PERMITTED}, word AS MATERIALIZED (
+_FACTS = (
+    sql.SQL("""
+    WITH {permitted}, word AS MATERIALIZED (
         SELECT ''::text COLLATE "C" AS term
         UNION
         SELECT unnest(tsvector_to_array(to_tsvector('pg_catalog.english', search_words(%(text)s))))
@@ -265,44 +273,61 @@ _FACTS = f"""
         WHERE (count.part_id, count.term) = (permitted.part_id, word.term)
     ) AS counted
     GROUP BY word.term HAVING sum(counted.docs) > 0
-""".encode()
-_BM25 = f"""word.idf * {K1 + 1} * posting.tf
-    / (posting.tf + {K1} * ({1 - B} + {B} * posting.length / %(average)s))"""
-_DOCUMENT = """JOIN knowledge_document_t AS document ON (document.host_id, document.document_id)
-    = (%(host)s, chunk.document_id)"""
+""")
+    .format(permitted=PERMITTED)
+    .as_bytes()
+)
+_BM25 = sql.SQL("""word.idf * {k1_plus_1} * posting.tf
+    / (posting.tf + {k1} * ({unnormed} + {normed} * posting.length / %(average)s))""").format(
+    k1_plus_1=sql.Literal(K1 + 1),
+    k1=sql.Literal(K1),
+    unnormed=sql.Literal(1 - B),
+    normed=sql.Literal(B),
+)
+_DOCUMENT = sql.SQL("""JOIN knowledge_document_t AS document
+    ON (document.host_id, document.document_id) = (%(host)s, chunk.document_id)""")
 
 
-def _filter_clause(narrowed: str, of: str) -> str:
+_NOTHING: sql.Composable = sql.SQL("")
+
+
+def _filter_clause(narrowed: Fragment, of: sql.Identifier) -> sql.Composed:
     """A condition on a document of the index."""
-    if not narrowed:
-        return ""
-    return f"""({of} IS NOT NULL AND (
-        SELECT true FROM knowledge_chunk_t AS chunk {_DOCUMENT}
-        WHERE (chunk.host_id, chunk.chunk_id) = (%(host)s, {of}) AND {narrowed}))"""
+    return sql.SQL("""({of} IS NOT NULL AND (
+        SELECT true FROM knowledge_chunk_t AS chunk {document}
+        WHERE (chunk.host_id, chunk.chunk_id) = (%(host)s, {of}) AND {narrowed}))""").format(
+        of=of, document=_DOCUMENT, narrowed=narrowed
+    )
 
 
 @lru_cache(maxsize=256)
-def candidates(narrowed: str, vectors: bool, index: str = "") -> bytes:
+def candidates(narrowed: Fragment | None, vectors: bool, index: Fragment | None = None) -> bytes:
     """Rows of (chunk_id, place, weight, bm25, cosine), in no order: the chunks that have the best
     of the words %(scanned)s, and those nearest to %(vector)s, scored by both. `index`: the
-    predicate of the index on vectors that proposes them; "": all are compared.
+    predicate of the index on vectors that proposes them; None: all are compared.
 
     Where all are compared, the chunks that a filter leaves are found first, by one join: looked up
     for each chunk, in a plan for joins of many rows, the filter took ten times as long as all else.
     """
-    where, allowed, only = _filter_clause(narrowed, "doc.entity_id"), "", ""
-    union, near, cosine = "", "", "NULL::float8"
-    if vectors:
-        union = "UNION SELECT part_id, doc_id FROM near"
-        if narrowed and not index:
-            allowed, where = _allowed_sql(narrowed), ""
-            only = "JOIN allowed USING (part_id, doc_id)"
-        near = _index_clause(narrowed, index) if index else _near("allowed" if allowed else "")
-        cosine = f"(SELECT -(vector.embedding <#> %(vector)s::vector) {_VECTOR})"
     # Without a condition the best are chosen by a heap; else all are sorted, until enough hold it.
-    sorted_, narrowing_ = ("LIMIT %(reach)s", "true") if not where else ("OFFSET 0", where)
-    return f"""
-        WITH {PERMITTED}{allowed}, worded_best AS MATERIALIZED (
+    sorted_, where = sql.SQL("LIMIT %(reach)s"), sql.Composed([sql.SQL("true")])
+    allowed = only = union = near = _NOTHING
+    cosine: sql.Composable = sql.SQL("NULL::float8")
+    is_joined = narrowed is not None and vectors and index is None
+    if narrowed is not None and is_joined:
+        allowed, only = _allowed_sql(narrowed), sql.SQL("JOIN allowed USING (part_id, doc_id)")
+    elif narrowed is not None:
+        sorted_ = sql.SQL("OFFSET 0")
+        where = _filter_clause(narrowed, sql.Identifier("doc", "entity_id"))
+    if vectors:
+        union = sql.SQL("UNION SELECT part_id, doc_id FROM near")
+        near = _near(of_allowed=is_joined) if index is None else _index_clause(narrowed, index)
+        cosine = sql.SQL("(SELECT -(vector.embedding <#> %(vector)s::vector) {vector})").format(
+            vector=_VECTOR
+        )
+    return (
+        sql.SQL("""
+        WITH {permitted}{allowed}, worded_best AS MATERIALIZED (
             SELECT found.part_id, found.doc_id FROM (
                 SELECT part_id, doc_id
                 FROM unnest(%(scanned)s::text[], %(scanned_idfs)s::float8[]) AS word (term, idf)
@@ -311,17 +336,17 @@ def candidates(narrowed: str, vectors: bool, index: str = "") -> bytes:
                     WHERE part_id = part.id AND term = word.term OFFSET 0
                 ) AS posting (part_id, doc_id, tf, length) {only}
                 GROUP BY part_id, doc_id
-                ORDER BY sum({_BM25}) DESC, part_id, doc_id {sorted_}
+                ORDER BY sum({bm25}) DESC, part_id, doc_id {sorted}
             ) AS found WHERE (SELECT true FROM search_doc_t AS doc
                 WHERE (doc.part_id, doc.doc_id) = (found.part_id, found.doc_id)
-                AND {narrowing_}) LIMIT %(reach)s
+                AND {narrowing}) LIMIT %(reach)s
         ){near}, candidate AS MATERIALIZED (
             SELECT part_id, doc_id FROM worded_best {union}
         ), worded AS MATERIALIZED (
             SELECT part_id, doc_id, sum(bm25) AS bm25 FROM (
                 SELECT part_id, doc_id, 0::float8 AS bm25 FROM candidate
                 UNION ALL
-                SELECT candidate.part_id, candidate.doc_id, {_BM25}
+                SELECT candidate.part_id, candidate.doc_id, {bm25}
                 FROM candidate
                 CROSS JOIN unnest(%(terms)s::text[], %(idfs)s::float8[]) AS word (term, idf)
                 JOIN search_posting_t AS posting ON posting.part_id = candidate.part_id
@@ -330,46 +355,67 @@ def candidates(narrowed: str, vectors: bool, index: str = "") -> bytes:
         )
         SELECT doc.entity_id::text, doc.entity_id::text, doc.weight, worded.bm25, {cosine}
         FROM worded JOIN search_doc_t AS doc USING (part_id, doc_id)
-    """.encode()
+    """)
+        .format(
+            permitted=PERMITTED,
+            allowed=allowed,
+            only=only,
+            bm25=_BM25,
+            sorted=sorted_,
+            narrowing=where,
+            near=near,
+            union=union,
+            cosine=cosine,
+        )
+        .as_bytes()
+    )
 
 
-_VECTOR = f"""FROM entity_embedding_t AS vector
-    WHERE vector.host_id = %(host)s AND vector.entity_type = '{KIND.name}'
+_VECTOR = sql.SQL("""FROM entity_embedding_t AS vector
+    WHERE vector.host_id = %(host)s AND vector.entity_type = {kind}
         AND vector.entity_id = doc.entity_id AND vector.model = %(model)s
-        AND vector.status = 'ready'"""
+        AND vector.status = 'ready'""").format(kind=sql.Literal(KIND.name))
 
 
-def _allowed_sql(narrowed: str) -> str:
-    return f""", allowed AS MATERIALIZED (
+def _allowed_sql(narrowed: Fragment) -> sql.Composed:
+    return sql.SQL(""", allowed AS MATERIALIZED (
         SELECT doc.part_id, doc.doc_id
         FROM permitted JOIN knowledge_chunk_t AS chunk ON chunk.host_id = %(host)s
             AND chunk.collection_id = permitted.collection_id
-        {_DOCUMENT}
+        {document}
         JOIN search_doc_t AS doc
             ON (doc.part_id, doc.entity_id) = (permitted.part_id, chunk.chunk_id)
         WHERE {narrowed}
-    )"""
+    )""").format(document=_DOCUMENT, narrowed=narrowed)
 
 
-def _near(allowed: str) -> str:
-    """`allowed`: the table of the chunks to compare; "": all that are permitted."""
-    source = f"{allowed} JOIN search_doc_t AS doc USING (part_id, doc_id)"
-    return f""", near AS MATERIALIZED (
+def _near(*, of_allowed: bool) -> sql.Composed:
+    """`of_allowed`: of the chunks in the table `allowed`, not all that are permitted."""
+    source = sql.SQL(
+        "allowed JOIN search_doc_t AS doc USING (part_id, doc_id)"
+        if of_allowed
+        else "permitted JOIN search_doc_t AS doc USING (part_id)"
+    )
+    return sql.SQL(""", near AS MATERIALIZED (
         SELECT doc.part_id, doc.doc_id
-        FROM {source if allowed else "permitted JOIN search_doc_t AS doc USING (part_id)"}
+        FROM {source}
         JOIN entity_embedding_t AS vector ON vector.host_id = %(host)s
-            AND vector.entity_type = '{KIND.name}' AND vector.entity_id = doc.entity_id
+            AND vector.entity_type = {kind} AND vector.entity_id = doc.entity_id
             AND vector.model = %(model)s AND vector.status = 'ready'
         ORDER BY vector.embedding <#> %(vector)s::vector, doc.doc_id LIMIT %(reach)s
-    )"""
+    )""").format(source=source, kind=sql.Literal(KIND.name))
 
 
-def _index_clause(narrowed: str, index: str) -> str:
+def _index_clause(narrowed: Fragment | None, index: Fragment) -> sql.Composed:
     """The conditions are evaluated for each, in a subquery that cannot become a join."""
-    whole = half_vector(sql.SQL("vector.embedding")).as_string()
-    query = half_vector(sql.SQL("%(vector)s::vector")).as_string()
-    joined = f"{_DOCUMENT} WHERE {narrowed} AND" if narrowed else "WHERE"
-    return f""", near AS MATERIALIZED (
+    whole = half_vector(sql.SQL("vector.embedding"))
+    query = half_vector(sql.SQL("%(vector)s::vector"))
+    joined: sql.Composable = sql.SQL("WHERE")
+    if narrowed is not None:
+        joined = sql.SQL("{document} WHERE {narrowed} AND").format(
+            document=_DOCUMENT, narrowed=narrowed
+        )
+    return sql.SQL(""", near AS MATERIALIZED (
         SELECT doc.part_id, doc.doc_id FROM (
             SELECT set_config('hnsw.ef_search', %(ef)s, true) AS value
         ) AS effort CROSS JOIN LATERAL (
@@ -380,34 +426,45 @@ def _index_clause(narrowed: str, index: str) -> str:
             ORDER BY {whole} <#> {query} LIMIT %(reach)s
         ) AS found CROSS JOIN permitted JOIN search_doc_t AS doc
             ON (doc.part_id, doc.entity_id) = (permitted.part_id, found.entity_id)
-    )"""
+    )""").format(index=index, joined=joined, whole=whole, query=query)
 
 
 @lru_cache(maxsize=256)
-def _count_query(narrowed: str) -> bytes:
+def _count_query(narrowed: Fragment) -> bytes:
     """The number of chunks that may be found, at most %(most)s."""
-    return f"""
-        WITH {PERMITTED}
+    return (
+        sql.SQL("""
+        WITH {permitted}
         SELECT count(*) FROM (
             SELECT FROM permitted JOIN knowledge_chunk_t AS chunk ON chunk.host_id = %(host)s
                 AND chunk.collection_id = permitted.collection_id
-            {_DOCUMENT} WHERE {narrowed} LIMIT %(most)s
+            {document} WHERE {narrowed} LIMIT %(most)s
         ) AS chunk
-    """.encode()
+    """)
+        .format(permitted=PERMITTED, document=_DOCUMENT, narrowed=narrowed)
+        .as_bytes()
+    )
 
 
 @lru_cache(maxsize=256)
-def chunks_query(narrowed: str) -> bytes:
+def chunks_query(narrowed: Fragment | None) -> bytes:
     """The chunks of %(ids)s that may be shown."""
-    return f"""
-        WITH {PERMITTED}
+    also = _NOTHING
+    if narrowed is not None:
+        also = sql.SQL("AND {narrowed}").format(narrowed=narrowed)
+    return (
+        sql.SQL("""
+        WITH {permitted}
         SELECT chunk.chunk_id::text, permitted.name, document.document_id::text, document.path,
             document.live, chunk.ordinal, chunk.kind, chunk.start_line, chunk.end_line, chunk.page,
             chunk.header, chunk.symbol, knowledge_text(content, start_byte, end_byte)
         FROM permitted JOIN knowledge_chunk_t AS chunk ON chunk.host_id = %(host)s
             AND chunk.collection_id = permitted.collection_id
-        {_DOCUMENT}
+        {document}
         JOIN knowledge_blob_t AS blob
             ON (blob.host_id, blob.sha256) = (%(host)s, chunk.sha256)
-        WHERE chunk.chunk_id = ANY (%(ids)s::uuid[]) {"AND " + narrowed if narrowed else ""}
-    """.encode()
+        WHERE chunk.chunk_id = ANY (%(ids)s::uuid[]) {also}
+    """)
+        .format(permitted=PERMITTED, document=_DOCUMENT, also=also)
+        .as_bytes()
+    )
