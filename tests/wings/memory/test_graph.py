@@ -58,7 +58,7 @@ class OneGraph:
         )
         return change
 
-    async def ranked(self, query: str) -> Sequence[str]:
+    async def rank_names(self, query: str) -> Sequence[str]:
         return ["Bo", "Nobody"] if query == "tea" else []
 
 
