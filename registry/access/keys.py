@@ -165,7 +165,7 @@ class ApiKeys:
     async def _usable(self, connection: AsyncConnection, key_id: str) -> ApiKey:
         """A valid key, which stays so until the end of the transaction. Raises KeyRefused."""
         rows = await connection.execute(
-            f"{_READ} WHERE (host_id, key_id) = (%s, %s) AND revoked_ts IS NULL"
+            _READ + " WHERE (host_id, key_id) = (%s, %s) AND revoked_ts IS NULL"
             " AND coalesce(expires_ts > current_timestamp, true) FOR UPDATE",
             [self._host_id, key_id],
         )

@@ -371,12 +371,12 @@ class JobStore:
     async def cancel(self, host_id: str, job_id: str) -> None:
         """Cancel a waiting job, or request it of a running one. One that has ended stays."""
         async with borrow(self._pool) as connection:
-            await connection.execute(f"{_CANCEL} AND job_id = %s", [host_id, job_id])
+            await connection.execute(_CANCEL + " AND job_id = %s", [host_id, job_id])
 
     async def erase(self, host_id: str, principal: str) -> None:
         """Cancel the jobs of a principal, and erase the results of those that have ended."""
         async with borrow(self._pool) as connection:
-            await connection.execute(f"{_CANCEL} AND principal_id = %s", [host_id, principal])
+            await connection.execute(_CANCEL + " AND principal_id = %s", [host_id, principal])
             await connection.execute(
                 "UPDATE job_t SET result = NULL, problem = NULL, note = ''"
                 " WHERE host_id = %s AND principal_id = %s AND ended_ts IS NOT NULL",
