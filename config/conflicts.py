@@ -20,7 +20,7 @@ from config.access import (
     Rule,
 )
 from config.document import KeyPath, Problem, Where, dotted_path
-from config.models import Strategy
+from config.models import AUTO, Strategy
 from config.networks import is_loopback, is_unencrypted
 from config.settings import EmbeddingSettings, PurposeModel, Settings
 from config.sources import SchemeSettings, SourceSettings
@@ -291,8 +291,12 @@ def model_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
             known = ", ".join(models.endpoints) or "there is none"
             text = f"expected an entry of models.endpoints ({known}), found {endpoint}"
             yield Problem(where(path), dotted_path(path), text)
+    profiles = _profile_names(settings)
     for name, strategy in models.strategies.items():
         path = ("models", "strategies", name)
+        if strategy.profile not in (AUTO, *profiles):
+            profile, text = (*path, "profile"), f"expected one of auto, {', '.join(profiles)}"
+            yield Problem(where(profile), dotted_path(profile), text)
         for key, text in _strategy_problems(strategy):
             yield Problem(where((*path, key)), dotted_path((*path, key)), text)
 
@@ -832,10 +836,13 @@ def _illegible_arguments(settings: Settings, where: Where) -> Iterator[Problem]:
             yield Problem(where(path), dotted_path(path), "expected a regular expression")
 
 
+def _profile_names(settings: Settings) -> tuple[str, ...]:
+    return (*PROFILES, *(name for name in settings.profiles.own if name not in PROFILES))
+
+
 def _unknown_profile(settings: Settings, where: Where) -> Iterator[Problem]:
-    profiles = settings.profiles
-    known = (*PROFILES, *(name for name in profiles.own if name not in PROFILES))
-    if profiles.default not in ("auto", *known):
+    profiles, known = settings.profiles, _profile_names(settings)
+    if profiles.default not in (AUTO, *known):
         path: KeyPath = ("profiles", "default")
         yield Problem(where(path), dotted_path(path), f"expected one of auto, {', '.join(known)}")
     for name in profiles.tool_tokens:

@@ -6,9 +6,26 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from config.types import END, VERBATIM, Amount, Bytes, Count, OptionalUrl, Retries, Seconds
+from config.types import (
+    END,
+    VERBATIM,
+    Amount,
+    Bytes,
+    Count,
+    OptionalUrl,
+    ProfileName,
+    Retries,
+    Seconds,
+)
 
 Dialect = Literal["chat-completions", "anthropic", "openai-responses"]
+AUTO = "auto"
+# Services that speak chat completions check tools as OpenAI does, or less.
+DIALECT_PROFILES: Mapping[Dialect, str] = {
+    "chat-completions": "openai",
+    "anthropic": "claude",
+    "openai-responses": "openai",
+}
 StrategyName = Annotated[
     str,
     Meta(
@@ -64,6 +81,12 @@ class Strategy(Struct, frozen=True, forbid_unknown_fields=True):
     price: Price | None = None
     recording: str = ""
     connections: Amount = 0
+    profile: ProfileName = AUTO
+
+    @property
+    def tool_profile(self) -> str:
+        """Name of the client profile that tools are written for."""
+        return DIALECT_PROFILES[self.dialect] if self.profile == AUTO else self.profile
 
     def with_key(self, stored: str) -> "Strategy":
         """The strategy with a stored key, unless it has one of its own."""
@@ -95,7 +118,7 @@ class ModelsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def default(self) -> str:
         """The strategy of callers that name none."""
-        if self.strategy != "auto":
+        if self.strategy != AUTO:
             return self.strategy
         compatible = self.strategies.get(COMPATIBLE)
         return COMPATIBLE if compatible is not None and compatible.url else DEFAULT

@@ -197,6 +197,7 @@ class ChatModel(Protocol):
     context_tokens: int  # its window
     max_tokens: int  # longest answer
     currency: str  # of its price; "": it has none
+    profile: str  # client profile of the tools that its provider accepts
 
     async def model(self) -> str:
         """The provider's name of the model. Raises ModelFailed."""

@@ -268,6 +268,7 @@ class Model:
         self.context_tokens = settings.context_tokens
         self.max_tokens = settings.max_tokens
         self.currency = "" if settings.price is None else settings.price.currency
+        self.profile = settings.tool_profile
         self._settings = settings
         self._limits = limits
         self._transport = transport

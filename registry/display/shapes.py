@@ -141,6 +141,7 @@ def _reference(reference: str, place: str) -> str:
 log = logging.getLogger("toolgate.lists")
 
 WARNED_LIMIT = 1000
+WHOLE = 1 << 20  # in the place of a level: no budget
 KEPT = 32_768  # shaped tools cached; those of old catalogs or unused profiles are evicted first
 UNLIMITED = 1 << 20  # characters of a schema whose references are inlined
 SLACK = 64  # characters that a profile may add
@@ -195,6 +196,13 @@ class ToolShaper:
         return self._cached_shape(
             (tool.digest, chosen.name, level, describer), tool, chosen, limits
         )
+
+    def express(self, tool: Tool, chosen: SelectedProfile, describer: str) -> Shown:
+        """The whole tool as a profile has it, in no budget, for a model that the gateway asks
+        itself. `describer` is the name of describe_tool there."""
+        if not rewrites_schemas(chosen.profile) and not chosen.profile.describes:
+            return Shown(tool)
+        return self._cached_shape((tool.digest, chosen.name, WHOLE, describer), tool, chosen, None)
 
     def with_tokens(self, tool_tokens: int | None) -> "ToolShaper":
         """A copy for a toolset with its own tokens per tool; None: unchanged."""

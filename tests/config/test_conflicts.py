@@ -237,6 +237,19 @@ def test_profiles_are_told_by_names_that_there_are() -> None:
     assert limits.tool_tokens == {"mine": 500, "claude": 300}
 
 
+def test_a_model_has_a_profile_that_there_is() -> None:
+    """Tools are written for a model by its dialect, or by a profile that it names (mending 21)."""
+    said = problem("models: {strategies: {gem: {url: 'http://127.0.0.1:9/v1', profile: gemnii}}}")
+    assert "models.strategies.gem.profile: expected one of auto, plain, claude" in said
+    models = loaded(
+        "profiles: {own: {mine: {}}}\n"
+        "models: {strategies: {gem: {profile: mine}, claude: {dialect: anthropic}, gpt: {}}}\n"
+    ).models
+    assert {name: models.strategies[name].tool_profile for name in ("gem", "claude", "gpt")} == {
+        "gem": "mine", "claude": "claude", "gpt": "openai",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("number", [".nan", ".inf"])
 def test_a_number_is_finite(number: str) -> None:
     assert "search.query_timeout_s: expected" in problem(f"search: {{query_timeout_s: {number}}}\n")

@@ -274,7 +274,8 @@ class Loop:
     def _definitions(self) -> list[ToolDefinition]:
         context_tools = self.turn.context.tools if self.turn.context else ()
         before = [name for turn in self.turns for name in turn.names]
-        return self.tools.definitions(self.context, [*context_tools, *before])
+        names = [*context_tools, *before]
+        return self.tools.definitions(self.context, names, self.model.profile)
 
     _exchanges: list[ModelExchange] = field(init=False, default_factory=list)
 

@@ -23,6 +23,8 @@ from gateway.wings.agent.steps import Held, Result
 from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS, tokens
+from registry.display.profiles import PLAIN
+from registry.display.shapes import shown_names
 from registry.display.summaries import shorten
 from schemas.binding import Does, GatewayBinding
 from schemas.errors import Fault, RelayedFault, ToolgateError
@@ -30,6 +32,7 @@ from schemas.hybrid import ServiceFailed
 from schemas.tool import TextContent, Tool, ToolResult
 
 OWN: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")  # offered to each model
+DESCRIBER: Does = "describe_tools"
 CALLS = GatewayBinding("call_tool")
 DESCRIBES = (GatewayBinding("search_tools"), GatewayBinding("describe_tools"))
 WING = "agent"
@@ -109,18 +112,24 @@ class Toolbox:
             raise SearchFailed(text_of(result)[:200])
         return result
 
-    def definitions(self, context: Context, names: Iterable[str]) -> list[ToolDefinition]:
-        """The gateway's own tools for finding others, then those of `names` that the caller sees
-        and that fit the budget. The order is stable, so that caches of providers hold."""
+    def definitions(
+        self, context: Context, names: Iterable[str], profile: str = PLAIN
+    ) -> list[ToolDefinition]:
+        """The gateway's own tools for finding others, then those of `names` that the caller sees,
+        that the profile can express and that fit the budget. The order is stable, so that caches of
+        providers hold."""
         catalog = self._view(context)
-        offered = [_definition(catalog.own[name], name) for name in OWN if name in catalog.own]
+        own = [(name, catalog.own[name]) for name in OWN if name in catalog.own]
+        offered = [
+            made for name, tool in own if (made := _definition(catalog, tool, name, profile))
+        ]
         left = self._settings.tool_tokens - sum(map(_size, offered))
         for name in dict.fromkeys(names):
             tool = catalog.find(name)
             if tool is None or name in OWN or _is_agent(tool):
                 continue
-            made = _definition(tool, name)
-            if (size := _size(made)) <= left:
+            made = _definition(catalog, tool, name, profile)
+            if made is not None and (size := _size(made)) <= left:
                 offered.append(made)
                 left -= size
         return offered
@@ -266,9 +275,18 @@ def _kind(content: Any) -> str:
     return str(getattr(content, "mime_type", "") or type(content).__struct_config__.tag)
 
 
-def _definition(tool: Tool, name: str) -> ToolDefinition:
-    description = shorten(tool.description, DESCRIPTION_CHARACTERS)
-    return ToolDefinition(name, description, tool.input_schema)
+def _definition(catalog: Catalog, tool: Tool, name: str, profile: str) -> ToolDefinition | None:
+    """A tool as the provider of a model accepts it; None: the profile cannot express it, so that
+    the model has to call it through `call_tool`."""
+    profiles = catalog.shaper.profiles
+    chosen = profiles.chosen_profile(profile) or profiles.default
+    if shown_names([name], msgspec.structs.replace(chosen, prefix="")):
+        return None
+    shown = catalog.shaper.express(tool, chosen, DESCRIBER)
+    if shown.left_out is not None:
+        return None
+    description = shorten(shown.tool.description, DESCRIPTION_CHARACTERS)
+    return ToolDefinition(name, description, shown.tool.input_schema)
 
 
 def _size(tool: ToolDefinition) -> int:
