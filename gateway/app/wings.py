@@ -26,7 +26,14 @@ from gateway.app.admin import PathPrefix
 from gateway.app.methods import calling
 from gateway.context import Context, Identify, Principal, new_request_id
 from gateway.guards.bodies import LimitedBody, declared_size
-from gateway.methods.calls import CallPlans, problem_text, problems_of
+from gateway.methods.calls import (
+    CallPlans,
+    own_argument_names,
+    problem_text,
+    problems_of,
+    restore_names,
+    without_null,
+)
 from gateway.methods.results import SERVER, call_result
 from gateway.middleware.guardrails import Guardrails
 from gateway.models.models import ConfiguredModels, StoredKeys
@@ -94,6 +101,7 @@ from schemas.errors import (
 )
 from schemas.jsonrpc import Request, decode_json, encode
 from schemas.mcp.revisions import JSON_RPC
+from schemas.memo import Memo
 from schemas.source import HybridOptions
 from schemas.tool import Annotations, Tool, ToolResult
 
@@ -102,6 +110,7 @@ if TYPE_CHECKING:  # a gateway whose wings have none does not import them
 
 log = logging.getLogger("toolgate.wings")
 
+NAMES_KEPT = 1024  # tools of later calls whose names of arguments are cached
 READY_WAIT_S = 30.0  # time limit of readiness for the wings to open
 
 
@@ -646,6 +655,14 @@ def viewing(catalogs: Catalogs, policy_view: PolicyView, *, verify_scope: bool) 
 
 
 def checking(catalogs: Catalogs, policy_view: PolicyView) -> CheckCall:
+    own_names: Memo[str, Mapping[str, str]] = Memo(NAMES_KEPT)
+
+    def own_arguments(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        names = own_names.get(tool.digest)
+        if names is None:
+            names = own_names.put(tool.digest, own_argument_names(tool))
+        return restore_names(dict(arguments), names)
+
     def check(context: Context, name: str, arguments: Mapping[str, Any]) -> Tool:
         tenant = context.principal.tenant
         endpoint, whole = catalogs.of(tenant, context.toolset), catalogs.of(tenant)
@@ -653,9 +670,11 @@ def checking(catalogs: Catalogs, policy_view: PolicyView) -> CheckCall:
         tool = catalog.find_called(name)
         if tool is None:
             raise InvalidParams(f"Unknown tool: {name[:100]}")
-        if problems := problems_of(catalog.checker(tool), dict(arguments)):
+        checker, own = catalog.checker(tool), own_arguments(tool, arguments)
+        problems = problems_of(checker, own)
+        if problems and without_null(tool, checker, own) is None:
             raise InvalidParams(f"Invalid arguments for {tool.name}: {problem_text(problems)}")
-        if policy_view.decide(context, tool, arguments).effect == "deny":
+        if policy_view.decide(context, tool, own).effect == "deny":
             raise InvalidParams(f"Unknown tool: {name[:100]}")
         return tool
 

@@ -56,12 +56,7 @@ class CallPlan:
 
     def by_own_names(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments by their own names, which hold in every list as well."""
-        names = self.own_names
-        if not names or names.keys().isdisjoint(arguments):
-            return arguments
-        renamed = {name: names[name] for name in arguments if name in names}
-        clear = {name: own for name, own in renamed.items() if own not in arguments}
-        return {clear.get(name, name): value for name, value in arguments.items()}
+        return restore_names(arguments, self.own_names)
 
 
 Plans = dict[str | tuple[str, str], CallPlan]
@@ -154,7 +149,7 @@ class CallPlans:
             is_relayed=facts.relayed,
             reads_request=facts.own or facts.reports,
             keeps_answers=facts.keeps_answers,
-            own_names={} if facts.own or facts.typed else _own_names(tool),
+            own_names=own_argument_names(tool),
         )
 
     def _guard_execution(self, tool: Tool, source: Source | None) -> Execute:
@@ -175,13 +170,35 @@ class CallPlans:
             return None
 
 
-def _own_names(tool: Tool) -> dict[str, str]:
+def own_argument_names(tool: Tool) -> dict[str, str]:
+    """Names of arguments by those in lists of clients that reject them."""
+    if tool.binding.facts.own or tool.binding.facts.typed:
+        return {}
     try:
         schema = decode_json(bytes(tool.input_schema))
     except ParseError:
         return {}
     aliases = argument_aliases(schema) if isinstance(schema, dict) else {}
     return {alias: name for name, alias in aliases.items()}
+
+
+def restore_names(arguments: dict[str, Any], own_names: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments by their own names; one that is given by both keeps both."""
+    if not own_names or own_names.keys().isdisjoint(arguments):
+        return arguments
+    renamed = {name: own_names[name] for name in arguments if name in own_names}
+    clear = {name: own for name, own in renamed.items() if own not in arguments}
+    return {clear.get(name, name): value for name, value in arguments.items()}
+
+
+def without_null(tool: Tool, checker: Checker, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    """Refused arguments without those that are null where their request cannot say so: models
+    write the null for what they do not give. None: they do not fit the schema even so."""
+    names = tool.binding.without_null
+    given = {
+        name: value for name, value in arguments.items() if value is not None or name not in names
+    }
+    return given if len(given) < len(arguments) and checker.accepts(given) else None
 
 
 def _sender(upstream: Upstream, tool: Tool) -> Execute:

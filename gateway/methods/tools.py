@@ -18,6 +18,7 @@ from gateway.methods.calls import (
     problem_text,
     problems_of,
     uncheckable,
+    without_null,
 )
 from gateway.methods.capabilities import check_task
 from gateway.methods.describe_tools import near, unknown_tool
@@ -48,7 +49,7 @@ from schemas.errors import (
     RelayedFault,
 )
 from schemas.jsonrpc import Request, decode_json
-from schemas.jsonschema import ArgumentProblem, Checker
+from schemas.jsonschema import ArgumentProblem
 from schemas.mcp.headers import check_params
 from schemas.mcp.messages import CallToolParams, CallToolResult, read
 from schemas.source import Source
@@ -300,7 +301,7 @@ class ToolMethods:
             return ToolResult((TextContent(text),), is_error=True)
         try:
             accepted = checker.accepts(arguments)
-            given = arguments if accepted else _without_null(tool, checker, arguments)
+            given = arguments if accepted else without_null(tool, checker, arguments)
         except ValueError as error:  # SchemaTooCostly is one
             raise uncheckable(error) from error
         if given is None:
@@ -345,16 +346,6 @@ class ToolMethods:
         if members.get("isError") == FAILED:  # `is_failure`, without a call for each result
             members = self._answering.checked_failure(members, tool, context.revision)
         return view(catalog, tool.source, context).call_result(members)
-
-
-def _without_null(tool: Tool, checker: Checker, arguments: Json) -> Json | None:
-    """Refused arguments without those that are null where their request cannot say so: models
-    write the null for what they do not give. None: they do not fit the schema even so."""
-    names = tool.binding.without_null
-    given = {
-        name: value for name, value in arguments.items() if value is not None or name not in names
-    }
-    return given if len(given) < len(arguments) and checker.accepts(given) else None
 
 
 def _reject(tool: Tool, problems: list[ArgumentProblem], context: Context) -> ToolResult:

@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from msgspec.structs import replace
@@ -35,7 +35,7 @@ SCHEMA = {
 class Collector(Squatter):
     """A server with a schema that providers refuse."""
 
-    schema: Any = SCHEMA
+    schema: ClassVar[Any] = SCHEMA
 
 
 @asynccontextmanager

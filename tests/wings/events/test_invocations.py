@@ -1,22 +1,28 @@
 """Invocations through a gateway: accepted, run for their caller, read, cancelled, redriven."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import anyio
 import msgspec
 import pytest
+from msgspec.structs import replace
 from psycopg import AsyncConnection
 
+from config.access import Rule
 from config.settings import Settings
+from config.sources import SourceSettings
 from gateway.operations.operation import cursor
 from gateway.wings.events.journal import Journal
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, running
+from tests.fixtures_servers import serving
 from tests.polling import until
+from tests.wings.agent.test_squatters import Squatter
 from tests.wings.events.rig import ROOT, ended, got, invoked, with_events
 
 pytestmark = pytest.mark.anyio
@@ -205,3 +211,45 @@ async def test_invocations_are_listed_page_by_page(client: Client) -> None:
     assert (await got(client, f"{topic}?after={'9' * 19}.{'9' * 18}"))[0] == 200
     assert (await got(client, f"{topic}?after={'9' * 20}.1"))[0] == 400
     assert (await got(client, f"{ROOT}/nowhere"))[0] == 404
+
+
+class Framer(Squatter):
+    """A server with an argument that clients know by another name."""
+
+    schema: ClassVar[Any] = {
+        "type": "object",
+        "properties": {"sizes[]": {"type": "array"}, "glass": {"type": "string"}},
+        "required": ["sizes[]"],
+        "additionalProperties": False,
+    }
+
+
+async def test_arguments_by_their_names_in_lists_are_judged_as_those_of_a_call(
+    settings: Settings,
+) -> None:
+    """Checked and decided by the names that the server knows (mending 21)."""
+    framer = Framer("frame_cutter")
+    large = Rule(effect="deny", tools=("frame_cutter",), when="size(arguments['sizes[]']) > 2")
+    policy = replace(settings.policy, rules={**settings.policy.rules, "large": large})
+    async with serving(framer) as url:
+        sources = {**settings.sources, "frames": SourceSettings(mcp=f"{url}/mcp")}
+        async with running(
+            with_events(replace(settings, sources=sources, policy=policy))
+        ) as client:
+            over = await ended(
+                client, (await invoked(client, "frame_cutter", {"sizes": [1]}))["id"]
+            )
+            assert over["status"] == "ACKED", over
+            assert [call["arguments"] for call in framer.calls] == [{"sizes[]": [1]}]
+            body = {"skillName": "frame_cutter", "arguments": {"sizes": [1, 2, 3]}}
+            status, refusal, _ = await client.post(ROOT, body)
+            assert (status, "Unknown tool" in json.dumps(refusal)) == (422, True), refusal
+            body = {"skillName": "frame_cutter", "arguments": {"sizes": 1}}
+            status, refusal, _ = await client.post(ROOT, body)
+            assert (status, "sizes" in json.dumps(refusal)) == (422, True), refusal
+
+
+async def test_a_later_call_may_say_null_for_what_it_does_not_give(client: Client) -> None:
+    """As a call at once may (mending 19)."""
+    over = await ended(client, (await invoked(client, "listPets", {"limit": None}))["id"])
+    assert over["status"] == "ACKED", over
