@@ -59,6 +59,7 @@ class IndexLimits(Struct, frozen=True, forbid_unknown_fields=True):
 
     files: Count
     occurrences: Count
+    fields: Count
     names: Count
     name_bytes: Bytes
 

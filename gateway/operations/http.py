@@ -188,7 +188,7 @@ class OperationApi(ABC):
         away."""
         response = None
         async with anyio.create_task_group() as group:
-            group.start_soon(_cancel_when_gone, receive, group.cancel_scope)
+            group.start_soon(cancel_when_gone, receive, group.cancel_scope)
             if received.stream is not None:
                 group.start_soon(received.stream.beat)
             try:
@@ -228,7 +228,8 @@ class OperationApi(ABC):
         raise not_found("resource", "/".join(found or ["?"]))
 
 
-async def _cancel_when_gone(receive: Receive, scope: CancelScope) -> None:
+async def cancel_when_gone(receive: Receive, scope: CancelScope) -> None:
+    """Cancel `scope` when the client of a request, whose body was read, disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()

@@ -8,7 +8,7 @@ Source: github.com/sourcegraph/scip, scip.proto.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
@@ -20,6 +20,7 @@ from schemas.errors import ToolgateError
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 RELATIONSHIPS = 100  # of a symbol, that are looked at
 RELATED = 10  # fields of a relationship: the format has 5
+CHECKED = 10_000  # fields between two checks whether the index is still wanted
 DEFINITION, IMPORT = 0x1, 0x2  # roles of an occurrence
 UNITS: dict[int, Literal["utf-8", "utf-16", "utf-32"]] = {1: "utf-8", 2: "utf-16"}
 _KINDS = {  # SymbolInformation.Kind
@@ -80,10 +81,32 @@ class _Occurrence:
     roles: int
 
 
-def fields(data: bytes) -> Iterator[Field]:
-    """The fields of a message: numbers and values. Raises ScipRefused."""
+class Reading:
+    """One pass over an index: its limits, and how many fields are left to be read."""
+
+    def __init__(self, limits: IndexLimits, check: Callable[[], object]) -> None:
+        self.limits = limits
+        self._left = limits.fields
+        self._check = check
+
+    def take_field(self) -> None:
+        """Count a field, known or not: two bytes make one. Raises ScipRefused beyond the limit, and
+        what `check` raises."""
+        self._left -= 1
+        if self._left < 0:
+            raise ScipRefused(
+                f"the index has more than {self.limits.fields} fields (librarian.index.fields)"
+            )
+        if self._left % CHECKED == 0:
+            self._check()
+
+
+def fields(data: bytes, reading: Reading) -> Iterator[Field]:
+    """The fields of a message: numbers and values. Raises ScipRefused, and what the check of
+    `reading` raises."""
     at = 0
     while at < len(data):
+        reading.take_field()
         key, at = _varint(data, at)
         wire = key & 7
         if wire == VARINT:
@@ -117,17 +140,21 @@ def _fixed_width(wire: int) -> int:
     return 8 if wire == FIXED64 else 4
 
 
-def read_index(data: bytes, limits: IndexLimits) -> Iterator[IndexedFile]:
-    """The files of an index, one at a time. Raises ScipRefused, also for what is beyond a limit."""
+def read_index(
+    data: bytes, limits: IndexLimits, check: Callable[[], object] = lambda: None
+) -> Iterator[IndexedFile]:
+    """The files of an index, one at a time. Raises ScipRefused, also for what is beyond a limit.
+    `check` is called again and again while a file is read, and raises to end that."""
+    reading = Reading(limits, check)
     files, most = 0, limits.occurrences
-    for number, value in fields(data):
+    for number, value in fields(data, reading):
         if number == 2 and isinstance(value, bytes):  # Index.documents
             files += 1
             if files > limits.files:
                 raise ScipRefused(
                     f"the index has more than {limits.files} documents (librarian.index.files)"
                 )
-            document, count = _document(value, most, limits)
+            document, count = _document(value, most, reading)
             most -= count
             if document is not None:
                 yield document
@@ -135,24 +162,24 @@ def read_index(data: bytes, limits: IndexLimits) -> Iterator[IndexedFile]:
         raise ScipRefused("the index has no documents: expected one in SCIP")
 
 
-def _document(data: bytes, most: int, limits: IndexLimits) -> tuple[IndexedFile | None, int]:
+def _document(data: bytes, most: int, reading: Reading) -> tuple[IndexedFile | None, int]:
     """A file, None without a path, and how many occurrences it has."""
     path, unit = "", 0
     occurrences: list[_Occurrence] = []
     facts: dict[str, _Facts] = {}
-    for number, value in fields(data):
+    for number, value in fields(data, reading):
         if number == 1 and isinstance(value, bytes):
-            path = _text(value, limits)
+            path = _text(value, reading.limits)
         elif number == 2 and isinstance(value, bytes):
-            if len(occurrences) >= min(most, limits.names):
+            if len(occurrences) >= min(most, reading.limits.names):
                 text = "(librarian.index.names), or the index (librarian.index.occurrences)"
                 raise ScipRefused(f"{path[:100]} has too many occurrences {text}")
-            occurrences.append(_occurrence(value, limits))
+            occurrences.append(_occurrence(value, reading))
         elif number == 3 and isinstance(value, bytes):
-            name, facts_of_symbol = _information(value, limits)
+            name, facts_of_symbol = _information(value, reading)
             facts[name] = facts_of_symbol
-            if len(facts) > limits.names:
-                text = f"tells of more than {limits.names} symbols (librarian.index.names)"
+            if len(facts) > reading.limits.names:
+                text = f"tells of more than {reading.limits.names} symbols (librarian.index.names)"
                 raise ScipRefused(f"{path[:100]} {text}")
         elif number == 6 and isinstance(value, int):
             unit = value
@@ -161,16 +188,16 @@ def _document(data: bytes, most: int, limits: IndexLimits) -> tuple[IndexedFile 
     return file, len(occurrences)
 
 
-def _occurrence(data: bytes, limits: IndexLimits) -> _Occurrence:
+def _occurrence(data: bytes, reading: Reading) -> _Occurrence:
     symbol, roles = "", 0
     places: dict[int, list[int]] = {1: [], 7: []}
-    for number, value in fields(data):
+    for number, value in fields(data, reading):
         if number in places:
             places[number] += [value] if isinstance(value, int) else _unpack_integers(value)
             if len(places[number]) > 4:
                 raise ScipRefused("the index has a range of more than 4 numbers")
         elif number == 2 and isinstance(value, bytes):
-            symbol = _text(value, limits)
+            symbol = _text(value, reading.limits)
         elif number == 3 and isinstance(value, int):
             roles = value
     return _Occurrence(symbol, places[1], places[7], roles)
@@ -185,18 +212,18 @@ def _unpack_integers(data: bytes) -> list[int]:
     return values
 
 
-def _information(data: bytes, limits: IndexLimits) -> tuple[str, _Facts]:
+def _information(data: bytes, reading: Reading) -> tuple[str, _Facts]:
     symbol, facts = "", _Facts()
     related_most = RELATIONSHIPS
-    for number, value in fields(data):
+    for number, value in fields(data, reading):
         if number == 1 and isinstance(value, bytes):
-            symbol = _text(value, limits)
+            symbol = _text(value, reading.limits)
         elif number == 5 and isinstance(value, int):
             facts.kind = _KINDS.get(value, "")
         elif number == 4 and isinstance(value, bytes) and related_most:
             related_most -= 1
-            related = dict(islice(fields(value), RELATED))
-            base = symbol_of(_text(related.get(1, b""), limits))
+            related = dict(islice(fields(value, reading), RELATED))
+            base = symbol_of(_text(related.get(1, b""), reading.limits))
             if base is not None and related.get(3):  # is_implementation
                 facts.bases.append(base.names[-1])
     return symbol, facts

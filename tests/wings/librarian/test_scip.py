@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio import from_thread, to_thread
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from gateway.wings.librarian.scip import ScipRefused, read_index, symbol_of
 from gateway.wings.librarian.shelves import WRITE
 from gateway.wings.library import IndexedCode, Library, SymbolQuery
 from tests.fixtures_database import Cluster
+from tests.fixtures_gateway import DEADLINE_S
 from tests.recycling import Recycling
 from tests.wings.identities import identity_of, input_of
 from tests.wings.knowledge.rig import KnowledgeRig
@@ -204,6 +206,49 @@ async def test_what_an_index_repeats_is_stored_once(
 def test_bytes_that_are_no_index_are_refused(data: bytes) -> None:
     with pytest.raises(ScipRefused):
         list(read_index(data, limits(occurrences=100)))
+
+
+UNKNOWN = varint(15 << 3) + b"\0"  # a field of two bytes that the format does not have
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        UNKNOWN * 2000 + INDEX,
+        document("a.py", [], UNKNOWN * 2000),
+        document("a.py", [], message(2, UNKNOWN * 2000)),
+        document("a.py", [], message(3, UNKNOWN * 2000)),
+        document("a.py", [], *[message(2, UNKNOWN * 20)] * 100),
+    ],
+    ids=["index", "document", "occurrence", "symbol", "occurrences"],
+)
+def test_fields_that_the_format_does_not_have_are_counted(data: bytes) -> None:
+    """Fields of two bytes took half a second of a thread for each megabyte (mending 10)."""
+    with pytest.raises(ScipRefused, match=r"more than 2000 fields \(librarian\.index\.fields\)"):
+        list(read_index(data, limits(fields=2000)))
+
+
+async def test_reading_one_document_ends_with_its_caller() -> None:
+    """A client that leaves is noticed within a document, not only between two (mending 10)."""
+    begun, checks = anyio.Event(), 0
+
+    def check() -> None:
+        nonlocal checks
+        checks += 1
+        from_thread.run_sync(begun.set)
+        from_thread.check_cancelled()
+
+    files = read_index(document("a.py", [], UNKNOWN * 300_000), limits(), check)
+
+    async def read_next() -> None:
+        await to_thread.run_sync(next, files, None)
+
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(read_next)
+            await begun.wait()
+            group.cancel_scope.cancel()
+    assert checks < 30
 
 
 @given(st.binary(max_size=200), st.integers(0, len(INDEX)))
