@@ -65,7 +65,7 @@ class ResourceMethods:
             members = await self._relay.request(asked, relay_context(context, request))
         except RelayedFault as fault:
             raise failures.read_fault(fault, context.revision, uri) from fault
-        members = view(catalog, located.source.name, context).read(members)
+        members = view(catalog, located.source.name, context).read(members, located.uri)
         if _is_nothing(members, context.revision):
             raise failures.missing(uri, context.revision)
         return members

@@ -131,16 +131,15 @@ class View(Struct, frozen=True):
         messages = _each(before, self._message)
         return members if messages is before else {**members, "messages": messages}
 
-    def read(self, members: Members) -> Members:
-        """The result of resources/read. The server sets the TTL; the cache scope is always private:
-        access depends on the caller."""
+    def read(self, members: Members, uri: str = "") -> Members:
+        """The result of resources/read. Contents without a URI get `uri`, by which the server was
+        asked. The server sets the TTL; the cache scope is always private: access depends on
+        the caller."""
         members = self.stamp_result(members)
         if not _is_complete(members):
             return members
-        members = {
-            **members,
-            "contents": _each(_require(members, "contents"), self._expose_resource),
-        }
+        mended = _each(_require(members, "contents"), lambda item: _with_uri(item, uri))
+        members = {**members, "contents": _each(mended, self._expose_resource)}
         if self.revision.result_type:
             members |= {"ttlMs": _ttl(members.get("ttlMs")), "cacheScope": _PRIVATE}
         return members
@@ -257,6 +256,16 @@ def task_result(members: Members) -> Members:
     if is_failure(members) and "structuredContent" in members:
         return without_structure(members)
     return members
+
+
+def _with_uri(resource: Raw, uri: str) -> Raw:
+    """Contents of a resource with the URI that clients demand."""
+    if not _is(resource, b"{"):
+        return resource
+    members = _object(resource)
+    if not uri or _string(members, "uri") is not None:
+        return resource
+    return Raw(encode({**members, "uri": uri}))
 
 
 def _mend_content(content: Raw) -> Raw:

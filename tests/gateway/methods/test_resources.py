@@ -101,6 +101,15 @@ async def test_each_of_two_servers_with_one_address_is_asked_by_its_own(revision
         assert (asked.source.name, asked.params["uri"]) == (name, "test://shared")
 
 
+@by_revision
+async def test_contents_without_an_address_come_from_the_one_that_was_read(revision):
+    """As the client knows it: each of two servers has the address (mending 22)."""
+    methods, _ = resources({"contents": [{"text": "no address"}]})
+    for uri in ("test://shared", "toolgate://two/test://shared"):
+        result = shown(await reading(methods, revision, uri))
+        assert result["contents"] == [{"text": "no address", "uri": uri}]
+
+
 async def test_a_template_leads_to_its_server_in_the_era_that_has_it():
     methods, relay = resources()
     await reading(methods, V2025_11_25, "test://t/123")

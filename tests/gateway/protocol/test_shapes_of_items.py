@@ -65,6 +65,18 @@ def test_contents_lead_back_to_their_server(revision):
     assert went["x"] == 1
 
 
+@by_revision
+@pytest.mark.parametrize("uri", [{}, {"uri": None}, {"uri": 7}])
+def test_contents_without_an_address_have_the_one_that_was_asked_for(revision, uri):
+    """Clients refuse the whole result for contents without a text as `uri` (mending 22)."""
+    came = members(contents=[{"text": "x", "x-own": [1], **uri}, {**FILE, "uri": "test://own"}])
+    went = shown(view(revision).read(came, "test://shared/1"))
+    assert went["contents"] == [
+        {"uri": EXPOSED, "text": "x", "x-own": [1]},
+        {**FILE, "uri": "test://own"},
+    ]
+
+
 def test_contents_that_need_no_change_stay_as_they_were_written():
     came = members(contents=[{**FILE, "uri": "test://own"}])
     assert view(V2025_11_25).read(came)["contents"] is came["contents"]
