@@ -190,10 +190,20 @@ def _by_notify(database: Database, dispatch: Dispatch) -> Wakes:
     return lambda _id: said.say(WORK + OWN), (heard.listen, said.send)
 
 
+async def _read_installation() -> str:
+    return "benchmark"
+
+
 def _by_redis(url: str, dispatch: Dispatch) -> Wakes:
-    front = RedisEngine(url, "front", work=lambda _host: None, room=lambda: 0)
+    front = RedisEngine(
+        url, "front", work=lambda _host: None, room=lambda: 0, installation=_read_installation
+    )
     worker = RedisEngine(
-        url, "worker", work=lambda host: dispatch.hear(WORK + host), room=lambda: dispatch.room
+        url,
+        "worker",
+        work=lambda host: dispatch.hear(WORK + host),
+        room=lambda: dispatch.room,
+        installation=_read_installation,
     )
     return lambda id_: front.announce(OWN, id_), (front.send, worker.read)
 

@@ -41,7 +41,7 @@ from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
 from registry.catalog.lists import OwnTasks
-from registry.database.postgres import DatabaseHandle, Pool
+from registry.database.postgres import DatabaseHandle
 from registry.display.profiles import Profiles
 from registry.display.shapes import ToolShaper
 from registry.jobs.store import JobStore
@@ -107,7 +107,6 @@ class Gateway:
             events=events,
         )
         self._upstreams = self._by_binding()
-        events.database_connected.subscribe(self._claim_state)
         events.person_erased.subscribe(self._erase_person)
         self.admin: AdminApi | None = None
         self.console: Console | None = None  # made by `app`, as the admin API is
@@ -262,9 +261,6 @@ class Gateway:
         await Feedback(self._handle.pool).erase(tenant, principal)
         if has_jobs(self.settings):
             await JobStore(pool).erase(tenant, principal)
-
-    async def _claim_state(self, _pool: Pool) -> None:
-        await self.shared.stores.claim()
 
     async def wait_for_wings(self) -> None:
         """Wait until each wing that is not optional has been open."""

@@ -10,6 +10,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
+from hashlib import blake2b
 from types import MappingProxyType
 
 import anyio
@@ -34,6 +35,7 @@ UNAVAILABLE = "The shared database does not answer; try again later"
 Opened = Callable[[], Database | None]
 """The database; None until it has answered for the first time."""
 
+PURPOSE = b"toolgate state"  # personalisation of digests, unique to this use
 _records = msgspec.json.Decoder(SessionRecord)
 
 CHANNEL = "toolgate_state"
@@ -193,6 +195,13 @@ class PostgresSessions:
             )
             secret: bytes = (await only_row(kept))[0]
         return secret
+
+
+async def read_installation(opened: Opened) -> str:
+    """Id of the installation, the same for all gateways of a database, derived from its secret.
+    Raises Unavailable."""
+    secret = await PostgresSessions(opened).secret()
+    return blake2b(secret, digest_size=16, person=PURPOSE).hexdigest()
 
 
 class PostgresCounter:

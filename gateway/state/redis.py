@@ -7,8 +7,17 @@ duplicate it.
 
 import itertools
 import logging
+import math
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -37,11 +46,16 @@ log = logging.getLogger("toolgate.state")
 
 RedisClient: TypeAlias = "Redis | Cluster"
 
-PREFIX = "toolgate:"
 SCANNED = 1000  # keys at a time
 UNAVAILABLE = "The shared Redis does not answer; try again later"
 INVALID_STATE = "The shared secret is unusable; try again later"
 SECRET_BYTES = 32
+CLAIM_S = 10.0  # a claim of the configured prefix that is older is renewed by the next use
+SHARED = (
+    "Redis was emptied, and gateways of another database have begun to keep their keys under the "
+    "same prefix: restart the gateways of this one, which then take a prefix of their own"
+)
+TAKEN = "gateways of another database keep their keys under the configured prefix of this Redis"
 UNREADABLE = "state.redis_url cannot be used: an option in it is unknown or has a wrong value"
 
 # KEYS: the counter. ARGV: limit, length of a slot in microseconds, slots, TTL in ms, wanted uses.
@@ -139,19 +153,60 @@ def translated_errors() -> Iterator[None]:
         raise Unavailable(UNAVAILABLE) from error
 
 
+class KeyPrefix:
+    """Prefix of the keys of one installation, resolved before its first use: the configured one,
+    or, where another installation has that, the same with the installation's id behind."""
+
+    def __init__(
+        self, redis: RedisClient, configured: str, installation: Callable[[], Awaitable[str]]
+    ) -> None:
+        """`installation` reads the id, which gateways of one database share; raises Unavailable."""
+        self._redis = redis
+        self._configured = configured
+        self._installation = installation
+        self._resolving = anyio.Lock()
+        self._id = ""
+        self._resolved = ""
+        self._claimed_at = -math.inf  # by the clock of the loop; inf: there is nothing to claim
+
+    async def resolve(self) -> str:
+        """Raises Unavailable before the database has answered, and errors of Redis."""
+        if anyio.current_time() - self._claimed_at > CLAIM_S:
+            async with self._resolving:
+                if anyio.current_time() - self._claimed_at > CLAIM_S:
+                    await self._claim()
+        return self._resolved
+
+    async def _claim(self) -> None:
+        """Claim the configured prefix: the first installation to do so has it. A claim is renewed,
+        since Redis may have been emptied."""
+        self._id = self._id or await self._installation()
+        key = f"{self._configured}installation"
+        await self._redis.set(key, self._id, nx=True)
+        owner: Any = await self._redis.get(key)
+        self._claimed_at = anyio.current_time()
+        if owner in (None, self._id.encode()):
+            self._resolved = self._configured
+        elif self._resolved:  # a change now would lose sessions, and part nodes from one another
+            log.error("redis_shared", extra={"reason": SHARED, "prefix": self._configured})
+        else:
+            self._claimed_at = math.inf
+            self._resolved = f"{self._configured}{self._id}:"
+            log.warning("redis_prefix_taken", extra={"reason": TAKEN, "prefix": self._resolved})
+
+
 class RedisSessions:
     shared = True
 
-    def __init__(self, redis: RedisClient, prefix: str = PREFIX) -> None:
-        """`prefix` of all keys: that of one installation."""
+    def __init__(self, redis: RedisClient, prefix: KeyPrefix) -> None:
         self._redis = redis
         self._prefix = prefix
         self._put = redis.register_script(PUT)
         self._session = redis.register_script(SESSION)
 
     async def put(self, record: SessionRecord, ttl_s: float) -> None:
-        key = self._key(record.id)
         with translated_errors():
+            key = await self._key(record.id)
             await self._put([key], [milliseconds(ttl_s), *_pairs(_fields_of(record))])
 
     async def get(self, session_id: str) -> SessionRecord | None:
@@ -168,14 +223,15 @@ class RedisSessions:
 
     async def delete(self, session_id: str) -> bool:
         with translated_errors():
-            return bool(await self._redis.delete(self._key(session_id)))
+            return bool(await self._redis.delete(await self._key(session_id)))
 
     async def all(self) -> list[SessionRecord]:
         records: dict[str, SessionRecord] = {}
         with translated_errors():
-            pattern = self._key("*", "".join(map(_literal, self._prefix)))
+            head = await self._prefix.resolve() + SESSION_KEY
+            pattern = "".join(map(_literal, head)) + "*}"
             async for key in self._redis.scan_iter(pattern, count=SCANNED):
-                session_id = key.decode(errors="replace")[len(self._key("")) - 1 : -1]
+                session_id = key.decode(errors="replace")[len(head) : -1]
                 if (record := await self._run(session_id)) is not None:
                     records[record.id] = record  # SCAN may return a key twice
         return list(records.values())
@@ -185,15 +241,16 @@ class RedisSessions:
 
     async def beat(self, node: str, ttl_s: float) -> None:
         with translated_errors():
-            await self._redis.set(f"{self._prefix}node:{node}", b"1", px=milliseconds(ttl_s))
+            key = await self._node_key(node)
+            await self._redis.set(key, b"1", px=milliseconds(ttl_s))
 
     async def is_alive(self, node: str) -> bool:
         with translated_errors():
-            return bool(await self._redis.exists(f"{self._prefix}node:{node}"))
+            return bool(await self._redis.exists(await self._node_key(node)))
 
     async def secret(self) -> bytes:
-        key = f"{self._prefix}secret"
         with translated_errors():
+            key = f"{await self._prefix.resolve()}secret"
             await self._redis.set(key, secrets.token_bytes(SECRET_BYTES), nx=True)
             value: Any = await self._redis.get(key)
         if value is None:
@@ -203,17 +260,12 @@ class RedisSessions:
             raise Unavailable(INVALID_STATE)
         return bytes(value)
 
-    async def claim(self, installation: str) -> bool:
-        """Whether these keys are of this installation: the first one to ask has them."""
-        key = f"{self._prefix}installation"
-        with translated_errors():
-            await self._redis.set(key, installation, nx=True)
-            owner: Any = await self._redis.get(key)
-        return owner in (None, installation.encode())
-
-    def _key(self, session_id: str, prefix: str = "") -> str:
+    async def _key(self, session_id: str) -> str:
         """With the id as hash tag: all keys of a session are on one node of a cluster."""
-        return f"{prefix or self._prefix}{SESSION_KEY}{session_id}}}"
+        return f"{await self._prefix.resolve()}{SESSION_KEY}{session_id}}}"
+
+    async def _node_key(self, node: str) -> str:
+        return f"{await self._prefix.resolve()}node:{node}"
 
     async def _run(
         self,
@@ -227,12 +279,12 @@ class RedisSessions:
         pairs, ttl_ms = _pairs(wanted), milliseconds(ttl_s) if ttl_s else 0
         arguments: list[Any] = [ttl_ms, grows, len(pairs), *pairs, *removed]
         with translated_errors():
-            reply = await self._session([self._key(session_id)], arguments)
+            reply = await self._session([await self._key(session_id)], arguments)
         return _read(session_id, reply)
 
 
 class RedisCounter:
-    def __init__(self, redis: RedisClient, prefix: str = PREFIX) -> None:
+    def __init__(self, redis: RedisClient, prefix: KeyPrefix) -> None:
         self._prefix = prefix
         self._hit = redis.register_script(HIT)
 
@@ -240,7 +292,8 @@ class RedisCounter:
         slot = slot_us(window_s)
         arguments = [limit, slot, SLOTS, milliseconds((SLOTS + 1) * slot / MICROS), wanted]
         with translated_errors():
-            now, stored = await self._hit([f"{self._prefix}uses:{slot}:{key}"], arguments)
+            counter = f"{await self._prefix.resolve()}uses:{slot}:{key}"
+            now, stored = await self._hit([counter], arguments)
         uses = dict(zip(map(int, stored[::2]), map(int, stored[1::2]), strict=True))
         return admit(live(uses, int(now), slot), limit, int(now), slot, wanted=wanted)
 
@@ -366,11 +419,11 @@ class RedisLog:
         keep_s: float,
         limits_by_stream: Mapping[str, int] = MappingProxyType({}),
         *,
-        prefix: str = PREFIX,
+        prefix: KeyPrefix,
     ) -> None:
         """A log that keeps at most `max_events` of a stream (`limits_by_stream` overrides this by
-        stream name), for `keep_s` after its last event. `prefix` of all keys, and of the channel:
-        that of one installation."""
+        stream name), for `keep_s` after its last event. `prefix` of all keys, and of the
+        channel."""
         self._redis = redis
         self._prefix = prefix
         self._max_events = max_events
@@ -387,10 +440,12 @@ class RedisLog:
         while True:
             try:
                 async with self._redis.pubsub() as channel:
-                    await channel.subscribe(self._prefix + CHANNEL)
+                    await channel.subscribe(await self._prefix.resolve() + CHANNEL)
                     async for stream in _appended_streams(channel):
                         delays, self.unreachable = _delays(), False
                         self._wake(stream)
+            except Unavailable:  # the database, without which no prefix is known
+                await anyio.sleep(FIRST_RETRY_S)
             except (RedisError, RedisClusterException, OSError) as error:
                 delay_s, self.unreachable = next(delays), True
                 reason = {"reason": str(error) or type(error).__name__, "retry_s": delay_s}
@@ -399,15 +454,17 @@ class RedisLog:
 
     async def append(self, stream: str, data: bytes) -> str:
         max_events = self._limits_by_stream.get(stream, self._max_events)
-        channel = self._prefix + CHANNEL
-        arguments: list[Any] = [data, max_events, self._retention_ms, channel, stream]
         with translated_errors():
-            added = await self._append([self._stream_key(stream)], arguments)
+            prefix = await self._prefix.resolve()
+            channel = prefix + CHANNEL
+            arguments: list[Any] = [data, max_events, self._retention_ms, channel, stream]
+            added = await self._append([_stream_key(prefix, stream)], arguments)
         return event_id(stream, _place(added))
 
     async def read(self, stream: str, after: str, limit: int = 1000) -> Sequence[Event]:
-        place, key = place_of(stream, after), self._stream_key(stream)
+        place = place_of(stream, after)
         with translated_errors():
+            key = _stream_key(await self._prefix.resolve(), stream)
             oldest, newest, entries = await self._read([key], [f"{place.born}-{place.n}", limit])
         if not newest:
             return []
@@ -419,7 +476,8 @@ class RedisLog:
 
     async def last(self, stream: str) -> str:
         with translated_errors():
-            newest: Any = await self._redis.xrevrange(self._stream_key(stream), count=1)
+            key = _stream_key(await self._prefix.resolve(), stream)
+            newest: Any = await self._redis.xrevrange(key, count=1)
         return event_id(stream, _place(newest[0][0])) if newest else ""
 
     def watch(self, stream: str, wake: Callable[[], None]) -> AbstractContextManager[None]:
@@ -427,14 +485,7 @@ class RedisLog:
 
     async def drop(self, stream: str) -> None:
         with translated_errors():
-            await self._redis.unlink(self._stream_key(stream))
-
-    def _stream_key(self, stream: str) -> str:
-        """With the owner of the stream, such as a session, as hash tag: KIND/{OWNER}/NAME."""
-        kind, _, rest = stream.partition("/")
-        owner, slash, name = rest.rpartition("/")
-        key = f"{kind}/{{{owner}}}/{name}" if slash else stream
-        return f"{self._prefix}stream:{key}"
+            await self._redis.unlink(_stream_key(await self._prefix.resolve(), stream))
 
     async def purge(self) -> None:
         """Redis expires keys itself."""
@@ -444,6 +495,14 @@ class RedisLog:
             self._watchers.wake_all()
         else:
             self._watchers.wake(stream)
+
+
+def _stream_key(prefix: str, stream: str) -> str:
+    """With the owner of the stream, such as a session, as hash tag: KIND/{OWNER}/NAME."""
+    kind, _, rest = stream.partition("/")
+    owner, slash, name = rest.rpartition("/")
+    key = f"{kind}/{{{owner}}}/{name}" if slash else stream
+    return f"{prefix}stream:{key}"
 
 
 async def _appended_streams(channel: PubSub) -> AsyncIterator[str | None]:

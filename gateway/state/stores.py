@@ -11,19 +11,21 @@ from config.settings import StateSettings
 from gateway.abc import Counter, Log, SessionStore
 from gateway.state import bus, stored_answers
 from gateway.state.memory import MemoryCounter, MemoryLog, MemorySessions
-from gateway.state.postgres import Opened, PostgresCounter, PostgresLog, PostgresSessions
-from gateway.state.redis import RedisCounter, RedisLog, RedisSessions, connect
+from gateway.state.postgres import (
+    PURPOSE,
+    Opened,
+    PostgresCounter,
+    PostgresLog,
+    PostgresSessions,
+    read_installation,
+)
+from gateway.state.redis import KeyPrefix, RedisCounter, RedisLog, RedisSessions, connect
 from schemas.errors import Unavailable
 
 log = logging.getLogger("toolgate.state")
 
 ALL_EVENTS = 1_000_000  # of a stored result: its writer bounds it
 OWN_LIMITS = {bus.STREAM: bus.EVENTS_LIMIT}  # streams with their own number of kept events
-SHARED = (
-    "gateways of another database keep their state under the same keys of this Redis, so that both "
-    "share sessions and limits: set another state.redis_prefix for one of them"
-)
-PURPOSE = b"toolgate state"  # personalisation of the digest, unique to this use
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,6 @@ class Stores:
     configured_secret: str = field(default="", repr=False)
     listen: Callable[[], Awaitable[None]] = _no_op
     close: Callable[[], Awaitable[None]] = _no_op
-    claim: Callable[[], Awaitable[None]] = _no_op  # logs a backend that another database has, too
     unreachable: Callable[[], bool] | None = None  # whether a separate backend does not answer
 
     async def run(self) -> None:
@@ -102,7 +103,7 @@ def make_stores(settings: StateSettings, retention: Retention, opened: Opened) -
 
 def _in_redis(settings: StateSettings, retention: Retention, opened: Opened) -> Stores:
     redis = connect(settings.redis_url, settings.timeout_s, settings.connections)
-    prefix = settings.redis_prefix
+    prefix = KeyPrefix(redis, settings.redis_prefix, partial(read_installation, opened))
     log = RedisLog(redis, retention.events, retention.seconds, OWN_LIMITS, prefix=prefix)
     sessions = RedisSessions(redis, prefix)
     return Stores(
@@ -110,25 +111,12 @@ def _in_redis(settings: StateSettings, retention: Retention, opened: Opened) -> 
         RedisLog(redis, ALL_EVENTS, retention.answers_s, prefix=prefix),
         sessions=sessions,
         counter=RedisCounter(redis, prefix),
-        claim=partial(_claim, sessions, opened),
         purges=(),
         configured_secret=settings.secret,
         listen=log.listen,
         close=redis.aclose,
         unreachable=lambda: log.unreachable,
     )
-
-
-async def _claim(sessions: RedisSessions, opened: Opened) -> None:
-    """Compare the installation, which is known by the secret in its database, with the one whose
-    keys there are."""
-    try:
-        secret = await PostgresSessions(opened).secret()
-        installation = blake2b(secret, digest_size=16, person=PURPOSE).hexdigest()
-        if not await sessions.claim(installation):
-            log.error("redis_shared", extra={"reason": SHARED})
-    except Unavailable as error:
-        log.warning("redis_not_claimed", extra={"reason": error.message})
 
 
 def _in_postgres(settings: StateSettings, retention: Retention, opened: Opened) -> Stores:

@@ -117,7 +117,7 @@ def in_postgres(settings: DatabaseSettings, cluster: Cluster) -> Backend:
     return Backend(state, quick, away, ("host=", name, "/tmp"))
 
 
-def in_redis(server: RedisServer | RedisCluster) -> Backend:
+def in_redis(server: RedisServer | RedisCluster, database: DatabaseSettings) -> Backend:
     @contextmanager
     def away() -> Iterator[None]:
         server.stop()
@@ -126,4 +126,4 @@ def in_redis(server: RedisServer | RedisCluster) -> Backend:
 
     changes = {"redis_url": server.url, "timeout_s": 5, "connections": 4}
     state = msgspec.structs.replace(load(None, {}).state, backend="redis", **changes)
-    return Backend(state, None, away, ("unix:", "redis.sock", "/tmp"))
+    return Backend(state, database, away, ("unix:", "redis.sock", "/tmp"))

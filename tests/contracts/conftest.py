@@ -13,7 +13,8 @@ def backend(request: pytest.FixtureRequest) -> Backend:
         settings, cluster = map(request.getfixturevalue, ("database_settings", "cluster"))
         return in_postgres(settings, cluster)
     if request.param in REDIS:
-        return in_redis(request.getfixturevalue(REDIS[request.param]))
+        database = request.getfixturevalue("database_settings")
+        return in_redis(request.getfixturevalue(REDIS[request.param]), database)
     return in_memory()
 
 
@@ -23,7 +24,8 @@ def shared(request: pytest.FixtureRequest) -> Backend:
     if request.param == "postgres":
         settings, cluster = map(request.getfixturevalue, ("database_settings", "cluster"))
         return in_postgres(settings, cluster)
-    return in_redis(request.getfixturevalue(REDIS[request.param]))
+    database = request.getfixturevalue("database_settings")
+    return in_redis(request.getfixturevalue(REDIS[request.param]), database)
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ claimed: leases are the journal's. Whatever Redis loses is found by polling the 
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import anyio
 from redis.exceptions import RedisError, ResponseError
 
-from gateway.state.redis import connect
+from gateway.state.redis import KeyPrefix, connect
 from gateway.wings.events.notices import Work
 from registry.database.postgres import is_uuid
 from schemas.errors import Unavailable
@@ -32,20 +32,25 @@ TENANTS = "tenants"  # those that have a stream
 
 class RedisEngine:
     def __init__(
-        self, url: str, consumer: str, *, work: Work, room: Callable[[], int], prefix: str = PREFIX
+        self,
+        url: str,
+        consumer: str,
+        *,
+        work: Work,
+        room: Callable[[], int],
+        installation: Callable[[], Awaitable[str]],
+        prefix: str = PREFIX,
     ) -> None:
         """`consumer` is the name of this process, `room` how many more invocations it can run:
-        entries are left to others while there is none. Raises ToolgateError for a bad URL."""
+        entries are left to others while there is none. `prefix` and `installation` as KeyPrefix
+        has them. Raises ToolgateError for a bad URL."""
         self._redis: Any = connect(url, timeout_s=BLOCK_MS / 1000 + 5, connections=8)
         self._consumer = consumer
-        self._prefix = prefix
+        self._prefix = KeyPrefix(self._redis, prefix, installation)
         self._work = work
         self._room = room
         self._unsent: list[tuple[str, str]] = []
         self._wake = anyio.Event()
-
-    def _stream(self, host_id: str) -> str:
-        return f"{self._prefix}{host_id}:invocations"
 
     def announce(self, host_id: str, invocation_id: str) -> None:
         """Tell workers soon. Called after the commit."""
@@ -55,9 +60,8 @@ class RedisEngine:
     async def publish(self, host_id: str, topic: str, event: bytes) -> None:
         """Append an event to the stream of a topic. Raises Unavailable."""
         try:
-            await self._redis.xadd(
-                f"{self._prefix}{host_id}:{topic}", {"event": event}, maxlen=MOST, approximate=True
-            )
+            stream = f"{await self._prefix.resolve()}{host_id}:{topic}"
+            await self._redis.xadd(stream, {"event": event}, maxlen=MOST, approximate=True)
         except (RedisError, OSError) as error:
             raise Unavailable("Redis does not answer") from error
 
@@ -69,15 +73,16 @@ class RedisEngine:
             entries, self._unsent = self._unsent, []
             try:
                 await self._add(entries)
-            except (RedisError, OSError):
+            except (RedisError, OSError, Unavailable):
                 log.warning("redis_away", extra={"unsent": len(entries)})
                 await anyio.sleep(RETRY_S)
 
     async def _add(self, entries: Iterable[tuple[str, str]]) -> None:
+        prefix = await self._prefix.resolve()
         async with self._redis.pipeline(transaction=False) as pipe:
             for host_id, id_ in entries:
-                pipe.sadd(self._prefix + TENANTS, host_id)
-                pipe.xadd(self._stream(host_id), {"id": id_}, maxlen=MOST, approximate=True)
+                pipe.sadd(prefix + TENANTS, host_id)
+                pipe.xadd(_stream(prefix, host_id), {"id": id_}, maxlen=MOST, approximate=True)
             await pipe.execute()
 
     async def read(self) -> None:
@@ -85,57 +90,62 @@ class RedisEngine:
         while True:
             try:
                 await self._read_some()
-            except (RedisError, OSError):
+            except (RedisError, OSError, Unavailable):
                 await anyio.sleep(RETRY_S)
 
     async def _read_some(self) -> None:
         if (room := self._room()) <= 0:
             await anyio.sleep(FULL_S)
             return
+        prefix = await self._prefix.resolve()
         names = [
             tenant.decode(errors="replace")
-            for tenant in await self._redis.smembers(self._prefix + TENANTS)
+            for tenant in await self._redis.smembers(prefix + TENANTS)
         ]
         hosts = sorted(filter(is_uuid, names))
         if not hosts:
             await anyio.sleep(RETRY_S / 10)
             return
-        for host_id in hosts:
-            await self._make_group(host_id)
-        await self._left_behind(hosts)
-        streams = {self._stream(host_id): ">" for host_id in hosts}
+        streams = {_stream(prefix, host_id): ">" for host_id in hosts}
+        for stream in streams:
+            await self._make_group(stream)
+        await self._left_behind(streams)
         entries_by_stream = await self._redis.xreadgroup(
             GROUP, self._consumer, streams, count=room, block=BLOCK_MS // 4
         )
         for stream, entries in entries_by_stream or ():
             await self._acknowledge(stream.decode(), [id_ for id_, _ in entries])
 
-    async def _make_group(self, host_id: str) -> None:
+    async def _make_group(self, stream: str) -> None:
         try:
-            await self._redis.xgroup_create(self._stream(host_id), GROUP, id="0", mkstream=True)
+            await self._redis.xgroup_create(stream, GROUP, id="0", mkstream=True)
         except ResponseError as error:
             if "BUSYGROUP" not in str(error):
                 raise
 
-    async def _left_behind(self, hosts: Iterable[str]) -> None:
+    async def _left_behind(self, streams: Iterable[str]) -> None:
         """Take entries of consumers that died between reading and acknowledging. Redis 6.2 gives
         nil for those that were trimmed; they are acknowledged alike."""
-        for host_id in hosts:
+        for stream in streams:
             claimed = await self._redis.xautoclaim(
-                self._stream(host_id), GROUP, self._consumer, IDLE_MS, justid=True, count=COUNT
+                stream, GROUP, self._consumer, IDLE_MS, justid=True, count=COUNT
             )
             ids: Any = claimed if claimed and isinstance(claimed[0], bytes) else claimed[1:2]
             flat = [part for part in _flat(ids) if isinstance(part, bytes) and b"-" in part]
             if flat:
-                await self._acknowledge(self._stream(host_id), flat)
+                await self._acknowledge(stream, flat)
 
     async def _acknowledge(self, stream: str, ids: list[bytes]) -> None:
-        self._work(stream.split(":")[1])
+        self._work(stream.split(":")[-2])
         if ids:
             await self._redis.xack(stream, GROUP, *ids)
 
     async def close(self) -> None:
         await self._redis.aclose()
+
+
+def _stream(prefix: str, host_id: str) -> str:
+    return f"{prefix}{host_id}:invocations"
 
 
 def _flat(found: Any) -> Iterable[Any]:

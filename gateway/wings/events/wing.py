@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from config.events import EventsSettings, EventWebhook
 from gateway.http.webhooks import WebhookSender, check_receiver, key_of
 from gateway.protocol.sealed import Sealer, TaskIds
-from gateway.state.postgres import PostgresSessions
+from gateway.state.postgres import PostgresSessions, read_installation
 from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
 from gateway.wings.events.accepting import Accepting
 from gateway.wings.events.checks import check_schedules, unknown_skills
@@ -148,6 +148,7 @@ class _Wired:
                 worker,
                 work=self._work,
                 room=lambda: self.dispatch.room,
+                installation=partial(read_installation, lambda: self._parts.database),
                 prefix=settings.redis_prefix,
             )
         if not settings.kafka.servers:

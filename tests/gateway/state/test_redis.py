@@ -1,6 +1,7 @@
 """What is of Redis alone."""
 
 import logging
+from contextlib import contextmanager
 from dataclasses import replace
 
 import anyio
@@ -9,14 +10,17 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from config.load import load
+from config.settings import DatabaseSettings
 from gateway.abc import SessionChange, SessionRecord
 from gateway.context import Principal
 from gateway.state import redis
-from gateway.state.redis import RedisLog, connect
+from gateway.state.postgres import read_installation
+from gateway.state.redis import KeyPrefix, RedisCounter, RedisLog, connect
 from gateway.state.stores import Retention
 from registry.database.postgres import Database
 from schemas.errors import ToolgateError, Unavailable
 from tests.contracts.backends import DEADLINE_S, in_redis, open_stores
+from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_redis import RedisCluster, RedisServer
 from tests.gateway.state.conftest import ANN, Node, together
 
@@ -25,8 +29,10 @@ pytestmark = pytest.mark.anyio
 SESSION = SessionRecord("a", "2025-11-25", "t", "p", None, {}, {})
 
 
-async def test_everything_expires_but_the_secret(redis_server: RedisServer) -> None:
-    async with in_redis(redis_server).nodes() as nodes:
+async def test_everything_expires_but_the_secret(
+    redis_server: RedisServer, database_settings: DatabaseSettings
+) -> None:
+    async with in_redis(redis_server, database_settings).nodes() as nodes:
         await nodes.a.log.append("s", b"")
         await nodes.a.sessions.put(SESSION, 60)
         await nodes.a.sessions.hold("a", "n", 60)
@@ -35,15 +41,16 @@ async def test_everything_expires_but_the_secret(redis_server: RedisServer) -> N
         await nodes.a.sessions.secret()
     with redis_server.client() as client:
         lasting = [key for key in client.scan_iter() if client.ttl(key) < 0]
-        assert (lasting, client.dbsize()) == ([b"toolgate:secret"], 5)
+        assert sorted(lasting) == [b"toolgate:installation", b"toolgate:secret"]
+        assert client.dbsize() == 6
 
 
 async def test_what_redis_refuses_is_unavailable_and_logged(
-    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+    redis_server: RedisServer, database_settings: DatabaseSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     with redis_server.client() as client:
         client.set("toolgate:stream:s", "not a stream")
-    async with in_redis(redis_server).nodes() as nodes:
+    async with in_redis(redis_server, database_settings).nodes() as nodes:
         with pytest.raises(Unavailable) as refused:
             await nodes.a.log.append("s", b"")
     assert "WRONGTYPE" not in refused.value.message
@@ -74,9 +81,12 @@ def whole(**changes: str | bytes) -> dict[str, str | bytes]:
     ],
 )
 async def test_a_session_that_cannot_be_read_is_none_and_others_are_not_harmed(
-    redis_server: RedisServer, caplog: pytest.LogCaptureFixture, fields: dict[str, str]
+    redis_server: RedisServer,
+    database_settings: DatabaseSettings,
+    caplog: pytest.LogCaptureFixture,
+    fields: dict[str, str],
 ) -> None:
-    async with in_redis(redis_server).nodes() as nodes:
+    async with in_redis(redis_server, database_settings).nodes() as nodes:
         await nodes.a.sessions.put(SESSION, 60)
         with redis_server.client() as client:
             client.hset("toolgate:session:{bad}", mapping=fields)
@@ -86,12 +96,14 @@ async def test_a_session_that_cannot_be_read_is_none_and_others_are_not_harmed(
     assert {one.message for one in caplog.records} == {"session_unreadable"}
 
 
-async def test_a_key_of_another_type_is_no_session(redis_server: RedisServer) -> None:
+async def test_a_key_of_another_type_is_no_session(
+    redis_server: RedisServer, database_settings: DatabaseSettings
+) -> None:
     with redis_server.client() as client:
         client.set("toolgate:session:{text}", "hunter2")
         client.lpush("toolgate:session:{list}", "hunter2")
         client.hset("toolgate:session:{mine}", mapping=whole())
-    async with in_redis(redis_server).nodes() as nodes:
+    async with in_redis(redis_server, database_settings).nodes() as nodes:
         for key in ("text", "list"):
             assert await nodes.a.sessions.get(key) is None
             assert await nodes.a.sessions.change(key, SessionChange(use=("x",)), 60) is None
@@ -101,9 +113,10 @@ async def test_a_key_of_another_type_is_no_session(redis_server: RedisServer) ->
 
 async def test_a_session_is_that_of_the_tenant_and_principal_in_its_record(
     redis_server: RedisServer,
+    database_settings: DatabaseSettings,
 ) -> None:
     """Ids of others are of no use: also not where the store has the session."""
-    async with in_redis(redis_server).nodes() as stores:
+    async with in_redis(redis_server, database_settings).nodes() as stores:
         a, b = Node(stores.a, "aa"), Node(stores.b, "bb")
         async with together(a, b):
             session = await a.open()
@@ -115,9 +128,9 @@ async def test_a_session_is_that_of_the_tenant_and_principal_in_its_record(
 
 
 async def test_what_others_say_on_the_channel_and_the_bus_stops_no_node(
-    redis_server: RedisServer, caplog: pytest.LogCaptureFixture
+    redis_server: RedisServer, database_settings: DatabaseSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with in_redis(redis_server).nodes() as stores:
+    async with in_redis(redis_server, database_settings).nodes() as stores:
         a, b = Node(stores.a, "aa"), Node(stores.b, "bb")
         heard = anyio.Event()
 
@@ -140,11 +153,11 @@ async def test_what_others_say_on_the_channel_and_the_bus_stops_no_node(
 
 @pytest.mark.parametrize("spoilt", [b"", b"short", b"x" * 33])
 async def test_a_secret_that_was_replaced_by_something_else_seals_nothing(
-    redis_server: RedisServer, spoilt: bytes
+    redis_server: RedisServer, database_settings: DatabaseSettings, spoilt: bytes
 ) -> None:
     with redis_server.client() as client:
         client.set("toolgate:secret", spoilt)
-    async with in_redis(redis_server).nodes() as nodes:
+    async with in_redis(redis_server, database_settings).nodes() as nodes:
         with pytest.raises(Unavailable):
             await nodes.a.sessions.secret()
 
@@ -158,7 +171,7 @@ async def test_a_url_that_the_client_cannot_use_is_told_unseen(option: str) -> N
 
 async def test_a_redis_that_never_answers_is_given_up(redis_server: RedisServer) -> None:
     redis = connect(redis_server.url, timeout_s=0.1, connections=2)
-    kept = RedisLog(redis, 10, 60)
+    kept = RedisLog(redis, 10, 60, prefix=KeyPrefix(redis, "toolgate:", read_no_database))
     await kept.append("s", b"before")
     redis_server.freeze()
     try:
@@ -180,12 +193,15 @@ async def test_a_redis_that_never_answers_is_given_up(redis_server: RedisServer)
 
 
 async def test_silence_on_the_channel_is_told_from_a_dead_connection(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    redis_server: RedisServer,
+    database_settings: DatabaseSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     # a quarter of a minute is too long for a test
     monkeypatch.setattr(redis, "CHECK_S", 0.02)
     caplog.set_level(logging.WARNING, "toolgate.state")
-    async with in_redis(redis_server).nodes() as nodes:
+    async with in_redis(redis_server, database_settings).nodes() as nodes:
         with redis_server.client() as client, anyio.fail_after(DEADLINE_S):
             while client.info("commandstats").get("cmdstat_ping", {"calls": 0})["calls"] < 10:
                 await checkpoint()
@@ -231,9 +247,10 @@ async def test_a_random_secret_is_another_one_in_each_process() -> None:
 
 async def test_all_keys_of_a_session_are_on_one_node_of_a_cluster(
     redis_cluster: RedisCluster,
+    database_settings: DatabaseSettings,
 ) -> None:
     sessions = [f"{n:08x}" for n in range(40)]
-    async with in_redis(redis_cluster).nodes() as nodes:
+    async with in_redis(redis_cluster, database_settings).nodes() as nodes:
         for session in sessions:
             await nodes.a.sessions.put(msgspec.structs.replace(SESSION, id=session), 60)
             for stream in ("standalone", "1"):
@@ -267,10 +284,12 @@ async def test_an_unusable_address_of_a_cluster_is_refused_unseen(url: str) -> N
     assert "hunter2" not in str(refused.value)
 
 
-async def test_two_prefixes_share_nothing(redis_server: RedisServer) -> None:
+async def test_two_prefixes_share_nothing(
+    redis_server: RedisServer, database_settings: DatabaseSettings
+) -> None:
     """Sessions, counters, streams, nodes and the secret of two installations on one Redis are
     apart (mending 9)."""
-    backend = in_redis(redis_server)
+    backend = in_redis(redis_server, database_settings)
     odd = replace(backend, state=msgspec.structs.replace(backend.state, redis_prefix="other-1:"))
     async with backend.nodes() as ours, odd.nodes() as theirs:
         await ours.a.sessions.put(SESSION, 60)
@@ -293,20 +312,119 @@ async def test_two_prefixes_share_nothing(redis_server: RedisServer) -> None:
         assert prefixes == {b"toolgate", b"other-1"}
 
 
-async def test_two_databases_behind_one_prefix_are_logged(
+@pytest.mark.parametrize("servers", ["redis_server", "redis_cluster"])
+async def test_two_installations_on_one_redis_do_not_see_each_other(
+    servers: str,
+    request: pytest.FixtureRequest,
+    cluster: Cluster,
+    database_settings: DatabaseSettings,
+) -> None:
+    """Sessions, counters, streams, heartbeats and secrets are of one installation, which is known
+    by its database, though both have the same settings (mending 9)."""
+    server = request.getfixturevalue(servers)
+    with contextmanager(own_database)(cluster, TEMPLATE) as other_settings:
+        ours, theirs = in_redis(server, database_settings), in_redis(server, other_settings)
+        async with ours.nodes() as first, theirs.nodes() as second:
+            await first.a.sessions.put(SESSION, 60)
+            await first.a.sessions.beat("n", 60)
+            written = await first.a.log.append("s", b"ours")
+            assert (await first.a.counter.hit("k", 1, 60)).is_allowed
+
+            assert await first.b.sessions.get(SESSION.id) == SESSION
+            assert await first.b.sessions.is_alive("n")
+            assert await first.b.log.last("s") == written
+            assert not (await first.b.counter.hit("k", 1, 60)).is_allowed
+            assert await first.b.sessions.secret() == await first.a.sessions.secret()
+
+            assert await second.a.sessions.all() == []
+            assert await second.a.sessions.get(SESSION.id) is None
+            assert not await second.a.sessions.is_alive("n")
+            assert await second.a.log.last("s") == ""
+            assert (await second.a.counter.hit("k", 1, 60)).is_allowed
+            assert await second.a.sessions.secret() != await first.a.sessions.secret()
+
+            woken = anyio.Event()
+            with second.b.log.watch("s", woken.set):
+                await second.a.log.append("s", b"theirs")
+                with anyio.fail_after(DEADLINE_S):
+                    await woken.wait()
+            await second.a.sessions.put(SESSION, 60)
+            assert [record.id for record in await second.b.sessions.all()] == [SESSION.id]
+
+
+async def test_the_installation_that_has_the_keys_goes_on_with_them(
+    redis_server: RedisServer, database_settings: DatabaseSettings
+) -> None:
+    """A gateway of an older release, which claims nothing else, shares the keys of new ones of its
+    database during a rolling upgrade (mending 9)."""
+    async with in_redis(redis_server, database_settings).nodes() as nodes:
+        await nodes.a.sessions.put(SESSION, 60)
+    async with in_redis(redis_server, database_settings).nodes() as nodes:
+        assert await nodes.a.sessions.get(SESSION.id) == SESSION
+    with redis_server.client() as client:
+        assert client.exists("toolgate:session:{a}")
+
+
+async def test_a_prefix_that_is_taken_gets_the_id_behind_and_is_logged(
     redis_server: RedisServer, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The installation whose keys there are is known by the secret of its database
-    (mending 9)."""
-    state = in_redis(redis_server).state
-    other = msgspec.structs.replace(state, redis_prefix="taken:")
-    keep = Retention(events=10, seconds=10)
-    async with open_stores(state, keep, lambda: database) as stores:
-        for _ in range(2):  # as of two of its nodes
-            await stores.claim()
+    """The log names the prefix that is used instead (mending 9)."""
     with redis_server.client() as client:
-        client.set("taken:installation", "somebody else's")
-    assert "redis_shared" not in caplog.messages
-    async with open_stores(other, keep, lambda: database) as stores:
-        await stores.claim()
+        client.set("toolgate:installation", "somebody else's")
+    state = in_redis(redis_server, load(None, {}).database).state
+    async with open_stores(state, Retention(10, 10), lambda: database) as stores:
+        await stores.counter.hit("k", 1, 60)
+        await stores.counter.hit("k", 1, 60)
+    used = f"toolgate:{await read_installation(lambda: database)}:"
+    (record,) = [each for each in caplog.records if each.message == "redis_prefix_taken"]
+    assert record.prefix == used  # type: ignore[attr-defined]
+    with redis_server.client() as client:
+        assert all(key.startswith(used.encode()) for key in client.scan_iter("*uses*"))
+        assert client.get("toolgate:installation") == b"somebody else's"
+
+
+async def test_nothing_is_kept_before_the_database_tells_the_installation(
+    redis_server: RedisServer, database: Database
+) -> None:
+    """A gateway whose database has not answered cannot know its prefix (mending 9)."""
+    opened: list[Database] = []
+    state = in_redis(redis_server, load(None, {}).database).state
+    async with open_stores(
+        state, Retention(10, 10), lambda: opened[0] if opened else None
+    ) as stores:
+        for use in (stores.counter.hit("k", 1, 60), stores.sessions.secret(), stores.log.last("s")):
+            with pytest.raises(Unavailable):
+                await use
+        with redis_server.client() as client:
+            assert client.dbsize() == 0
+        opened.append(database)
+        assert (await stores.counter.hit("k", 1, 60)).is_allowed
+
+
+async def test_the_claim_of_a_prefix_is_renewed_after_redis_was_emptied(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A database that is away then stops nothing, and a stranger who came first is logged
+    (mending 9)."""
+    monkeypatch.setattr(redis, "CLAIM_S", -1.0)
+    ids = iter(["ours"])
+
+    async def read_once() -> str:
+        return next(ids)
+
+    client = connect(redis_server.url, timeout_s=5, connections=2)
+    counter = RedisCounter(client, KeyPrefix(client, "toolgate:", read_once))
+    await counter.hit("k", 1, 60)
+    with redis_server.client() as looking:
+        looking.flushall()
+        await counter.hit("k", 1, 60)
+        assert looking.get("toolgate:installation") == b"ours"
+        assert "redis_shared" not in caplog.messages
+        looking.set("toolgate:installation", "theirs")
+        await counter.hit("k", 1, 60)
     assert "redis_shared" in caplog.messages
+    await client.aclose()
+
+
+async def read_no_database() -> str:
+    return "installation"

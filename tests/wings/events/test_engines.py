@@ -21,7 +21,7 @@ from config.events import EventKafka
 from config.settings import Settings
 from gateway.wings.events.kafka_engine import KafkaEngine
 from gateway.wings.events.notices import CHANNEL
-from gateway.wings.events.redis_engine import TENANTS
+from gateway.wings.events.redis_engine import TENANTS, RedisEngine
 from tests.documentation.pages import ROOT as REPOSITORY
 from tests.documentation.pages import Page
 from tests.fixtures_database import HOST
@@ -296,6 +296,52 @@ async def test_v19_losing_redis_loses_nothing(
         if how == "stopped":
             redis_server.start()
     assert len(service.requests) == 8
+
+
+async def test_installations_on_one_redis_have_streams_of_their_own(
+    redis_server: RedisServer,
+) -> None:
+    """The installation that came second keeps its keys behind its id, and is woken by them
+    (mending 9)."""
+    host = str(uuid4())
+    heard = {"first": anyio.Event(), "second": anyio.Event()}
+    tenants = list[str]()
+
+    def make_engine(installation: str) -> RedisEngine:
+        async def read_installation() -> str:
+            return installation
+
+        def work(host_id: str) -> None:
+            tenants.append(host_id)
+            heard[installation].set()
+
+        return RedisEngine(
+            redis_server.url, "c", work=work, room=lambda: 9, installation=read_installation
+        )
+
+    engines = {installation: make_engine(installation) for installation in heard}
+    for installation, engine in engines.items():
+        async with anyio.create_task_group() as group:
+            group.start_soon(engine.read)
+            group.start_soon(engine.send)
+            engine.announce(host, "1")
+            with anyio.fail_after(DEADLINE_S):
+                await engine.publish(host, "topic", installation.encode())
+                await heard[installation].wait()
+            group.cancel_scope.cancel()
+        await engine.close()
+    assert set(tenants) == {host}
+    with redis_server.client() as redis:
+        assert set(redis.scan_iter()) == {
+            b"tg:installation",
+            *(b"tg:%s" % key for key in keys_of(host)),
+            *(b"tg:second:%s" % key for key in keys_of(host)),
+        }
+        assert redis.xlen(f"tg:{host}:topic") == redis.xlen(f"tg:second:{host}:topic") == 1
+
+
+def keys_of(host: str) -> list[bytes]:
+    return [TENANTS.encode(), f"{host}:invocations".encode(), f"{host}:topic".encode()]
 
 
 async def test_entries_of_a_dead_consumer_are_taken_over(

@@ -109,12 +109,22 @@ async def main(url: str, step: str, count: int, engine: str) -> None:
             group.cancel_scope.cancel()
 
 
+async def _read_installation() -> str:
+    return "installation of all victims"
+
+
 def _engine(address: str, dispatch: Dispatch, kafka: EventKafka) -> RedisEngine | KafkaEngine:
     def work(host_id: str) -> None:
         dispatch.hear(WORK + host_id if host_id else RESYNC)
 
     if "/" in address:
-        return RedisEngine(address, str(os.getpid()), work=work, room=lambda: dispatch.room)
+        return RedisEngine(
+            address,
+            str(os.getpid()),
+            work=work,
+            room=lambda: dispatch.room,
+            installation=_read_installation,
+        )
     return KafkaEngine(replace(kafka, servers=(address,)), attempts=1, work=work, take=_taken)
 
 
