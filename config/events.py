@@ -84,6 +84,7 @@ class EventKafka(Struct, frozen=True, forbid_unknown_fields=True):
     group: TopicName
     commands: TopicName
     dead_letters: OptionalTopicName
+    batch_bytes: Bytes
     principal: str
     roles: tuple[str, ...]
     scopes: tuple[str, ...]

@@ -13,13 +13,16 @@ import msgspec
 import psycopg
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from config.events import EventKafka
 from config.settings import Settings
-from gateway.wings.events.kafka_engine import KafkaEngine
+from gateway.wings.events.kafka_engine import BatchTooLarge, KafkaEngine, bound_gzip
 from gateway.wings.events.notices import CHANNEL
 from gateway.wings.events.redis_engine import TENANTS, RedisEngine
 from tests.documentation.pages import ROOT as REPOSITORY
@@ -462,3 +465,26 @@ async def streams(
         AIOKafkaConsumer(ends, **{**options, "group_id": f"own{uuid4().hex}"}) as told,
     ):
         yield consumers["kafka_values"](accepted), consumers["kafka_values"](told)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_batch_of_kafka_unpacks_to_so_many_bytes(magic: int) -> None:
+    """A megabyte of gzip became a gigabyte in the process, again at each start (mending 10)."""
+
+    def values(length: int) -> list[bytes]:
+        batch = (
+            DefaultRecordBatchBuilder(2, 1, 0, -1, -1, -1, 2**30)
+            if magic == 2
+            else LegacyRecordBatchBuilder(magic, 1, 2**30)
+        )
+        batch.append(0, 1, None, b"0" * length, *([[]] if magic == 2 else []))
+        read = MemoryRecords(bytes(batch.build())).next_batch()
+        return [bytes(record.value) for record in read]
+
+    bound_gzip(100_000)
+    try:
+        assert values(90_000) == [b"0" * 90_000]
+        with pytest.raises(BatchTooLarge, match=r"than 100000 bytes \(events.kafka.batch_bytes"):
+            values(10_000_000)
+    finally:
+        bound_gzip(2**24)
