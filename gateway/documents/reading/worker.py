@@ -164,7 +164,7 @@ def answers(request: Request) -> Iterator[Answer]:
                 archive_files(request.data, request.wanted.limits), request.wanted
             )
         elif isinstance(request, ChunkerTrial):
-            yield _wasm().tried(request.module, request.samples, request.chunking, request.wasm)
+            yield _wasm().try_module(request.module, request.samples, request.chunking, request.wasm)
         else:
             yield from git_files(request)
         yield Finished()
