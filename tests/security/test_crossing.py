@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
+from gateway.protocol import cursors
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
 from registry.sources.store import ToolStore
@@ -121,7 +122,7 @@ async def test_a_tenant_is_the_token_s_whatever_a_request_says(client: Both) -> 
 
 async def test_a_cursor_of_another_tenant_is_a_place_in_one_s_own_list(client: Both) -> None:
     _, ours, _ = client
-    page = await ours.modern("tools/list", cursor="Z2V0VmF1bHRLZXk")  # getVaultKey
+    page = await ours.modern("tools/list", cursor=cursors.seal("getVaultKey", "tools"))
     names = [one["name"] for one in page["result"]["tools"]]
     assert names == sorted(name for name in await ours.listed() if name > SECRET)
 

@@ -44,8 +44,16 @@ class Seen:
 async def arrived(scope: Scope, receive: Receive) -> Seen:
     query = scope["query_string"]
     target = scope["raw_path"] + (b"?" + query if query else b"")
-    headers = [(name.decode(), value.decode("utf-8")) for name, value in scope["headers"]]
+    headers = [(name.decode(), _header_text(value)) for name, value in scope["headers"]]
     return Seen(scope["method"], target.decode(), headers, await body_of(receive))
+
+
+def _header_text(value: bytes) -> str:
+    """Latin-1, as ASGI servers read headers; UTF-8 for texts that do not fit."""
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 @dataclass

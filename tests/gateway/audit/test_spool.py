@@ -26,7 +26,7 @@ def emptied(spool, most=2):
     found = []
     while batch := spool.batch(most):
         found.append((batch.header, [line.sequence for line in batch.lines]))
-        spool.stored()
+        spool.acknowledge()
     return found
 
 

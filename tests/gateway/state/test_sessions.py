@@ -258,19 +258,19 @@ async def test_a_client_hears_of_changes_while_its_stream_is_open(node):
     session = await node.open()
     with node.sessions.stream(session) as outbox:
         node.version = "XXXXBBBBCCCC"
-        node.hub.changed("tenant", {"tools"})
-        node.hub.changed("tenant", {"tools"})
-        node.hub.changed("another tenant", {"prompts"})
+        node.hub.change("tenant", {"tools"})
+        node.hub.change("tenant", {"tools"})
+        node.hub.change("another tenant", {"prompts"})
         assert await outbox.take(0) == [LIST_NOTIFICATIONS["tools"]]
         assert outbox.lists_version == "XXXXBBBBCCCC"
-    node.hub.changed("tenant", {"tools"})
+    node.hub.change("tenant", {"tools"})
     assert node.hub._followers == {}
 
 
 async def test_a_new_stream_takes_over_the_news_and_ends_the_one_before(node):
     session = await node.open()
     with node.sessions.stream(session) as before:
-        node.hub.changed("tenant", {"tools"})
+        node.hub.change("tenant", {"tools"})
         with node.sessions.stream(session) as after:
             assert before.closed
             assert await before.take(0) == []

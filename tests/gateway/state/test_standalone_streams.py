@@ -81,6 +81,6 @@ async def test_what_cannot_be_watched_here_does_not_end_the_stream(nodes):
     b.events.watch_changed.subscribe(refuse)
     with b.sessions.stream(there) as outbox, anyio.fail_after(30):
         b.version = "XXXXBBBBCCCC"
-        b.hub.changed("tenant", {"tools"})
+        b.hub.change("tenant", {"tools"})
         assert await outbox.take(5) == [LIST_NOTIFICATIONS["tools"]]
         assert (there.watched, len(b.hub.watches)) == (set(), 0)

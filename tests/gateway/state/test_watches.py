@@ -54,10 +54,10 @@ async def test_the_first_listener_begins_and_the_last_ends(watches, upstream):
     await watches.add("t", URI, bob, b"for bob")
     await watches.add("u", URI, ann, b"elsewhere")
     assert upstream.said == [("t", URI, True), ("u", URI, True)]
-    watches.updated("t", URI)
+    watches.update("t", URI)
     assert [await one.outbox.take(0) for one in (ann, bob)] == [[b"for ann"], [b"for bob"]]
     await watches.remove("t", URI, ann)
-    watches.updated("t", URI)
+    watches.update("t", URI)
     assert await ann.outbox.take(0) == []
     await watches.remove("t", URI, bob)
     await watches.remove("t", URI, bob)
@@ -75,7 +75,7 @@ async def test_a_server_that_refuses_is_asked_again_by_the_next_listener(watches
     upstream.refuses = False
     await watches.add("t", URI, bob, b"x")
     assert len(upstream.said) == 2
-    watches.updated("t", URI)
+    watches.update("t", URI)
     assert await ann.outbox.take(0) == []
     assert await bob.outbox.take(0) == [b"x"]
 
