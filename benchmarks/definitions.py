@@ -25,10 +25,10 @@ from benchmarks.processes import pin
 from benchmarks.rig import Rig
 from benchmarks.table import Row, Target, missing
 from benchmarks.toolgate import installation, serving
-from gateway.documents.chunking.chunks import Chunk, Chunking, CodeSymbol
-from gateway.documents.chunking.cut import CODE, cut
-from gateway.documents.chunking.grammars import parser
-from gateway.documents.reading.kinds import media_type
+from gateway.wings.documents.chunking.chunks import Chunk, Chunking, CodeSymbol
+from gateway.wings.documents.chunking.cut import CODE, cut
+from gateway.wings.documents.chunking.grammars import parser
+from gateway.wings.documents.reading.kinds import media_type
 
 GOALS = {"flask": 80.0, "cobra": 84.0, "json": 70.0}
 QUERIES = 200

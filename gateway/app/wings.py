@@ -36,7 +36,6 @@ from gateway.methods.calls import (
 )
 from gateway.methods.results import SERVER, call_result
 from gateway.middleware.guardrails import Guardrails
-from gateway.models.models import ConfiguredModels, StoredKeys
 from gateway.operations.http import again_later, check_known, send_response
 from gateway.operations.operation import (
     Operation,
@@ -69,6 +68,7 @@ from gateway.wings.items import WingRelay, offered_import
 from gateway.wings.jobs import job_operations
 from gateway.wings.library import Library
 from gateway.wings.life import WingLife
+from gateway.wings.models.models import ConfiguredModels, StoredKeys
 from gateway.wings.serving import (
     ObservedCalls,
     WingApi,

@@ -19,13 +19,13 @@ from gateway.audit.writer import AuditWriter, is_recorded
 from gateway.context import Context, Identity, Principal
 from gateway.methods.results import call_result
 from gateway.middleware.guardrails import Guardrails
-from gateway.models.models import ConfiguredModels
 from gateway.operations.jobs import Heard
 from gateway.operations.serving import OperationServer, Repeats
 from gateway.policy.visibility import PolicyView
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.wings.abc import Offer, Task, Wing, WingParts
 from gateway.wings.life import WingLife
+from gateway.wings.models.models import ConfiguredModels
 from gateway.wings.serving import WingServer, drafts
 from gateway.wings.table import load_wing, section, with_jobs
 from registry.access.secrets import Keys, Secrets

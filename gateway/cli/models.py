@@ -14,7 +14,7 @@ from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import harmless, print_json, print_rows, remark
-from gateway.models.abc import (
+from gateway.wings.models.abc import (
     ChatMessage,
     ContentChunk,
     FinalResponse,
@@ -24,7 +24,7 @@ from gateway.models.abc import (
     StatusUpdate,
     ToolCallsComplete,
 )
-from gateway.models.models import ConfiguredModels
+from gateway.wings.models.models import ConfiguredModels
 from registry.access.secrets import Keys, Secrets
 
 COMMANDS = {

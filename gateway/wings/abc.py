@@ -24,10 +24,10 @@ from starlette.types import ASGIApp
 
 from gateway.abc import Events, Handler, Log, ToolCall
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
-from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation, Pages
 from gateway.telemetry.traces import Operate, no_trace
 from gateway.wings.library import Library
+from gateway.wings.models.abc import ChatModels
 from registry.access.secrets import Keys
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs

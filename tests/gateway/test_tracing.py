@@ -31,12 +31,12 @@ from gateway.app.tracing import TraceExport, encode_spans
 from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.middleware.telemetry import Metrics
 from gateway.middleware.tracing import Sampler
-from gateway.models.abc import FinalResponse, ModelFailed, ModelReply, StatusUpdate
-from gateway.models.observation import ModelUse
-from gateway.models.usage import ModelCost, TokenUsage
 from gateway.telemetry.traces import Span, SpanContext, parse
 from gateway.upstreams.http.client import Client as HttpClient
 from gateway.upstreams.mcp.handshake import handshake_params, stateless_params
+from gateway.wings.models.abc import FinalResponse, ModelFailed, ModelReply, StatusUpdate
+from gateway.wings.models.observation import ModelUse
+from gateway.wings.models.usage import ModelCost, TokenUsage
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import Request
 from schemas.mcp.messages import META_CAPABILITIES

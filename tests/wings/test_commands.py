@@ -32,7 +32,7 @@ from config.load import load
 from gateway.app import build_app
 import gateway.cli.doctor.command, gateway.cli.installation, gateway.cli.installation
 build_app(load(None, {}))
-OFF = ("gateway.wings", "gateway.app.wings", "gateway.documents")
+OFF = ("gateway.wings", "gateway.app.wings", "gateway.wings.documents")
 found = [name for name in sys.modules if name.startswith(OFF)]
 print(json.dumps(sorted(found)))
 """

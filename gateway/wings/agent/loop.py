@@ -23,21 +23,6 @@ from msgspec.structs import replace
 
 from config.agent import AgentSettings
 from gateway.context import Context, RunMark
-from gateway.models.abc import (
-    ChatMessage,
-    ChatModel,
-    ContentChunk,
-    ModelCall,
-    ModelExchange,
-    ModelFailed,
-    ModelReply,
-    ReasoningChunk,
-    RequestOptions,
-    StatusUpdate,
-    ToolDefinition,
-)
-from gateway.models.assembly import UnusableArguments
-from gateway.models.usage import BudgetExhausted
 from gateway.wings.agent.events import WAITS, EventWriter
 from gateway.wings.agent.meter import RunMeter
 from gateway.wings.agent.steps import (
@@ -54,6 +39,21 @@ from gateway.wings.agent.steps import (
 from gateway.wings.agent.store import NOTHING, Ending, LeaseLost, Run, Runs, Spent, Used
 from gateway.wings.agent.tools import FoundTool, PlannedCall, SearchFailed, Toolbox, mark_foreign
 from gateway.wings.agent.window import window
+from gateway.wings.models.abc import (
+    ChatMessage,
+    ChatModel,
+    ContentChunk,
+    ModelCall,
+    ModelExchange,
+    ModelFailed,
+    ModelReply,
+    ReasoningChunk,
+    RequestOptions,
+    StatusUpdate,
+    ToolDefinition,
+)
+from gateway.wings.models.assembly import UnusableArguments
+from gateway.wings.models.usage import BudgetExhausted
 from registry.access.approvals import Approvals
 from registry.database.postgres import AWAY
 

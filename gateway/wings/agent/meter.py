@@ -9,8 +9,8 @@ import time
 from datetime import date
 
 from config.agent import AgentBudget, AgentSettings
-from gateway.models.usage import Budget, BudgetExhausted, ModelCost, TokenUsage
 from gateway.wings.agent.store import NOTHING, Run, Spent, Used
+from gateway.wings.models.usage import Budget, BudgetExhausted, ModelCost, TokenUsage
 
 WORTH_S = 1.0  # working time from which the end of a run is counted by itself
 

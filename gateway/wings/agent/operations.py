@@ -12,7 +12,6 @@ from msgspec.structs import replace as with_
 from config.agent import AgentSettings
 from config.types import HostId
 from gateway.context import Context
-from gateway.models.abc import ModelFailed, UnknownStrategy
 from gateway.operations.callers import caller_of
 from gateway.operations.operation import (
     Line,
@@ -28,6 +27,7 @@ from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.steps import AgentTurn
 from gateway.wings.agent.store import Busy, Conversation, NewRun, Run
 from gateway.wings.agent.tools import OWN, FoundTool, SearchFailed
+from gateway.wings.models.abc import ModelFailed, UnknownStrategy
 
 REASONING = "agent:reasoning"  # the scope to see reasoning
 APPROVE = "agent:approve"

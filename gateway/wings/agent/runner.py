@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from config.agent import AgentSettings
 from gateway.abc import Log
 from gateway.context import NO_CALL_HEADERS, Context, Principal, RunMark, new_request_id
-from gateway.models.abc import ChatMessage, ChatModel, LastRequest, ModelFailed
 from gateway.operations.callers import current_caller, later_context, read_caller
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.abc import WingParts
@@ -34,6 +33,7 @@ from gateway.wings.agent.store import (
     Runs,
 )
 from gateway.wings.agent.tools import Toolbox
+from gateway.wings.models.abc import ChatMessage, ChatModel, LastRequest, ModelFailed
 from registry.access.approvals import KEPT_DAYS, ApprovalRefused, Approvals
 from registry.database.postgres import AWAY, Pool
 from schemas.errors import Unavailable

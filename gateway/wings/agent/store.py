@@ -13,8 +13,8 @@ from psycopg import AsyncConnection, sql
 from psycopg.abc import QueryNoTemplate as Query
 from psycopg.rows import class_row
 
-from gateway.models.abc import ChatMessage, ModelExchange
 from gateway.wings.agent.steps import AgentTurn, Step, decode_step, encode_step, fold_steps
+from gateway.wings.models.abc import ChatMessage, ModelExchange
 from registry.database.postgres import Pool, borrow
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gateway.models.abc import ChatMessage
 from gateway.wings.agent.steps import AgentTurn
+from gateway.wings.models.abc import ChatMessage
 from registry.display.budgets import tokens
 
 KEPT_RESULTS = 3  # newest ones of tools that compaction leaves

@@ -15,7 +15,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from config.knowledge import KnowledgeAnswers
-from gateway.models.abc import (
+from gateway.wings.knowledge.requests import AnswerView, CitationView, Evidence, KnowledgeFound
+from gateway.wings.knowledge.spending import DailySpending
+from gateway.wings.models.abc import (
     ChatMessage,
     ChatModels,
     ContentChunk,
@@ -23,10 +25,8 @@ from gateway.models.abc import (
     ModelFailed,
     RequestOptions,
 )
-from gateway.models.quotes import find_quote, lines_of
-from gateway.models.usage import BudgetExhausted
-from gateway.wings.knowledge.requests import AnswerView, CitationView, Evidence, KnowledgeFound
-from gateway.wings.knowledge.spending import DailySpending
+from gateway.wings.models.quotes import find_quote, lines_of
+from gateway.wings.models.usage import BudgetExhausted
 from schemas.jsonrpc import encode
 
 HISTORY = 10  # messages of the conversation

@@ -25,11 +25,11 @@ from anyio.from_thread import start_blocking_portal
 from config.knowledge import KnowledgeSettings
 from config.settings import EmbeddingSettings, Settings
 from config.telemetry import disable_telemetry
-from gateway.documents.chunking.chunks import Chunking
-from gateway.documents.reading.limits import ReadingRefused
-from gateway.documents.reading.sources import SourceFile
-from gateway.documents.reading.worker import NotRead, ReadDocument
-from gateway.documents.reading.workers import ReadingWorkers
+from gateway.wings.documents.chunking.chunks import Chunking
+from gateway.wings.documents.reading.limits import ReadingRefused
+from gateway.wings.documents.reading.sources import SourceFile
+from gateway.wings.documents.reading.worker import NotRead, ReadDocument
+from gateway.wings.documents.reading.workers import ReadingWorkers
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import Ingestion, IngestReport, reading_limits
 from gateway.wings.knowledge.parts import KnowledgeParts

@@ -5,12 +5,12 @@ import binascii
 import re
 
 from config.knowledge import CollectionName, KnowledgeSettings
-from gateway.documents.chunking.chunks import Chunking
-from gateway.documents.reading.chunkers import WasmLimits
-from gateway.documents.reading.limits import ReadingRefused
-from gateway.documents.reading.sources import matches
-from gateway.documents.reading.workers import ReadingWorkers, Turn
 from gateway.operations.operation import Operation, OperationInput, invalid
+from gateway.wings.documents.chunking.chunks import Chunking
+from gateway.wings.documents.reading.chunkers import WasmLimits
+from gateway.wings.documents.reading.limits import ReadingRefused
+from gateway.wings.documents.reading.sources import matches
+from gateway.wings.documents.reading.workers import ReadingWorkers, Turn
 from gateway.wings.knowledge.chunkers import ChunkerRule, ChunkerStore, StoredChunker, module_hash
 from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader
 from gateway.wings.knowledge.requests import ChunkerList, PutChunker

@@ -14,9 +14,9 @@ from msgspec import Struct
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from gateway.documents.reading.chunkers import ChunkerReport
-from gateway.documents.reading.sources import matches
 from gateway.operations.operation import ProblemDetails, not_found
+from gateway.wings.documents.reading.chunkers import ChunkerReport
+from gateway.wings.documents.reading.sources import matches
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from registry.database.postgres import Pool, borrow

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.documents.chunking.chunks import Chunk
-from gateway.documents.chunking.mentions import normal
 from gateway.operations.operation import invalid
+from gateway.wings.documents.chunking.chunks import Chunk
+from gateway.wings.documents.chunking.mentions import normal
 from schemas.validators import compile_validator
 
 BY_PARSER = frozenset({"import", "inherit", "call"})

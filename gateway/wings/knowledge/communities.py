@@ -18,8 +18,8 @@ from typing import TypeVar
 from anyio import CapacityLimiter, to_thread
 from psycopg import sql
 
-from gateway.documents.chunking.pieces import sentences
 from gateway.state.fair_limiter import FairLimiter
+from gateway.wings.documents.chunking.pieces import sentences
 from gateway.wings.knowledge.entities import npmi
 from gateway.wings.knowledge.graph import MERGES
 from gateway.wings.knowledge.readers import KnowledgeReader

@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 from urllib3.util import parse_url
 
 from config.sources import SchemeSettings
-from gateway.documents.reading.limits import ReadingRefused
-from gateway.documents.reading.sources import source_url
-from gateway.documents.reading.web import Bucket
+from gateway.wings.documents.reading.limits import ReadingRefused
+from gateway.wings.documents.reading.sources import source_url
+from gateway.wings.documents.reading.web import Bucket
 from registry.access.secrets import Keys, Secrets
 from registry.database.postgres import Pool
 

@@ -15,10 +15,10 @@ from typing import Any
 from psycopg import AsyncConnection, sql
 from psycopg.types.json import Jsonb
 
-from gateway.documents.chunking.chunks import Chunk
-from gateway.documents.chunking.cut import CODE
 from gateway.operations.operation import ProblemDetails, conflict
 from gateway.state.quotas import Usage
+from gateway.wings.documents.chunking.chunks import Chunk
+from gateway.wings.documents.chunking.cut import CODE
 from gateway.wings.knowledge.chunkers import chosen_chunker
 from gateway.wings.knowledge.chunks import mentions_of, rows, symbols_of
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection

@@ -9,7 +9,7 @@ from typing import Any
 
 from psycopg import sql
 
-from gateway.documents.chunking.mentions import normal
+from gateway.wings.documents.chunking.mentions import normal
 from gateway.wings.knowledge.graph import HUB
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.search import PERMITTED

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.documents.chunking.mentions import NAME, normal
-from gateway.models.abc import ChatMessage, ModelReply
-from gateway.models.quotes import find_quote
+from gateway.wings.documents.chunking.mentions import NAME, normal
 from gateway.wings.knowledge.chunks import NORM_BYTES
+from gateway.wings.models.abc import ChatMessage, ModelReply
+from gateway.wings.models.quotes import find_quote
 from schemas.errors import ToolgateError
 from schemas.jsonrpc import encode
 

@@ -18,8 +18,6 @@ from psycopg.types.json import Jsonb
 
 from config.knowledge import KnowledgeExtraction
 from gateway.context import Principal
-from gateway.models.abc import ChatModel, ChatModels, ModelFailed, RequestOptions
-from gateway.models.usage import BudgetExhausted
 from gateway.operations.jobs import SCHEDULE, Job
 from gateway.wings.abc import Screen
 from gateway.wings.knowledge.extraction import (
@@ -31,6 +29,8 @@ from gateway.wings.knowledge.extraction import (
 )
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.spending import DailySpending
+from gateway.wings.models.abc import ChatModel, ChatModels, ModelFailed, RequestOptions
+from gateway.wings.models.usage import BudgetExhausted
 from registry.database.postgres import Pool, borrow
 
 log = logging.getLogger("toolgate.knowledge")

@@ -12,16 +12,22 @@ from typing import Any, Literal
 import msgspec
 
 from config.knowledge import KnowledgeSettings
-from gateway.documents.chunking.chunks import Chunking
-from gateway.documents.reading.git import GitFetch, GitHead, git_url
-from gateway.documents.reading.kinds import TEXT, ZIP, media_type
-from gateway.documents.reading.limits import ReadingLimits, ReadingRefused
-from gateway.documents.reading.sources import LeftOut, SourceFile, WantedFiles
-from gateway.documents.reading.web import Bucket, Fetching, bucket_files, check_file_url, url_file
-from gateway.documents.reading.worker import ArchiveReading, NotRead, ReadDocument
-from gateway.documents.reading.workers import ReadingWorkers, Turn
 from gateway.operations.jobs import Job, NoJob
 from gateway.operations.operation import ProblemDetails, invalid
+from gateway.wings.documents.chunking.chunks import Chunking
+from gateway.wings.documents.reading.git import GitFetch, GitHead, git_url
+from gateway.wings.documents.reading.kinds import TEXT, ZIP, media_type
+from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
+from gateway.wings.documents.reading.sources import LeftOut, SourceFile, WantedFiles
+from gateway.wings.documents.reading.web import (
+    Bucket,
+    Fetching,
+    bucket_files,
+    check_file_url,
+    url_file,
+)
+from gateway.wings.documents.reading.worker import ArchiveReading, NotRead, ReadDocument
+from gateway.wings.documents.reading.workers import ReadingWorkers, Turn
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.credentials import (
     PlaceCredentials,

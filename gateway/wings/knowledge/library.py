@@ -13,11 +13,11 @@ from psycopg import sql
 
 from config.knowledge import KnowledgeSettings
 from gateway.context import Context
-from gateway.documents.chunking.chunks import line_starts
-from gateway.documents.chunking.data import SCANNERS
-from gateway.documents.reading.limits import ReadingRefused
 from gateway.operations.jobs import Job
 from gateway.operations.operation import ProblemDetails, invalid, not_found
+from gateway.wings.documents.chunking.chunks import line_starts
+from gateway.wings.documents.chunking.data import SCANNERS
+from gateway.wings.documents.reading.limits import ReadingRefused
 from gateway.wings.knowledge.chunks import dot_name
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import STATUS

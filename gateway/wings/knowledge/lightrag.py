@@ -24,10 +24,8 @@ from starlette.routing import Route
 
 from config.knowledge import KnowledgeSettings
 from gateway.context import Principal
-from gateway.documents.reading.kinds import EXTENSIONS
-from gateway.models.abc import ModelFailed
-from gateway.models.usage import BudgetExhausted
 from gateway.operations.operation import ProblemDetails, bad_request
+from gateway.wings.documents.reading.kinds import EXTENSIONS
 from gateway.wings.knowledge.calls import ToolCalls, structured_body, text_of
 from gateway.wings.knowledge.documents import new_track_id
 from gateway.wings.knowledge.ingestion import Ingestion
@@ -53,6 +51,8 @@ from gateway.wings.knowledge.requests import (
     KnowledgeFound,
     NameView,
 )
+from gateway.wings.models.abc import ModelFailed
+from gateway.wings.models.usage import BudgetExhausted
 from registry.database.postgres import is_uuid
 from schemas.errors import Fault
 

@@ -8,8 +8,6 @@ from msgspec.structs import replace
 
 from config.knowledge import CollectionName, KnowledgeSettings
 from gateway.context import Context, Principal
-from gateway.models.abc import ChatModels, ModelFailed
-from gateway.models.usage import BudgetExhausted
 from gateway.operations.jobs import SCHEDULE, AsJob
 from gateway.operations.operation import (
     Operation,
@@ -30,6 +28,8 @@ from gateway.wings.knowledge.requests import (
     QueryKnowledge,
 )
 from gateway.wings.knowledge.spending import DailySpending
+from gateway.wings.models.abc import ChatModels, ModelFailed
+from gateway.wings.models.usage import BudgetExhausted
 from registry.database.postgres import Pool
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from config.knowledge import CollectionName, KnowledgeSettings
 from config.types import HostId
-from gateway.documents.chunking.chunks import line_starts
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
     Operation,
@@ -19,6 +18,7 @@ from gateway.operations.operation import (
     place,
     unknown,
 )
+from gateway.wings.documents.chunking.chunks import line_starts
 from gateway.wings.knowledge.chunker_operations import ChunkerOperations
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.communities import Communities

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from config.knowledge import KnowledgeSettings
-from gateway.documents.chunking.chunks import Chunking
-from gateway.documents.chunking.cut import CHUNKERS, cut
-from gateway.documents.reading.limits import ReadingRefused
-from gateway.documents.reading.workers import ReadingWorkers, Turn
 from gateway.operations.operation import Operation, invalid
+from gateway.wings.documents.chunking.chunks import Chunking
+from gateway.wings.documents.chunking.cut import CHUNKERS, cut
+from gateway.wings.documents.reading.limits import ReadingRefused
+from gateway.wings.documents.reading.workers import ReadingWorkers, Turn
 from gateway.wings.knowledge.chunker_operations import ChunkerOperations, wasm_limits
 from gateway.wings.knowledge.chunkers import ChunkerStore
 from gateway.wings.knowledge.collections import CollectionStore

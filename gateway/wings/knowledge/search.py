@@ -15,7 +15,7 @@ from typing import Any, Literal
 from psycopg import IsolationLevel, sql
 
 from config.knowledge import KnowledgeSettings
-from gateway.documents.chunking.mentions import normal
+from gateway.wings.documents.chunking.mentions import normal
 from gateway.wings.knowledge.filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.graph import (
     SEEDS,

@@ -7,7 +7,7 @@ from typing import Literal
 
 import anyio
 
-from gateway.models.usage import Budget, BudgetExhausted
+from gateway.wings.models.usage import Budget, BudgetExhausted
 from registry.database.postgres import Pool, borrow
 
 Purpose = Literal["extraction", "answers"]

@@ -15,10 +15,10 @@ import anyio
 import re2
 
 from config.knowledge import KnowledgeSettings
-from gateway.documents.chunking.chunks import line_starts
-from gateway.documents.chunking.data import SCANNERS, records
 from gateway.operations.operation import ProblemDetails, invalid
 from gateway.state.fair_limiter import FairLimiter
+from gateway.wings.documents.chunking.chunks import line_starts
+from gateway.wings.documents.chunking.data import SCANNERS, records
 from gateway.wings.knowledge.filters import STARS, pattern
 from gateway.wings.library import Passage
 from schemas.pattern_cost import schema_pattern

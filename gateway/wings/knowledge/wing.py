@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from config.knowledge import KnowledgeSettings
-from gateway.documents.reading.limits import ReadingRefused
-from gateway.documents.reading.workers import ReadingWorkers
 from gateway.wings.abc import ConsolePage, Finding, Offer, Wing, WingParts
+from gateway.wings.documents.reading.limits import ReadingRefused
+from gateway.wings.documents.reading.workers import ReadingWorkers
 from gateway.wings.knowledge.calls import ToolCalls
 from gateway.wings.knowledge.ingestion import reading_limits
 from gateway.wings.knowledge.lightrag import PATH, LightRag

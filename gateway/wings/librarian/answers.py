@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from config.librarian import AnswerCacheSettings
-from gateway.models.abc import ChatMessage, ChatModel, RequestOptions
-from gateway.models.usage import ModelCost, TokenUsage
 from gateway.wings.librarian.ledger import RunLedger
 from gateway.wings.library import Passage
+from gateway.wings.models.abc import ChatMessage, ChatModel, RequestOptions
+from gateway.wings.models.usage import ModelCost, TokenUsage
 from registry.database.postgres import Pool, borrow
 
 T = TypeVar("T")

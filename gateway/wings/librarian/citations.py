@@ -13,9 +13,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.context import Context
-from gateway.models.quotes import find_quote, lines_of
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.library import Library, Lines
+from gateway.wings.models.quotes import find_quote, lines_of
 from schemas.hidden import without_hidden
 
 SLACK = 2  # lines beside those that are named

@@ -13,8 +13,8 @@ import anyio
 from msgspec import Struct
 
 from config.librarian import RunLimits
-from gateway.models.abc import ModelFailed
-from gateway.models.usage import Budget, TokenUsage
+from gateway.wings.models.abc import ModelFailed
+from gateway.wings.models.usage import Budget, TokenUsage
 from schemas.errors import ToolgateError
 
 Limit = Literal[

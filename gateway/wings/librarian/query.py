@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from config.librarian import LibrarianQuerySettings
 from gateway.context import Context
-from gateway.models.abc import ChatMessage, ModelFailed
 from gateway.wings.librarian.answers import Asker, PartQuestion, together
 from gateway.wings.librarian.citations import (
     MOST,
@@ -30,6 +29,7 @@ from gateway.wings.librarian.citations import (
 from gateway.wings.librarian.ledger import LimitReached
 from gateway.wings.librarian.selection import diverse, extract_claims
 from gateway.wings.library import Library, Passage, PassageQuery
+from gateway.wings.models.abc import ChatMessage, ModelFailed
 
 T = TypeVar("T")
 Progress = Callable[[int, int, str], None]

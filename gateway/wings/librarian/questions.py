@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from config.librarian import AUTO, LibrarianSettings, RunLimits
 from config.types import HostId
 from gateway.context import Context, Principal
-from gateway.models.abc import ChatModel, ChatModels, ModelFailed
 from gateway.operations.jobs import NO_JOB, AsJob
 from gateway.operations.operation import (
     Operation,
@@ -34,6 +33,7 @@ from gateway.wings.librarian.requests import CollectionName
 from gateway.wings.librarian.research import Research
 from gateway.wings.librarian.runs import RunLog, RunState, RunStore, StoredRun, TakenOver
 from gateway.wings.librarian.shelves import DATA, READ, WRITE, Shelves, context_of
+from gateway.wings.models.abc import ChatModel, ChatModels, ModelFailed
 from registry.database.postgres import Pool, borrow, is_uuid
 
 Strategy = Literal["auto", "recursive", "mapreduce"]

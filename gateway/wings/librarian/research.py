@@ -20,7 +20,6 @@ from msgspec import Raw
 
 from config.librarian import LibrarianSettings
 from gateway.context import Context
-from gateway.models.abc import ChatMessage, ModelFailed
 from gateway.sandbox.session import (
     AskRefused,
     CellResult,
@@ -50,6 +49,7 @@ from gateway.wings.librarian.runs import (
     refused_by,
 )
 from gateway.wings.library import Library, Passage
+from gateway.wings.models.abc import ChatMessage, ModelFailed
 from registry.display.budgets import tokens
 from schemas.errors import ToolgateError
 

@@ -19,10 +19,10 @@ from msgspec import Raw, Struct
 from psycopg import AsyncConnection, sql
 
 from config.librarian import ResearchSettings
-from gateway.models.abc import ModelFailed
-from gateway.models.usage import ModelCost, TokenUsage
 from gateway.wings.librarian.answers import PartAnswer
 from gateway.wings.librarian.ledger import Limit, LimitReached, RunLedger
+from gateway.wings.models.abc import ModelFailed
+from gateway.wings.models.usage import ModelCost, TokenUsage
 from registry.database.postgres import Pool, borrow
 from schemas.errors import ToolgateError
 

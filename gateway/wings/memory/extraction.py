@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from config.memory import MemoryExtraction
-from gateway.models.abc import ChatMessage, ChatModels, ModelFailed, RequestOptions
 from gateway.wings.memory.rows import Memory, NewMemory, normalise
+from gateway.wings.models.abc import ChatMessage, ChatModels, ModelFailed, RequestOptions
 from schemas.jsonrpc import encode
 
 log = logging.getLogger("toolgate.memory")

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from config.memory import MemorySettings
-from gateway.models.abc import ChatModels
 from gateway.operations.operation import OperationInput, invalid
 from gateway.wings.memory.capture import CallNotes
 from gateway.wings.memory.erasure import Eraser
@@ -14,6 +13,7 @@ from gateway.wings.memory.readers import Reader, reader_of
 from gateway.wings.memory.recall import Recaller, Uses
 from gateway.wings.memory.requests import Intake
 from gateway.wings.memory.store import MemoryStore
+from gateway.wings.models.abc import ChatModels
 from registry.database.postgres import Pool
 from registry.embedding.abc import Embedder
 from registry.search.encoding import Encoding

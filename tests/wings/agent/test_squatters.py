@@ -14,10 +14,10 @@ from starlette.types import Receive, Scope, Send
 
 from config.settings import DatabaseSettings
 from config.sources import SourceSettings
-from gateway.models.abc import ModelCall, ModelReply
-from gateway.models.usage import TokenUsage
 from gateway.wings.agent.steps import AgentTurn, Replied, Result
 from gateway.wings.agent.tools import Toolbox
+from gateway.wings.models.abc import ModelCall, ModelReply
+from gateway.wings.models.usage import TokenUsage
 from gateway.wings.table import WINGS
 from registry.access.approvals import Approvals
 from registry.database.postgres import Database

@@ -10,8 +10,6 @@ import pytest
 from msgspec import Raw
 
 from config.settings import DatabaseSettings
-from gateway.models.abc import ModelCall, ModelExchange, ModelReply
-from gateway.models.usage import BudgetExhausted, TokenUsage
 from gateway.wings.agent.meter import RunMeter
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.steps import Asked, FoundContext, Replied, Result
@@ -30,6 +28,8 @@ from gateway.wings.agent.store import (
     Used,
 )
 from gateway.wings.agent.wing import TABLES
+from gateway.wings.models.abc import ModelCall, ModelExchange, ModelReply
+from gateway.wings.models.usage import BudgetExhausted, TokenUsage
 from registry.access.approvals import ApprovalRequest, Approvals
 from registry.database.migrate import REGISTRY
 from registry.database.postgres import Database, Pool, borrow

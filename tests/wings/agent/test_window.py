@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.models.abc import ChatMessage, ModelCall, ModelReply
-from gateway.models.usage import TokenUsage
 from gateway.wings.agent.steps import AgentTurn, FoundContext, Result, Round
 from gateway.wings.agent.window import size, window
+from gateway.wings.models.abc import ChatMessage, ModelCall, ModelReply
+from gateway.wings.models.usage import TokenUsage
 
 words = st.text("ab ", min_size=1, max_size=400)
 

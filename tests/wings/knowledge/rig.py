@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from config.knowledge import KnowledgeSettings
 from config.load import load
 from gateway.context import Identity
-from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation, OperationOutput
 from gateway.wings.abc import Screen
 from gateway.wings.knowledge.modelled import KnowledgeModel
 from gateway.wings.knowledge.parts import KnowledgeParts
 from gateway.wings.knowledge.readers import READ, WRITE
+from gateway.wings.models.abc import ChatModels
 from registry.access.secrets import Keys
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder

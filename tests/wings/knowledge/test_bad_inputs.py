@@ -21,15 +21,15 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from gateway.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
-from gateway.documents.reading.sources import WantedFiles
-from gateway.documents.reading.web import Fetching, url_file
-from gateway.documents.reading.workers import ReadingWorkers
 from gateway.operations.operation import ProblemDetails
+from gateway.wings.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
+from gateway.wings.documents.reading.sources import WantedFiles
+from gateway.wings.documents.reading.web import Fetching, url_file
+from gateway.wings.documents.reading.workers import ReadingWorkers
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running
-from tests.gateway.documents.test_remote import served
 from tests.polling import until
+from tests.wings.documents.test_remote import served
 from tests.wings.knowledge.rig import OTHER, KnowledgeRig
 from tests.wings.knowledge.test_ingestion import archive, put, states
 from tests.wings.knowledge.test_lightrag import knowing
@@ -118,7 +118,7 @@ def reading_processes() -> list[int]:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             continue
-        if parent == os.getpid() and b"gateway.documents.reading.worker" in command:
+        if parent == os.getpid() and b"gateway.wings.documents.reading.worker" in command:
             found.append(int(folder.name))
     return found
 

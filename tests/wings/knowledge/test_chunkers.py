@@ -13,12 +13,12 @@ import pytest
 import wasmtime
 from msgspec.structs import replace
 
-from gateway.documents.chunking.chunks import Chunking, gaps
-from gateway.documents.reading.chunkers import ChunkerRefused, WasmLimits
-from gateway.documents.reading.limits import DEFAULT_LIMITS
-from gateway.documents.reading.wasm import component_spans, spans_of, try_module
-from gateway.documents.reading.workers import ReadingWorkers
 from gateway.operations.operation import ProblemDetails
+from gateway.wings.documents.chunking.chunks import Chunking, gaps
+from gateway.wings.documents.reading.chunkers import ChunkerRefused, WasmLimits
+from gateway.wings.documents.reading.limits import DEFAULT_LIMITS
+from gateway.wings.documents.reading.wasm import component_spans, spans_of, try_module
+from gateway.wings.documents.reading.workers import ReadingWorkers
 from registry.database.postgres import Database
 from tests.wings.knowledge.rig import KnowledgeRig, knowledge_settings, rigged
 

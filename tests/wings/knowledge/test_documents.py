@@ -4,10 +4,10 @@ import anyio
 import pytest
 from psycopg import AsyncConnection
 
-from gateway.documents.chunking.chunks import Chunk
-from gateway.documents.reading.sources import SourceFile
-from gateway.documents.reading.worker import ReadDocument
 from gateway.operations.operation import ProblemDetails
+from gateway.wings.documents.chunking.chunks import Chunk
+from gateway.wings.documents.reading.sources import SourceFile
+from gateway.wings.documents.reading.worker import ReadDocument
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import CutText, DocumentStore, NewDocument, TextToCut
 from gateway.wings.knowledge.ingestion import IngestReport

@@ -17,12 +17,11 @@ from config.access import Guardrail
 from config.load import load
 from gateway.app.wings import screening
 from gateway.middleware.guardrails import Guardrails
-from gateway.models.models import ConfiguredModels
 from gateway.operations.jobs import NO_JOB
 from gateway.wings.knowledge.extractor import _CLAIM, _RELEASE
+from gateway.wings.models.models import ConfiguredModels
 from registry.database.postgres import Database, borrow
 from tests.fixtures_database import HOST
-from tests.gateway.models.asking import limits
 from tests.servers.provider import Answer, Asked, Provider, Say, chat_whole, providing
 from tests.wings.knowledge.rig import (
     OTHER,
@@ -31,6 +30,7 @@ from tests.wings.knowledge.rig import (
     knowledge_settings,
     rigged,
 )
+from tests.wings.models.asking import limits
 
 pytestmark = pytest.mark.anyio
 

@@ -15,10 +15,10 @@ import pytest
 from msgspec.structs import replace
 
 from config.sources import SchemeSettings
-from gateway.documents.reading.git import git_url
-from gateway.documents.reading.limits import ReadingRefused
 from gateway.operations.jobs import NO_JOB
 from gateway.operations.operation import ProblemDetails
+from gateway.wings.documents.reading.git import git_url
+from gateway.wings.documents.reading.limits import ReadingRefused
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.credentials import (
     PlaceCredentials,
@@ -31,9 +31,9 @@ from gateway.wings.knowledge.readers import KnowledgeReader
 from registry.access.secrets import Secrets
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST, Cluster, own_database
-from tests.gateway.documents.test_remote import served
 from tests.polling import until
 from tests.recycling import Recycling
+from tests.wings.documents.test_remote import served
 from tests.wings.knowledge.rig import (
     KEYS,
     OTHER,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway.documents.chunking.chunks import Chunk
-from gateway.documents.chunking.cut import cut
-from gateway.documents.chunking.mentions import (
+from gateway.wings.documents.chunking.chunks import Chunk
+from gateway.wings.documents.chunking.cut import cut
+from gateway.wings.documents.chunking.mentions import (
     MENTIONS,
     NAME,
     Alias,

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.documents.reading.sources import SourceFile
+from gateway.wings.documents.reading.sources import SourceFile
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import IngestReport
 from gateway.wings.knowledge.readers import KnowledgeReader

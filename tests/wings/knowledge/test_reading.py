@@ -15,14 +15,14 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.documents.chunking.chunks import Chunking
-from gateway.documents.reading.limits import DEFAULT_LIMITS, ReadingRefused
-from gateway.documents.reading.parsers import decode_text, document_text
-from gateway.documents.reading.worker import FileReading, ReadDocument, read_document
-from gateway.documents.reading.workers import ReadingWorkers, Turn, _Died, _Worker
+from gateway.wings.documents.chunking.chunks import Chunking
+from gateway.wings.documents.reading.limits import DEFAULT_LIMITS, ReadingRefused
+from gateway.wings.documents.reading.parsers import decode_text, document_text
+from gateway.wings.documents.reading.worker import FileReading, ReadDocument, read_document
+from gateway.wings.documents.reading.workers import ReadingWorkers, Turn, _Died, _Worker
 from gateway.wings.knowledge.wing import check_isolation
-from tests.gateway.documents.test_chunks import assert_covered
 from tests.polling import until
+from tests.wings.documents.test_chunks import assert_covered
 
 pytestmark = pytest.mark.anyio
 LIMITS = replace(DEFAULT_LIMITS, parse_s=60.0, cut_s=60.0)

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 
 from config.load import load
-from gateway.documents.chunking.cut import cut
-from gateway.documents.reading.sources import SourceFile
-from gateway.documents.reading.worker import ReadDocument
+from gateway.wings.documents.chunking.cut import cut
+from gateway.wings.documents.reading.sources import SourceFile
+from gateway.wings.documents.reading.worker import ReadDocument
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import IngestReport
 from gateway.wings.knowledge.readers import KnowledgeReader

@@ -12,12 +12,12 @@ from config.librarian import LibrarianSettings
 from config.load import load
 from config.models import Price, Strategy
 from gateway.context import Identity
-from gateway.models.models import ConfiguredModels
 from gateway.operations.jobs import NO_JOB, Job
 from gateway.operations.operation import Operation
 from gateway.wings.abc import Screen
 from gateway.wings.librarian.questions import QuestionOperations
 from gateway.wings.librarian.shelves import Shelves
+from gateway.wings.models.models import ConfiguredModels
 from registry.database.postgres import Database
 from tests.fixtures_database import Cluster, taken
 from tests.recycling import Recycling

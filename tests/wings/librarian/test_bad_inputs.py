@@ -13,15 +13,15 @@ from aiohttp.resolver import ThreadedResolver
 from msgspec.structs import replace
 
 from config.settings import DatabaseSettings
-from gateway.documents.reading.limits import ReadingLimits, ReadingRefused
-from gateway.documents.reading.sources import WantedFiles
-from gateway.documents.reading.web import Fetching, url_file
 from gateway.operations.operation import ProblemDetails
+from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
+from gateway.wings.documents.reading.sources import WantedFiles
+from gateway.wings.documents.reading.web import Fetching, url_file
 from registry.documents.addresses import PrivateAddress, PublicResolver
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running
-from tests.gateway.documents.test_remote import served
 from tests.polling import until
+from tests.wings.documents.test_remote import served
 from tests.wings.knowledge.rig import KnowledgeRig
 from tests.wings.librarian.test_library import context
 from tests.wings.librarian.test_wing import lending

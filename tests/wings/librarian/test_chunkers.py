@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.documents.chunking.chunks import gaps
-from gateway.documents.reading.chunkers import WasmLimits
-from gateway.documents.reading.limits import DEFAULT_LIMITS
-from gateway.documents.reading.workers import ReadingWorkers
+from gateway.wings.documents.chunking.chunks import gaps
+from gateway.wings.documents.reading.chunkers import WasmLimits
+from gateway.wings.documents.reading.limits import DEFAULT_LIMITS
+from gateway.wings.documents.reading.workers import ReadingWorkers
 from tests.wings.knowledge.test_chunkers import BOOKS, ENDLESS, EXAMPLE, module
 
 pytestmark = [

@@ -44,8 +44,8 @@ from registry.embedding.models import register
 from registry.embedding.worker import Worker
 from schemas.tool import ToolResult
 from tests.fixtures_database import HOST, Cluster, taken
-from tests.gateway.documents.test_remote import GitServer, committed, git, served
 from tests.recycling import Recycling
+from tests.wings.documents.test_remote import GitServer, committed, git, served
 from tests.wings.knowledge.rig import KEYS, OTHER, KnowledgeRig, knowledge_settings, rigged
 from tests.wings.knowledge.test_vectors import Colours
 from tests.wings.librarian.test_library import context

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from config.load import load
 from config.memory import MemorySettings
 from gateway.context import Identity
-from gateway.models.abc import ChatModels
 from gateway.operations.operation import Operation, OperationOutput
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import READ, WRITE
 from gateway.wings.memory.wing import operations_of
+from gateway.wings.models.abc import ChatModels
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder
 from tests.fixtures_database import HOST

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.models.abc import (
+from gateway.wings.memory.readers import Reader, session_owner
+from gateway.wings.models.abc import (
     NO_OPTIONS,
     ChatMessage,
     ChatModel,
@@ -17,8 +18,7 @@ from gateway.models.abc import (
     RequestOptions,
     ToolDefinition,
 )
-from gateway.models.usage import TokenUsage
-from gateway.wings.memory.readers import Reader, session_owner
+from gateway.wings.models.usage import TokenUsage
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.wings.memory.rig import Rig, memory_settings, rigged

@@ -1,0 +1,298 @@
+"""Outline of source code: what it defines, calls, imports and inherits, by one walk over its syntax
+tree without recursion. Pure. Offsets are bytes."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tree_sitter import Node
+
+from gateway.wings.documents.chunking.chunks import Mention
+from gateway.wings.documents.chunking.grammars import GRAMMARS, Grammar, parser
+
+SYMBOL = 256  # characters
+_SIGNATURE = 300  # characters
+_BASES = 24  # of one symbol
+_DECLARATORS = 8  # pointers and arrays around a name in C
+_OBJECTS = 8  # of objects in each other, whose names begin that of a member
+# What a name is assigned to that its users do not write.
+_PREFIX = re.compile(r"^(?:module\.exports\.|exports\.|this\.|self\.)")
+_DOTTED = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|::|->)[\w$]+)*")
+_LAST = re.compile(r"[\w$]+\Z")
+_REFERENCE = re.compile(r"(?:[&*(]|'\w+\b|(?:mut|const|dyn)\b|\s)+")  # of Rust: &'a mut Map
+_QUOTES = "\"'<>`"
+_KEYWORDS = frozenset(
+    _DOTTED.findall(
+        "import from as use static pub crate self super extends implements public private protected"
+        " virtual for dyn where metaclass type typeof"
+    )
+)
+_LEADING = frozenset(
+    ["comment", "line_comment", "block_comment", "attribute_item", "decorator", "attribute"]
+)
+_VISIBILITY = re.compile(r"\b(public|private|protected|pub|export|static)\b")
+_AS_KNOWN = {"pub": "public", "export": "public"}
+_TYPES = frozenset(["class", "interface", "struct", "trait", "impl", "enum", "union", "type"])
+
+
+@dataclass(slots=True)
+class Scope:
+    """A definition and those in it. The root is the whole file."""
+
+    kind: str
+    symbol: str
+    start: int  # with comments and attributes before
+    end: int
+    signature: str = ""
+    visibility: str = ""
+    bases: tuple[str, ...] = ()  # the names of what it inherits
+    inner: list["Scope"] = field(default_factory=list)
+
+    def all(self) -> Iterator["Scope"]:
+        """The scope and those in it, in order."""
+        stack = [self]
+        while stack:
+            scope = stack.pop()
+            yield scope
+            stack.extend(reversed(scope.inner))
+
+
+@dataclass(slots=True)
+class Outline:
+    root: Scope
+    mentions: list[Mention] = field(default_factory=list)
+    beginnings: dict[int, int] = field(default_factory=dict)  # start of a node: its least depth
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    node: Node
+    scope: Scope
+    depth: int
+    start: int  # of the node, with the comments and wrappers around it
+    outer: Node  # the outermost wrapper
+
+
+def outline(data: bytes, language: str) -> Outline:
+    """The outline of a text in a language of `GRAMMARS`; empty if its package is missing."""
+    outline = Outline(Scope("", "", 0, len(data)))
+    reader = parser(language)
+    if reader is None:
+        return outline
+    tree = reader.parse(data)
+    grammar = GRAMMARS[language]
+    stack = [_Visit(tree.root_node, outline.root, 0, 0, tree.root_node)]
+    while stack:
+        visit = stack.pop()
+        node, scope = visit.node, visit.scope
+        at = node.start_byte
+        outline.beginnings[at] = min(visit.depth, outline.beginnings.get(at, visit.depth))
+        if kind := _kind(node, scope, grammar):
+            scope = _scope(visit, kind, language)
+            visit.scope.inner.append(scope)
+            bases = [*_bases(node, grammar)]
+            scope.bases = tuple(dict.fromkeys(base.name for base in bases))[:_BASES]
+            outline.mentions.extend(bases)
+        outline.mentions.extend(_references(node, grammar))
+        stack.extend(reversed([*_below(visit, scope, grammar)]))
+    return outline
+
+
+def _below(visit: _Visit, scope: Scope, grammar: Grammar) -> Iterator[_Visit]:
+    """Visits of the children; comments right above one belong to it."""
+    children = visit.node.named_children
+    wraps = visit.node.type in grammar.wrappers
+    wraps = wraps and sum(child.type in grammar.definitions for child in children) < 2
+    lead, row = -1, -1  # of the comments held, and the line after them
+    line = -1  # last line of the node before
+    for child in children:
+        begin = child.start_point.row
+        start = lead if lead >= 0 and begin <= row else child.start_byte
+        if child.type in _LEADING:
+            trails = begin == line
+            lead, row = (-1, -1) if trails else (start, _last_row(child) + 1)
+        else:
+            lead = -1
+        line = _last_row(child)
+        if wraps:
+            yield _Visit(child, scope, visit.depth + 1, visit.start, visit.outer)
+        else:
+            yield _Visit(child, scope, visit.depth + 1, start, child)
+
+
+def _last_row(node: Node) -> int:
+    row, column = node.end_point
+    return row if column else row - 1  # comments of Rust include their line break
+
+
+def _kind(node: Node, scope: Scope, grammar: Grammar) -> str:
+    """The kind of symbol that a node defines; empty: none."""
+    defined = grammar.definitions.get(node.type, "")
+    bodied = node.type in grammar.bodied
+    if not defined or (bodied and not all(map(node.child_by_field_name, ("name", "body")))):
+        return ""
+    if node.type in grammar.variables:
+        value = _value(node)
+        left = node.child_by_field_name("left")
+        if value is None or value.type not in grammar.values or _is_computed(left):
+            return ""
+    if node.type in grammar.named and not _has_own_name(node, grammar):
+        return ""
+    return "method" if defined == "function" and scope.kind in _TYPES else defined
+
+
+def _has_own_name(node: Node, grammar: Grammar) -> bool:
+    """Whether a node has a name, and is no value of a variable, by which it is called."""
+    if node.parent is not None and node.parent.type in grammar.variables:
+        return False
+    return node.child_by_field_name("name") is not None
+
+
+def _scope(visit: _Visit, defined: str, language: str) -> Scope:
+    node = visit.node
+    name = _name(node)
+    above = visit.scope.symbol
+    decorated = visit.outer.type == "decorated_definition"
+    signature = _signature(node if decorated else visit.outer, _body(node))
+    return Scope(
+        "method" if "." in name and defined == "function" else defined,
+        f"{above}.{name}".strip(".")[:SYMBOL],
+        visit.start,
+        visit.outer.end_byte,
+        signature,
+        _visibility(signature, name.rpartition(".")[2], language),
+    )
+
+
+def _value(node: Node) -> Node | None:
+    """Value of a variable or a member; the only one of a list of values."""
+    value = node.child_by_field_name("value") or node.child_by_field_name("right")
+    if value is not None and value.type == "expression_list":  # Go
+        return value.named_children[0] if value.named_child_count == 1 else None
+    return value
+
+
+def _is_computed(left: Node | None) -> bool:
+    """Whether what gets a value has no name that can be read: `table[key]`, or several."""
+    if left is None:
+        return False
+    return left.type in ("subscript_expression", "subscript") or "," in _text(left)
+
+
+def _body(node: Node) -> Node | None:
+    value = _value(node)
+    if value is not None and (body := value.child_by_field_name("body")) is not None:
+        return body
+    return node.child_by_field_name("body")
+
+
+def _signature(outer: Node, body: Node | None) -> str:
+    """The beginning of a definition up to its body, with the bracket that opens that."""
+    text = outer.text or b""
+    if body is None:
+        return _one_line(text.split(b"\n", 1)[0])
+    opens = b" {" if (body.text or b"")[:1] == b"{" else b""
+    return _one_line(text[: body.start_byte - outer.start_byte].rstrip() + opens)
+
+
+def _one_line(text: bytes) -> str:
+    return " ".join(text.decode(errors="replace").split())[:_SIGNATURE]
+
+
+def _name(node: Node) -> str:
+    if (receiver := node.child_by_field_name("receiver")) is not None:  # Go
+        names = _DOTTED.findall(_text(receiver).partition("[")[0])
+        return f"{names[-1] if names else ''}.{_text(node.child_by_field_name('name'))}"
+    if node.parent is not None and node.parent.type == "object":
+        return _member(node)
+    if (left := node.child_by_field_name("left")) is not None:
+        return _PREFIX.sub("", _plain(_text(left))).replace(".prototype.", ".")
+    for name in ("name", "property", "pattern", "type"):
+        child = node.child_by_field_name(name)
+        if child is not None and not (name == "type" and node.child_by_field_name("declarator")):
+            return _plain(_text(child))
+    for _ in range(_DECLARATORS):
+        inner = node.child_by_field_name("declarator")
+        if inner is None:
+            break
+        node = inner
+    return _plain(_text(node))
+
+
+def _member(node: Node) -> str:
+    """The name of a member of an object, after those that the object is the value of."""
+    names: list[str] = []
+    for _ in range(_OBJECTS):
+        key = node.child_by_field_name("key") or node.child_by_field_name("name")
+        if key is None:
+            break
+        names.insert(0, _text(key).strip(_QUOTES))
+        if node.parent is None or node.parent.type != "object" or node.parent.parent is None:
+            break
+        node = node.parent.parent
+    if (left := node.child_by_field_name("left")) is not None:
+        owner = _PREFIX.sub("", f"{_plain(_text(left))}.").strip(".")
+        names = [*filter(None, [owner]), *names]
+    return ".".join(names)
+
+
+def _plain(name: str) -> str:
+    """A name without type arguments and what refers to it, in dotted form."""
+    reference = _REFERENCE.match(name)
+    match = _DOTTED.search(name, reference.end() if reference else 0)
+    return match[0].replace("::", ".") if match else name.lstrip("#~&*")[:SYMBOL]
+
+
+def _text(node: Node | None) -> str:
+    return "" if node is None else (node.text or b"")[:1000].decode(errors="replace")
+
+
+def _visibility(signature: str, name: str, language: str) -> str:
+    if language == "go":
+        return "public" if name[:1].isupper() else "private"
+    if language == "python":
+        return "private" if name.startswith("_") and not name.endswith("__") else "public"
+    match = _VISIBILITY.search(signature.partition(name)[0] if name else signature)
+    if match is None:
+        return "private" if language == "rust" else ""
+    if match[1] == "static":
+        return "private" if language in ("c", "cpp") else ""
+    return _AS_KNOWN.get(match[1], match[1])
+
+
+def _references(node: Node, grammar: Grammar) -> Iterator[Mention]:
+    if (called := grammar.calls.get(node.type)) is not None:
+        target = node.child_by_field_name(called)
+        text = _text(target)
+        match = _DOTTED.fullmatch(text) or _LAST.search(text)
+        if target is not None and match is not None and target.end_byte - target.start_byte < 1000:
+            end = target.end_byte
+            yield Mention(match[0], "identifier", "call", end - len(match[0].encode()), end)
+    elif (imported := grammar.imports.get(node.type)) is not None:
+        yield from _import_mentions(node, imported)
+
+
+def _import_mentions(node: Node, imported: str) -> Iterator[Mention]:
+    target = node.child_by_field_name(imported) if imported else node
+    text = _text(target)
+    if target is not None and text[:1] in _QUOTES:
+        inner = text.strip(_QUOTES)
+        start = target.start_byte + 1
+        yield Mention(inner, "path", "import", start, start + len(inner.encode()))
+    elif target is not None:
+        yield from _dotted_mentions(target, "import")
+
+
+def _bases(node: Node, grammar: Grammar) -> Iterator[Mention]:
+    for at, child in enumerate(node.children):
+        if child.type in grammar.inherits or node.field_name_for_child(at) in grammar.inherits:
+            yield from _dotted_mentions(child, "inherit")
+
+
+def _dotted_mentions(node: Node, role: str) -> Iterator[Mention]:
+    """Each dotted name in the text of a node, but for keywords."""
+    text = _text(node)
+    for match in _DOTTED.finditer(text):
+        if match[0] not in _KEYWORDS:
+            start = node.start_byte + len(text[: match.start()].encode())
+            yield Mention(match[0], "identifier", role, start, start + len(match[0].encode()))

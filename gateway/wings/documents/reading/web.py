@@ -1,0 +1,216 @@
+"""Files from URLs and S3 buckets, through the gateway's guarded fetch: to public addresses alone,
+unless private networks are allowed, with limits of size and time.
+
+Requests to S3 are signed by botocore, as URLs with a short life, and sent by the same fetch.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import SplitResult, unquote, unquote_plus, urlsplit
+
+import botocore.session
+from anyio import to_thread
+from botocore import UNSIGNED
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError
+from lxml import etree
+from msgspec import Struct
+
+from gateway.wings.documents.reading.archives import safe_name
+from gateway.wings.documents.reading.limits import GUARD, ReadingRefused
+from gateway.wings.documents.reading.sources import Found, LeftOut, SourceFile, WantedFiles
+from registry.documents.fetch import GUARD as IMPORTS_GUARD
+from registry.documents.fetch import Fetched, fetch, has_credentials
+from schemas.errors import ImportRejected
+
+_CONDITIONS = ("If-None-Match", "If-Modified-Since")
+_SIGNED_S = 300  # life of a signed URL
+_KEYS = 1000  # of one listing
+_LISTING_BYTES = 4 * 2**20
+
+
+class Fetching(Struct, frozen=True):
+    """How URLs are fetched."""
+
+    private_networks: bool = False  # GUARD
+    timeout_s: float = 30.0
+
+
+class Bucket(Struct, frozen=True):
+    """A bucket of S3, or of a service that speaks its protocol, and the keys to it."""
+
+    name: str
+    prefix: str = ""
+    region: str = "us-east-1"
+    endpoint: str = ""  # empty: that of AWS
+    key_id: str = ""
+    secret: str = ""
+    token: str = ""
+
+
+class UrlFile(Struct, frozen=True):
+    """Content of a URL: a file, or None if unchanged since it was `seen`."""
+
+    file: SourceFile | None
+    seen: str
+
+
+async def url_file(url: str, fetching: Fetching, wanted: WantedFiles) -> UrlFile:
+    """The file at a URL; its name is the host and the path. Raises ReadingRefused."""
+    parts = check_file_url(url)
+    response = await _fetch_source(url, fetching, wanted.limits.container_bytes, wanted.seen)
+    seen = ": ".join(filter(None, response.validator))
+    if response.unchanged:
+        return UrlFile(None, seen)
+    name = safe_name(f"{parts.hostname}/{unquote(parts.path)}", wanted.limits)
+    file = SourceFile.of(name or str(parts.hostname), response.data, wanted.known)
+    return UrlFile(file, seen)
+
+
+def check_file_url(url: str) -> SplitResult:
+    """The parts of the URL of a file. Raises ReadingRefused."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ReadingRefused("expected a URL") from error
+    if parts.scheme not in ("http", "https") or has_credentials(url):
+        raise ReadingRefused("expected an http or https URL without user and password")
+    return parts
+
+
+async def _fetch_source(url: str, fetching: Fetching, limit_bytes: int, seen: str = "") -> Fetched:
+    condition, _, value = seen.partition(": ")
+    try:
+        return await fetch(
+            url,
+            limit_bytes=limit_bytes,
+            timeout_s=fetching.timeout_s,
+            private_networks=fetching.private_networks,
+            named=False,
+            validator=(condition, value) if condition in _CONDITIONS else ("", ""),
+        )
+    except ImportRejected as error:
+        raise ReadingRefused(_without_query(str(error), url)) from None
+
+
+def _without_query(reason: str, url: str) -> str:
+    """A reason without what signs a URL, and without settings of imports: others decide here."""
+    words = reason.split(" ")
+    plain = " ".join(word.partition("?")[0] if "://" in word else word for word in words)
+    plain = plain.replace(IMPORTS_GUARD, GUARD).partition(" (setting imports.")[0]
+    # the report of the file names the URL
+    return plain.removeprefix(f"Cannot fetch {url.partition('?')[0]}").lstrip(": ").rstrip(".")
+
+
+async def bucket_files(
+    bucket: Bucket, fetching: Fetching, wanted: WantedFiles
+) -> AsyncIterator[Found]:
+    """The files of a bucket; their ids are their etags. Raises ReadingRefused."""
+    signer = await to_thread.run_sync(_Signer, bucket)
+    left, count, after = wanted.limits.source_bytes, 0, ""
+    for _ in range(wanted.limits.listings):
+        page = await _fetch_source(signer.listing(after), fetching, _LISTING_BYTES)
+        listed = await to_thread.run_sync(_parse_listing, page.data, wanted)
+        for entry in listed.found:
+            if isinstance(entry, LeftOut):
+                yield entry
+                continue
+            count += 1
+            if count > wanted.limits.files:
+                raise ReadingRefused(f"the bucket has more than {wanted.limits.files:,} files")
+            file = await _object(entry, signer, fetching=fetching, wanted=wanted)
+            left -= len(file.data or b"") if isinstance(file, SourceFile) else 0
+            if left < 0:
+                limit = wanted.limits.source_bytes
+                raise ReadingRefused(f"the files are larger than {limit:,} bytes")
+            yield file
+        after = listed.after
+        if not after:
+            return
+    raise ReadingRefused(f"the listing has more than {wanted.limits.listings:,} pages")
+
+
+class _Object(Struct, frozen=True):
+    key: str
+    id: str
+    path: str
+
+
+class _Listing(Struct, frozen=True):
+    """A page of a listing: what is wanted of it, and what has no safe name."""
+
+    found: list[_Object | LeftOut]
+    after: str  # empty: these are the last
+
+
+async def _object(
+    one: _Object, signer: "_Signer", *, fetching: Fetching, wanted: WantedFiles
+) -> Found:
+    if wanted.known.get(one.path) == one.id:
+        return SourceFile(one.path, one.id, None)
+    try:
+        response = await _fetch_source(
+            signer.object(one.key), fetching, wanted.limits.container_bytes
+        )
+    except ReadingRefused as error:
+        return LeftOut(one.path, str(error), unread=True)
+    return SourceFile(one.path, one.id, response.data)
+
+
+class _Signer:
+    """Signs URLs with the keys of a bucket, never with those of the machine."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+        signature = "s3v4" if bucket.key_id else UNSIGNED
+        style = "path" if bucket.endpoint else "virtual"
+        session = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
+        session.set_config_variable("config_file", os.devnull)
+        session.set_config_variable("credentials_file", os.devnull)
+        try:
+            self._client: Any = session.create_client(
+                "s3",
+                region_name=bucket.region,
+                endpoint_url=bucket.endpoint or None,
+                aws_access_key_id=bucket.key_id or None,
+                aws_secret_access_key=bucket.secret or None,
+                aws_session_token=bucket.token or None,
+                config=Config(signature_version=signature, s3={"addressing_style": style}),
+            )
+        except (BotoCoreError, ValueError) as error:
+            raise ReadingRefused(f"the bucket cannot be read: {error}") from error
+
+    def listing(self, after: str) -> str:
+        parameters = {"Prefix": self._bucket.prefix, "MaxKeys": _KEYS, "EncodingType": "url"}
+        more = {"ContinuationToken": after} if after else {}
+        return self._presign("list_objects_v2", {**parameters, **more})
+
+    def object(self, key: str) -> str:
+        return self._presign("get_object", {"Key": key})
+
+    def _presign(self, operation: str, parameters: dict[str, Any]) -> str:
+        parameters = {"Bucket": self._bucket.name, **parameters}
+        try:
+            return str(self._client.generate_presigned_url(operation, parameters, _SIGNED_S))
+        except BotoCoreError as error:
+            raise ReadingRefused(f"the bucket cannot be read: {error}") from error
+
+
+def _parse_listing(data: bytes, wanted: WantedFiles) -> _Listing:
+    """A page of a listing of S3. Raises ReadingRefused."""
+    try:
+        root = etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
+    except (etree.LxmlError, ValueError) as error:
+        raise ReadingRefused("the listing of the bucket is not one of S3") from error
+    entries: list[_Object | LeftOut] = []
+    for content in root.iterfind("{*}Contents"):
+        key = unquote_plus(content.findtext("{*}Key") or "")
+        path = safe_name(key, wanted.limits)
+        if not path:
+            entries.append(LeftOut(key[:100], "its name is not safe"))
+        elif not key.endswith("/") and wanted.selects(path):
+            tag = (content.findtext("{*}ETag") or "").strip('"')
+            entries.append(_Object(key, f"s3:{tag}", path))
+    more = (root.findtext("{*}IsTruncated") or "").lower() == "true"
+    return _Listing(entries, (root.findtext("{*}NextContinuationToken") or "") if more else "")
