@@ -164,7 +164,6 @@ class KeyPrefix:
         self._redis = redis
         self._configured = configured
         self._installation = installation
-        self._resolving = anyio.Lock()
         self._id = ""
         self._resolved = ""
         self._claimed_at = -math.inf  # by the clock of the loop; inf: there is nothing to claim
@@ -172,27 +171,34 @@ class KeyPrefix:
     async def resolve(self) -> str:
         """Raises Unavailable before the database has answered, and errors of Redis."""
         if anyio.current_time() - self._claimed_at > CLAIM_S:
-            async with self._resolving:
-                if anyio.current_time() - self._claimed_at > CLAIM_S:
-                    await self._claim()
+            if self._resolved:  # others go on meanwhile
+                self._claimed_at = anyio.current_time()
+            try:
+                await self._claim()
+            except BaseException:  # Redis may be emptied before it is back
+                self._claimed_at = -math.inf
+                raise
         return self._resolved
 
     async def _claim(self) -> None:
         """Claim the configured prefix: the first installation to do so has it. A claim is renewed,
-        since Redis may have been emptied."""
+        since Redis may have been emptied. Claims need no lock, which calls would wait for one after
+        the other where Redis hangs: those of one installation have the same outcome."""
         self._id = self._id or await self._installation()
         key = f"{self._configured}installation"
         await self._redis.set(key, self._id, nx=True)
         owner: Any = await self._redis.get(key)
-        self._claimed_at = anyio.current_time()
-        if owner in (None, self._id.encode()):
+        is_taken = owner not in (None, self._id.encode())
+        if not is_taken or self._resolved == self._configured:
+            self._claimed_at = anyio.current_time()
             self._resolved = self._configured
-        elif self._resolved:  # a change now would lose sessions, and part nodes from one another
-            log.error("redis_shared", extra={"reason": SHARED, "prefix": self._configured})
+            if is_taken:  # a change now would lose sessions, and part nodes from one another
+                log.error("redis_shared", extra={"reason": SHARED, "prefix": self._configured})
         else:
             self._claimed_at = math.inf
-            self._resolved = f"{self._configured}{self._id}:"
-            log.warning("redis_prefix_taken", extra={"reason": TAKEN, "prefix": self._resolved})
+            if not self._resolved:
+                self._resolved = f"{self._configured}{self._id}:"
+                log.warning("redis_prefix_taken", extra={"reason": TAKEN, "prefix": self._resolved})
 
 
 class RedisSessions:

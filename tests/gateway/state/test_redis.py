@@ -3,6 +3,7 @@
 import logging
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any, cast
 
 import anyio
 import msgspec
@@ -428,3 +429,40 @@ async def test_the_claim_of_a_prefix_is_renewed_after_redis_was_emptied(
 
 async def read_no_database() -> str:
     return "installation"
+
+
+class MeetingRedis:
+    """A Redis that answers a claim when another one has come, too, and whose keys are taken."""
+
+    def __init__(self) -> None:
+        self._come = 0
+        self._met = anyio.Event()
+
+    async def set(self, _key: str, _value: str, *, nx: bool) -> None:
+        assert nx
+        self._come += 1
+        if self._come % 2:
+            await self._met.wait()
+        else:
+            self._met.set()
+            self._met = anyio.Event()
+
+    async def get(self, _key: str) -> bytes:
+        return b"another"
+
+
+async def test_calls_do_not_wait_for_claims_of_others(caplog: pytest.LogCaptureFixture) -> None:
+    """Where Redis hangs, each call waits for its own timeout alone: behind one lock, the last of
+    many calls waited for the timeouts of all (mending 9)."""
+    prefix = KeyPrefix(cast("Any", MeetingRedis()), "toolgate:", read_no_database)
+    resolved: list[str] = []
+
+    async def resolve() -> None:
+        resolved.append(await prefix.resolve())
+
+    with anyio.fail_after(DEADLINE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(resolve)
+            tasks.start_soon(resolve)
+    assert resolved == ["toolgate:installation:"] * 2
+    assert [record.message for record in caplog.records] == ["redis_prefix_taken"]
