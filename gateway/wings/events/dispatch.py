@@ -326,9 +326,11 @@ class Dispatch:
                         pass
                     retained = anyio.current_time()
                 if (began := anyio.current_time()) >= trim_at:
-                    await self._trim()
-                    now = anyio.current_time()
-                    trim_at = now + max(TRIM_S, TRIM_COST * (now - began))
+                    try:
+                        await self._trim()
+                    finally:  # one that ran into a timeout costs as much
+                        now = anyio.current_time()
+                        trim_at = now + max(TRIM_S, TRIM_COST * (now - began))
             except FAILED:
                 log.warning("journal_away", exc_info=True)
             await anyio.sleep(self.settings.sweep_s)

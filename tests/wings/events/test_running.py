@@ -1,12 +1,14 @@
 """How invocations are run: retries, limits, approvals, policy, revocations, shutdown, crashes."""
 
 import json
+from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import anyio
 import msgspec
+import psycopg
 import pytest
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
@@ -16,6 +18,7 @@ from config.events import EventSkill, EventWebhook
 from config.settings import Settings
 from gateway.audit.queries import AuditQuery, search
 from gateway.wings.events.journal import Filter, Journal
+from gateway.wings.events.upkeep import Upkeep
 from registry.access.approvals import Approval, Approvals
 from registry.access.keys import ApiKeys
 from schemas.errors import ToolgateError
@@ -525,3 +528,29 @@ async def test_a_gateway_removes_the_oldest_results_of_a_full_history(
 
         await until(newest_is_left)
         await invoked(client, "report")
+
+
+async def test_a_measuring_that_fails_is_not_repeated_with_each_sweep(
+    evented: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the history is so long that measuring it runs into a timeout, it was measured again
+    and again, without a pause (mending 6)."""
+    calls: Counter[str] = Counter()
+    sweep = Upkeep.sweep
+
+    async def count_sweep(self: Upkeep) -> Any:
+        calls["sweep"] += 1
+        return await sweep(self)
+
+    async def time_out(_self: Upkeep) -> None:
+        calls["measure"] += 1
+        raise psycopg.errors.QueryCanceled
+
+    async def has_swept_often() -> bool:
+        return calls["sweep"] > 5
+
+    monkeypatch.setattr(Upkeep, "sweep", count_sweep)
+    monkeypatch.setattr(Upkeep, "ended_usage", time_out)
+    async with running(evented):
+        await until(has_swept_often)
+    assert calls["measure"] == 1
