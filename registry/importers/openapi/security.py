@@ -167,16 +167,18 @@ class FillingCredentials:
         return Credential(scheme, "apiKey", place, name, bare=True)
 
     def _same_name(self, name: str, location: str) -> str | None:
-        matches = (
+        """An exact name comes before one that is spelt alike, as at a call. Digits count: `key1`
+        and `key2` are two credentials."""
+        alike = [
             known.name
             for known in self._names
             if (
                 known.kind == "header"
                 and (location, name.lower()) == ("header", known.name.lower())
             )
-            or (known.kind != "header" and _letters(known.name) == _letters(name))
-        )
-        return next(matches, None)
+            or (known.kind != "header" and _fold(known.name) == _fold(name))
+        ]
+        return name if name in alike else next(iter(alike), None)
 
     def _only(self, letters: str) -> str | None:
         if letters in _PERSONAL_NAMES:
@@ -246,6 +248,10 @@ def _is_secret(name: str, description: str) -> bool:
     return plain in _SECRET_NAMES or (
         plain in _VAGUE_NAMES and _SECRET_TEXT.search(description) is not None
     )
+
+
+def _fold(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _letters(name: str) -> str:

@@ -251,7 +251,11 @@ def test_the_credential_of_a_source_fills_a_secret_parameter():
         ([("header", "X-Api-Key")], secret("x-api-key", "header"), "X-Api-Key"),
         ([("value", "main"), ("token", "oauth")], secret("appKey", "cookie"), "main"),
         ([("value", "client-secret")], secret("client_secret"), "client-secret"),
+        # an exact name before one that is spelt alike
+        ([("value", "apiKey"), ("value", "api_key")], secret("api_key"), "api_key"),
+        ([("value", "api_key_2"), ("value", "api_key")], secret("api_key"), "api_key"),
         # which of two, or of another kind: unknown
+        ([("value", "apiKey1"), ("value", "apiKey2")], secret("apiKey"), None),
         ([("value", "a"), ("value", "b")], secret("apiKey"), None),
         ([("value", "main")], TOKEN, None),
         ([("token", "oauth")], secret("client_secret"), None),
