@@ -17,7 +17,7 @@ from gateway.app.components import components_of, has_jobs
 from gateway.cli.common.checks import Check, collect
 from gateway.cli.common.credentials import credentials, stored_in
 from gateway.cli.common.database import named_file, open_registry, run
-from gateway.cli.common.failure import FAILED
+from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lister import open_lister
 from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import harmless, out, print_json, print_rows
@@ -84,6 +84,8 @@ def doctor(config_file: str | None, route: str | None, revision: str | None, as_
     if route is not None:
         _print_route(named_file(config_file), route, revision or V2025_11_25.name, as_json)
         return
+    if revision is not None:
+        fail("--revision belongs to a route: name its method with --route", USAGE)
     checks = list(_checks(named_file(config_file)))
     if as_json:
         print_json(checks)

@@ -56,3 +56,9 @@ def test_an_unknown_route_is_refused_with_those_that_exist(
 ) -> None:
     done = toolgate("doctor", "--route", *arguments)
     assert (done.code, text in done.err) == (2, True)
+
+
+def test_a_revision_without_a_route_is_refused(toolgate: Toolgate) -> None:
+    """An option that has no effect is a mistake (mending 45)."""
+    done = toolgate("doctor", "--revision", "2025-11-25")
+    assert (done.code, "with --route" in done.err) == (2, True)
