@@ -11,6 +11,7 @@ import ssl
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from gzip import BadGzipFile
+from traceback import walk_tb
 from typing import Any
 
 import anyio
@@ -68,6 +69,17 @@ def bound_gzip(limit_bytes: int) -> None:
 
     for reader in (DefaultRecordBatch, LegacyRecordBatch):
         vars(importlib.import_module(reader.__module__))["gzip_decode"] = decode
+
+
+def _offset_behind(error: Exception, offset: int) -> int:
+    """The offset behind what cannot be read. Of a batch that cannot be unpacked no record can be,
+    and each of them would cost as much again: its end stands in a frame of aiokafka's reader."""
+    if isinstance(error, BatchTooLarge | UnsupportedCodecError | BadGzipFile):
+        for frame, _ in walk_tb(error.__traceback__):
+            batch = frame.f_locals.get("next_batch")
+            if batch is not None:
+                return max(offset + 1, int(batch.next_offset))
+    return offset + 1
 
 
 class KafkaEngine:
@@ -172,8 +184,8 @@ class KafkaEngine:
                 await _stop(consumer)
 
     async def _step_over(self, consumer: AIOKafkaConsumer, handle: Handle) -> None:
-        """Pass over the record that cannot be read, which would come first again for ever. Its
-        partition is the one that cannot be read alone; of its batch nothing behind it can be."""
+        """Pass over what cannot be read, which would come first again for ever: one record, or a
+        batch that cannot be unpacked. Its partition is the one that cannot be read alone."""
         for partition in sorted(consumer.assignment()):
             offset = await consumer.position(partition)
             try:
@@ -183,7 +195,7 @@ class KafkaEngine:
                     raise
                 extra = {"topic": partition.topic, "offset": offset, "reason": str(error)[:300]}
                 log.warning("record_unreadable", extra=extra)
-                consumer.seek(partition, offset + 1)
+                consumer.seek(partition, _offset_behind(error, offset))
             else:
                 for record in records.get(partition, ()):
                     await handle(consumer, record)
