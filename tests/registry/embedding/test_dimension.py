@@ -32,7 +32,8 @@ def test_it_stands_in_one_place() -> None:
     )
     constant = "config/types.py: VECTOR_DIMENSION = 384  # of the domain embedding_vector"
     assert sorted(lines(NUMBER)) == [constant, domain]
-    half = 'registry/embedding/vectors.py: return f"{vector}::halfvec({VECTOR_DIMENSION})"'
+    cast = 'return sql.SQL("{vector}::halfvec({dimension})").format('
+    half = f"registry/embedding/vectors.py: {cast}"
     assert sorted(lines(TYPE)) == [half, domain]
 
 
