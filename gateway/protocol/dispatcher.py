@@ -148,40 +148,37 @@ class Dispatcher:
         return routes
 
     def _wrap(self, route: Route) -> Handler:
-        handle = self._route_handler(route)
-        for wrap in self._middleware:
-            handle = wrap(handle, route)
+        *_, (_, handle) = self._layers(route)
         return handle
 
     def steps(self, route: Route) -> list[Callable[..., Any]]:
         """The middleware that takes part in a route, outermost first, and the handler of its
         method: for readers of the code (`toolgate doctor --route`)."""
-        method = self._methods.get(route.method)
-        known = method is not None and method.known_to(route.revision)
-        steps: list[Callable[..., Any]] = [method.handler if method and known else _unknown]
-        handle = self._route_handler(route)
-        if route.revision.mcp:
-            steps.append(_check_envelopes)
-        for wrap in self._middleware:
-            wrapped = wrap(handle, route)
-            if wrapped is not handle:
-                steps.append(wrap)
-            handle = wrapped
-        return steps[::-1]
+        return [step for step, _ in self._layers(route)][::-1]
 
-    def _route_handler(self, route: Route) -> Handler:
-        """The handler of a route: of its method, if the revision has that."""
+    def _layers(self, route: Route) -> Iterator[tuple[Callable[..., Any], Handler]]:
+        """The steps of a route from the inside out, each with the handler that it makes of those
+        before. The innermost is the method's, if the revision has that."""
         revision = route.revision
         method = self._methods.get(route.method)
         if method is not None and method.known_to(revision):
-            needs_identity, handler = not method.open_to_all, method.handler
+            needs_identity, handle = not method.open_to_all, method.handler
         elif revision.tools_are_methods or revision.services_are_methods:
-            needs_identity, handler = False, self._otherwise
+            needs_identity, handle = False, self._otherwise
         else:
-            needs_identity, handler = False, _unknown
+            needs_identity, handle = False, _unknown
+        yield handle, handle
         if revision.mcp:
-            return _check_envelopes(handler, route, needs_identity)
-        return _require_identity(handler) if needs_identity else handler
+            handle = _check_envelopes(handle, route, needs_identity)
+            yield _check_envelopes, handle
+        elif needs_identity:
+            handle = _require_identity(handle)
+            yield _require_identity, handle
+        for wrap in self._middleware:
+            wrapped = wrap(handle, route)
+            if wrapped is not handle:
+                yield wrap, wrapped
+            handle = wrapped
 
     def _fail(self, context: Context, request: Request, fault: Fault) -> Any:
         result = None if self._answer_to is None else self._answer_to(context, request, fault)
