@@ -39,7 +39,7 @@ def test_a_look_alike_has_a_name_that_does_not_look_alike(name: str) -> None:
 
 def test_nothing_here_parses_xml() -> None:
     """So no entity of an answer or a description is ever expanded. Listings of buckets are read
-    without entities: gateway/wings/documents/test_listings.py."""
+    without entities: wings/documents/test_listings.py."""
     for package in (gateway, registry):
         for file in Path(str(package.__file__)).parent.rglob("*.py"):
             if file.parts[-3:] == ("documents", "reading", "web.py"):

@@ -61,7 +61,23 @@ _SIGNATURES = {
     "analyze": f"func(sample: string, file-type: string) -> result<{_CONFIG}, string>",
     "chunk-file": f"func(content: string, config: {_CONFIG}) -> result<list<{_CHUNK}>, string>",
 }
-_Name = Annotated[str, Meta(max_length=255, pattern=r"^[^\x00-\x1f\x7f]*" + END)]
+_Name = Annotated[
+    str,
+    Meta(
+        max_length=255,
+        pattern=r"^[^\x00-\x1f\x7f]*" + END,
+        description="at most 255 characters without control characters",
+    ),
+]
+_Kind = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=64,
+        pattern="^[a-z][a-z0-9_-]*" + END,
+        description='at most 64 small letters, digits, "_" and "-", a letter first',
+    ),
+]
 
 
 class SpanMetadata(Struct, frozen=True):
@@ -76,9 +92,7 @@ class ChunkSpan(Struct, frozen=True):
 
     s: Annotated[int, Meta(ge=0)]
     e: Annotated[int, Meta(ge=0)]
-    k: Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-z][a-z0-9_-]*" + END)] = (
-        "record"
-    )
+    k: _Kind = "record"
     p: Annotated[int, Meta(ge=0)] | None = None  # index of the span it belongs to, before it
     m: SpanMetadata = SpanMetadata()
 
