@@ -5,8 +5,10 @@ Who may call an operation, and how it is answered, is up to the API that serves 
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
 
 import anyio
 from anyio import CancelScope
@@ -34,7 +36,9 @@ from gateway.operations.requests import (
 )
 from gateway.operations.serving import OperationResponse, problem_response
 from gateway.operations.streams import ProgressStream, wants_events
-from schemas.errors import TooManyRequests, Unavailable
+from schemas.errors import Fault, TooManyRequests, Unavailable
+
+T = TypeVar("T")
 
 log = logging.getLogger("toolgate.operations")
 
@@ -174,30 +178,16 @@ class OperationApi(ABC):
                 check_accept(received.headers)
             received = replace(received, body=await self._body(received, receive))
             if received.operation.waits or received.stream is not None:
-                response = await self._while_connected(received, receive)
+                beside = [] if received.stream is None else [received.stream.beat]
+                response = await run_while_connected(
+                    receive, partial(self.answer, received), *beside
+                )
             else:
                 response = await self.answer(received)
         except ProblemDetails as problem:
             response = problem_response(problem, received.request_id)
         finally:
             self.record(received, response.status if response is not None else 500)
-        return response
-
-    async def _while_connected(self, received: Received, receive: Receive) -> OperationResponse:
-        """The response to a client that waits for it. Raises ProblemDetails for one that went
-        away."""
-        response = None
-        async with anyio.create_task_group() as group:
-            group.start_soon(cancel_when_gone, receive, group.cancel_scope)
-            if received.stream is not None:
-                group.start_soon(received.stream.beat)
-            try:
-                response = await self.answer(received)
-            except ProblemDetails as problem:
-                response = problem_response(problem, received.request_id)
-            group.cancel_scope.cancel()
-        if response is None:
-            raise bad_request("The client went away.")
         return response
 
     def _admit(self, identity: Identity, client: str) -> None:
@@ -228,8 +218,32 @@ class OperationApi(ABC):
         raise not_found("resource", "/".join(found or ["?"]))
 
 
-async def cancel_when_gone(receive: Receive, scope: CancelScope) -> None:
-    """Cancel `scope` when the client of a request, whose body was read, disconnects."""
+async def run_while_connected(
+    receive: Receive,
+    work: Callable[[], Awaitable[T]],
+    *beside: Callable[[], Coroutine[Any, Any, None]],
+) -> T:
+    """The result of `work` for the client of a request, whose body was read; `beside` runs as long.
+    Raises ProblemDetails and Fault, and ProblemDetails for a client that went away."""
+    results: list[T] = []
+    failure: ProblemDetails | Fault | None = None
+    async with anyio.create_task_group() as group:
+        group.start_soon(_cancel_when_gone, receive, group.cancel_scope)
+        for task in beside:
+            group.start_soon(task)
+        try:
+            results.append(await work())
+        except (ProblemDetails, Fault) as error:
+            failure = error
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    if not results:
+        raise bad_request("The client went away.")
+    return results[0]
+
+
+async def _cancel_when_gone(receive: Receive, scope: CancelScope) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()

@@ -5,9 +5,9 @@ The operation that takes one is a call of a tool, so that policy, limits and aud
 
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
-import anyio
 from anyio import from_thread
 from msgspec import Meta, Raw, Struct, json
 from starlette.requests import Request
@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from config.librarian import LibrarianSettings
 from gateway.context import CallHeaders, Context, new_request_id
-from gateway.operations.http import cancel_when_gone, check_known, send_response
+from gateway.operations.http import check_known, run_while_connected, send_response
 from gateway.operations.operation import (
     Operation,
     OperationInput,
@@ -123,27 +123,12 @@ class CodeIndexes:
         given = {"collection": collection, "upload": token}
         given |= {"below": request.query_params.get("below", "")}
         try:
-            result = await self._call(request, context, given)
+            result = await run_while_connected(
+                request.receive, partial(self._parts.call, context, OPERATION, given)
+            )
         finally:
             del self._held[token]
         return OperationResponse(200, bytes(_check_body(result)))
-
-    async def _call(self, request: Request, context: Context, given: dict[str, str]) -> ToolResult:
-        """The result for a client that waits for it. Raises ProblemDetails for one that went away,
-        and Fault."""
-        result: ToolResult | Fault | None = None
-        async with anyio.create_task_group() as group:
-            group.start_soon(cancel_when_gone, request.receive, group.cancel_scope)
-            try:
-                result = await self._parts.call(context, OPERATION, given)
-            except Fault as fault:
-                result = fault
-            group.cancel_scope.cancel()
-        if isinstance(result, Fault):
-            raise result
-        if result is None:
-            raise bad_request("The client went away.")
-        return result
 
     async def _context(self, request: Request, request_id: str) -> Context:
         """Raises ProblemDetails, and the Fault of an invalid X-Scope-Token."""
