@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -13,7 +13,12 @@ from msgspec import Struct
 
 from config.types import DisclosureMode
 from schemas.errors import Fault
-from schemas.hybrid import Side
+from schemas.hybrid import (
+    AUTH_TOKEN_SCOPE_MISMATCH,
+    SCOPE_TOKEN_SCOPE_MISMATCH,
+    ScopeMismatch,
+    Side,
+)
 from schemas.mcp.messages import META_CAPABILITIES, ListKind
 from schemas.mcp.revisions import Revision
 
@@ -80,6 +85,14 @@ class Identity:
         if isinstance(spoken, Fault):
             raise spoken
         return self.principal.scopes if spoken is None else spoken
+
+    def require_scope(self, wanted: Collection[str]) -> None:
+        """Demand one of the scopes, if the caller is verified and there are any. Raises
+        ScopeMismatch, and the Fault of an invalid X-Scope-Token."""
+        if wanted and self.verified and self.scopes.isdisjoint(wanted):
+            own = self.scope_token is None
+            kind = AUTH_TOKEN_SCOPE_MISMATCH if own else SCOPE_TOKEN_SCOPE_MISMATCH
+            raise ScopeMismatch(kind, self.scopes, wanted)
 
 
 Identify = Callable[[MutableMapping[str, Any]], Coroutine[Any, Any, Identity]]

@@ -21,10 +21,7 @@ from registry.display.rewrites import argument_aliases
 from schemas.binding import ServiceBinding
 from schemas.errors import InvalidParams, ParseError
 from schemas.hybrid import (
-    AUTH_TOKEN_SCOPE_MISMATCH,
     BAD_IDEMPOTENCY_KEY,
-    SCOPE_TOKEN_SCOPE_MISMATCH,
-    ScopeMismatch,
     StatusFault,
 )
 from schemas.jsonrpc import decode_json
@@ -53,10 +50,6 @@ class CallPlan:
     reads_request: bool  # besides its arguments: built in, or a client may want its progress
     keeps_answers: bool
     own_names: Mapping[str, str]  # of arguments, by those in lists of clients that reject them
-
-    def by_own_names(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by their own names, which hold in every list as well."""
-        return restore_names(arguments, self.own_names)
 
 
 Plans = dict[str | tuple[str, str], CallPlan]
@@ -242,11 +235,5 @@ def check_key(binding: ServiceBinding, key: str | None) -> None:
 
 def check_scope(binding: ServiceBinding, identity: Identity) -> None:
     """Require one of the action's scopes (light-4j's `enableVerifyScope`). Raises StatusFault."""
-    wanted = set((binding.scope or "").split())
-    if binding.skip_auth or not wanted or not identity.verified:
-        return
-    scopes = identity.scopes
-    if wanted.isdisjoint(scopes):
-        own = identity.scope_token is None
-        kind = AUTH_TOKEN_SCOPE_MISMATCH if own else SCOPE_TOKEN_SCOPE_MISMATCH
-        raise ScopeMismatch(kind, scopes, wanted)
+    if not binding.skip_auth:
+        identity.require_scope(set((binding.scope or "").split()))

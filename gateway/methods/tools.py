@@ -17,6 +17,7 @@ from gateway.methods.calls import (
     check_scope,
     problem_text,
     problems_of,
+    restore_names,
     uncheckable,
     without_null,
 )
@@ -166,7 +167,7 @@ class ToolMethods:
         if params.task is not None and context.revision.tasks and not plan.is_own:
             check_task(catalog, tool)
         if plan.own_names:
-            arguments = plan.by_own_names(arguments)
+            arguments = restore_names(arguments, plan.own_names)
         if plan.is_relayed:
             result = await self._relay(catalog, plan, arguments, relay_context(context, request))
         else:
@@ -249,7 +250,7 @@ class ToolMethods:
         if plan.is_own and plan.tool.binding == CALLS:
             return await self._forwarded_by_name(plan.tool, arguments, context, request)
         if plan.own_names:
-            arguments = plan.by_own_names(arguments)
+            arguments = restore_names(arguments, plan.own_names)
         try:
             if not plan.is_relayed:
                 own = await self._run(plan, arguments, context)

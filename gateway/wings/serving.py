@@ -42,7 +42,6 @@ from schemas.errors import (
     TooManyRequests,
     Unavailable,
 )
-from schemas.hybrid import AUTH_TOKEN_SCOPE_MISMATCH, SCOPE_TOKEN_SCOPE_MISMATCH, ScopeMismatch
 from schemas.jsonrpc import Request, decode_json, encode
 from schemas.masking import Masks, masks_of
 from schemas.mcp.revisions import JSON_RPC
@@ -191,12 +190,8 @@ class WingOperations(OperationUpstream):
         operation = self._by_id.get(binding.operation)
         if operation is None or operation.no_tool:
             raise MethodNotFound(f"{tool.name} cannot be called here")
-        identity = context.identity
-        wanted = operation.scope if self._verify_scope and identity.verified else ""
-        if wanted and wanted not in identity.scopes:
-            own = identity.scope_token is None
-            kind = AUTH_TOKEN_SCOPE_MISMATCH if own else SCOPE_TOKEN_SCOPE_MISMATCH
-            raise ScopeMismatch(kind, identity.scopes, [wanted])
+        if self._verify_scope and operation.scope:
+            context.identity.require_scope([operation.scope])
         return operation
 
 

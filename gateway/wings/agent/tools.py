@@ -23,6 +23,7 @@ from gateway.wings.models.assembly import UnusableArguments, call_arguments
 from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS, tokens
+from registry.display.disclosure import DESCRIBER
 from registry.display.profiles import PLAIN
 from registry.display.shapes import shown_names
 from registry.display.summaries import shorten
@@ -32,7 +33,6 @@ from schemas.hybrid import ServiceFailed
 from schemas.tool import TextContent, Tool, ToolResult
 
 OWN: tuple[Does, ...] = ("search_tools", "describe_tools", "call_tool")  # offered to each model
-DESCRIBER: Does = "describe_tools"
 CALLS = GatewayBinding("call_tool")
 DESCRIBES = (GatewayBinding("search_tools"), GatewayBinding("describe_tools"))
 WING = "agent"
@@ -282,7 +282,7 @@ def _definition(catalog: Catalog, tool: Tool, name: str, profile: str) -> ToolDe
     chosen = profiles.chosen_profile(profile) or profiles.default
     if shown_names([name], msgspec.structs.replace(chosen, prefix="")):
         return None
-    shown = catalog.shaper.express(tool, chosen, DESCRIBER)
+    shown = catalog.shaper.express(tool, chosen, DESCRIBER.name)
     if shown.left_out is not None:
         return None
     description = shorten(shown.tool.description, DESCRIPTION_CHARACTERS)
