@@ -1,9 +1,16 @@
-"""Pieces of statements that caches of statements have as keys."""
+"""Statements composed once, and pieces of them that caches have as keys."""
 
 from dataclasses import dataclass
+from typing import LiteralString
 
 from psycopg import sql
 from psycopg.abc import AdaptContext
+
+
+def compose(template: LiteralString, **parts: sql.Composable) -> bytes:
+    """The statement of a template with its parts: the same bytes each time, so that psycopg
+    prepares it once. Parts are pieces of SQL; psycopg would take plain values for literals."""
+    return sql.SQL(template).format(**parts).as_bytes()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from psycopg import sql
 
-from registry.database.fragments import Fragment
+from registry.database.fragments import Fragment, compose
 from registry.embedding.vectors import half_vector
 from registry.search.lexical import K1, B
 
@@ -96,8 +96,8 @@ def proposals(narrowed: Fragment | None) -> bytes:
             "WHERE (SELECT true FROM search_doc_t AS doc"
             " WHERE doc.part_id = %(part)s AND doc.doc_id = found.doc_id AND {narrowed})"
         ).format(narrowed=narrowed)
-    return (
-        sql.SQL("""
+    return compose(
+        """
         SELECT doc_id FROM (
             SELECT posting.doc_id, {bm25} AS bm25
             FROM unnest(%(scanned)s::text[], %(scanned_idfs)s::float8[]) AS word (term, idf)
@@ -108,9 +108,11 @@ def proposals(narrowed: Fragment | None) -> bytes:
             GROUP BY posting.doc_id ORDER BY bm25 DESC, doc_id
             {sorted}
         ) AS found {allowed} {reach}
-    """)
-        .format(bm25=_BM25, sorted=sorted_, allowed=allowed, reach=_REACH)
-        .as_bytes()
+    """,
+        bm25=_BM25,
+        sorted=sorted_,
+        allowed=allowed,
+        reach=_REACH,
     )
 
 
@@ -124,41 +126,38 @@ def candidates(shape: Shape) -> bytes:
     each besides: the neighbours of a single sentence.
     """
     parts = {None: _worded_only, "exact": _exact, "hnsw": _index_clauses}[shape.vectors](shape)
-    return (
-        sql.SQL("""
+    return compose(
+        """
         WITH {parts}, {worded}
         SELECT doc.entity_id::text, doc.name, doc.weight, coalesce(worded.bm25, 0), doc.cosine
             {sentences}
         FROM candidate AS doc LEFT JOIN worded USING (doc_id)
-    """)
-        .format(parts=sql.SQL(", ").join(parts), worded=_WORDED, sentences=_sentences(shape))
-        .as_bytes()
+    """,
+        parts=sql.SQL(", ").join(parts),
+        worded=_WORDED,
+        sentences=_sentences(shape),
     )
 
 
 @lru_cache(maxsize=64)
 def count(narrowed: Fragment) -> bytes:
     """The number of documents, counted up to %(limit)s."""
-    return (
-        sql.SQL(
-            "SELECT count(*) FROM (SELECT FROM search_doc_t AS doc WHERE doc.part_id = %(part)s"
-            " AND {narrowed} LIMIT %(limit)s) AS doc"
-        )
-        .format(narrowed=narrowed)
-        .as_bytes()
+    return compose(
+        "SELECT count(*) FROM (SELECT FROM search_doc_t AS doc WHERE doc.part_id = %(part)s"
+        " AND {narrowed} LIMIT %(limit)s) AS doc",
+        narrowed=narrowed,
     )
 
 
 @lru_cache(maxsize=64)
 def details(kind: str) -> bytes:
     """Title, description and source, by id."""
-    return (
-        sql.SQL("""
+    return compose(
+        """
         SELECT entity_id::text, title, description, source FROM {view}
         WHERE host_id = %(host)s AND entity_id = ANY(%(ids)s::uuid[])
-    """)
-        .format(view=sql.Identifier(f"{kind}_search_v"))
-        .as_bytes()
+    """,
+        view=sql.Identifier(f"{kind}_search_v"),
     )
 
 

@@ -165,16 +165,24 @@ _IN_PARTS = {  # statements of several texts, of which another names the tenant
 
 
 def _template(node: ast.AST) -> str | None:
-    """The text of `sql.SQL(text).format(name=part)`, with the expressions of its parts."""
+    """The text of `sql.SQL(text).format(name=part)`, or of `compose(text, name=part)`, with the
+    expressions of its parts."""
     match node:
-        case ast.Call(
-            func=ast.Attribute(
-                attr="format",
-                value=ast.Call(
-                    func=ast.Attribute(attr="SQL"), args=[ast.Constant(value=str(text))]
+        case (
+            ast.Call(
+                func=ast.Attribute(
+                    attr="format",
+                    value=ast.Call(
+                        func=ast.Attribute(attr="SQL"), args=[ast.Constant(value=str(text))]
+                    ),
                 ),
-            ),
-            keywords=parts,
+                keywords=parts,
+            )
+            | ast.Call(
+                func=ast.Name(id="compose"),
+                args=[ast.Constant(value=str(text))],
+                keywords=parts,
+            )
         ):
             names = {f"{{{part.arg}}}": f"{{{ast.unparse(part.value)}}}" for part in parts}
             return re.sub(r"\{\w+\}", lambda match: names.get(match[0], match[0]), text)

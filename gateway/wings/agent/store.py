@@ -15,6 +15,7 @@ from psycopg.rows import class_row
 
 from gateway.wings.agent.steps import AgentTurn, Step, decode_step, encode_step, fold_steps
 from gateway.wings.models.abc import ChatMessage, ModelExchange
+from registry.database.fragments import compose
 from registry.database.postgres import Pool, borrow
 
 T = TypeVar("T")
@@ -142,31 +143,28 @@ _RUN = sql.SQL(
     " seconds, calls, created_ts AS created, update_ts AS updated"
 )
 _TODAY = sql.SQL("(clock_timestamp() AT TIME ZONE 'UTC')::date")
-_ADD = (
-    sql.SQL(
-        "WITH held AS (UPDATE agent_run_t SET tokens = tokens + %(tokens)s,"
-        " money = money + %(money)s,"
-        " seconds = seconds + %(seconds)s, calls = calls + %(calls)s,"
-        " iterations = greatest(iterations, %(iteration)s), update_ts = clock_timestamp()"
-        " WHERE host_id = %(host)s AND run_id = %(run)s AND attempt = %(attempt)s"
-        " AND state = 'running' RETURNING owner, tokens, money, seconds, calls),"
-        " steps AS (INSERT INTO agent_step_t (host_id, run_id, number, kind, data)"
-        " SELECT %(host)s, %(run)s, number, kind, data FROM held,"
-        " unnest(%(numbers)s::integer[], %(kinds)s::text[], %(data)s::bytea[])"
-        " AS step (number, kind, data)),"
-        " day AS (INSERT INTO agent_usage_t AS own"
-        " (host_id, owner, day, tokens, money, seconds, calls)"
-        " SELECT %(host)s, owner, coalesce(%(day)s::date, {today}), %(tokens)s, %(money)s,"
-        " %(seconds)s, %(calls)s FROM held WHERE %(counts)s"
-        " ON CONFLICT (host_id, owner, day) DO UPDATE SET"
-        " tokens = own.tokens + excluded.tokens, money = own.money + excluded.money,"
-        " seconds = own.seconds + excluded.seconds, calls = own.calls + excluded.calls"
-        " RETURNING tokens, money, seconds, calls, day)"
-        " SELECT held.tokens, held.money, held.seconds, held.calls, day.tokens, day.money,"
-        " day.seconds, day.calls, day.day FROM held LEFT JOIN day ON true"
-    )
-    .format(today=_TODAY)
-    .as_bytes()
+_ADD = compose(
+    "WITH held AS (UPDATE agent_run_t SET tokens = tokens + %(tokens)s,"
+    " money = money + %(money)s,"
+    " seconds = seconds + %(seconds)s, calls = calls + %(calls)s,"
+    " iterations = greatest(iterations, %(iteration)s), update_ts = clock_timestamp()"
+    " WHERE host_id = %(host)s AND run_id = %(run)s AND attempt = %(attempt)s"
+    " AND state = 'running' RETURNING owner, tokens, money, seconds, calls),"
+    " steps AS (INSERT INTO agent_step_t (host_id, run_id, number, kind, data)"
+    " SELECT %(host)s, %(run)s, number, kind, data FROM held,"
+    " unnest(%(numbers)s::integer[], %(kinds)s::text[], %(data)s::bytea[])"
+    " AS step (number, kind, data)),"
+    " day AS (INSERT INTO agent_usage_t AS own"
+    " (host_id, owner, day, tokens, money, seconds, calls)"
+    " SELECT %(host)s, owner, coalesce(%(day)s::date, {today}), %(tokens)s, %(money)s,"
+    " %(seconds)s, %(calls)s FROM held WHERE %(counts)s"
+    " ON CONFLICT (host_id, owner, day) DO UPDATE SET"
+    " tokens = own.tokens + excluded.tokens, money = own.money + excluded.money,"
+    " seconds = own.seconds + excluded.seconds, calls = own.calls + excluded.calls"
+    " RETURNING tokens, money, seconds, calls, day)"
+    " SELECT held.tokens, held.money, held.seconds, held.calls, day.tokens, day.money,"
+    " day.seconds, day.calls, day.day FROM held LEFT JOIN day ON true",
+    today=_TODAY,
 )
 PRUNED = 1000  # rows that one statement deletes
 _OLD = sql.SQL("day < {today} - %(days)s::integer").format(today=_TODAY)
@@ -208,20 +206,18 @@ _DECIDED = sql.SQL(
     " AND a.approval_id = ANY(r.approvals) AND a.state = 'waiting'"
     " AND a.expire_ts > statement_timestamp())"
 )
-_LOOK_AT_DUE = (
-    sql.SQL(
-        "WITH decided AS MATERIALIZED (SELECT host_id, approval_id FROM approval_t"
-        " WHERE decide_ts > statement_timestamp() - make_interval(secs => %s))"
-        " SELECT host_id::text, run_id::text, created_ts FROM agent_run_t WHERE {due}"
-        " UNION SELECT r.host_id::text, r.run_id::text, r.created_ts"
-        " FROM decided CROSS JOIN LATERAL (SELECT * FROM agent_run_t"
-        "   WHERE host_id = decided.host_id AND state = 'waiting'"
-        "   AND approvals @> ARRAY[decided.approval_id] OFFSET 0) AS r"
-        " WHERE {decided}"
-        " ORDER BY created_ts LIMIT %s"
-    )
-    .format(due=_DUE, decided=_DECIDED)
-    .as_bytes()
+_LOOK_AT_DUE = compose(
+    "WITH decided AS MATERIALIZED (SELECT host_id, approval_id FROM approval_t"
+    " WHERE decide_ts > statement_timestamp() - make_interval(secs => %s))"
+    " SELECT host_id::text, run_id::text, created_ts FROM agent_run_t WHERE {due}"
+    " UNION SELECT r.host_id::text, r.run_id::text, r.created_ts"
+    " FROM decided CROSS JOIN LATERAL (SELECT * FROM agent_run_t"
+    "   WHERE host_id = decided.host_id AND state = 'waiting'"
+    "   AND approvals @> ARRAY[decided.approval_id] OFFSET 0) AS r"
+    " WHERE {decided}"
+    " ORDER BY created_ts LIMIT %s",
+    due=_DUE,
+    decided=_DECIDED,
 )
 
 

@@ -20,6 +20,7 @@ from psycopg.errors import UniqueViolation
 from psycopg.rows import args_row, class_row
 
 from gateway.state.quotas import Usage
+from registry.database.fragments import compose
 from registry.database.postgres import Pool, autocommit, borrow
 from schemas.errors import ToolgateError
 
@@ -227,8 +228,8 @@ _DRAFTED = sql.SQL("""host_id uuid, invocation_id uuid, topic text, queue text,
     principal_id text, principal json, task_id text, traceparent text, hops smallint,
     order_key text, on_failure text, idempotency_key text, repeatable boolean, priority smallint,
     max_attempts integer, due_ts timestamptz, delay_s float8, deadline_s float8""")
-_ACCEPT = (
-    sql.SQL("""
+_ACCEPT = compose(
+    """
 INSERT INTO invocation_t (host_id, invocation_id, topic, queue, skill_name, correlation_id,
     reply_to, request_hash, arguments, principal_id, principal, task_id, traceparent, hops,
     order_key, on_failure, idempotency_key, repeatable, priority, max_attempts, blocked, due_ts,
@@ -244,9 +245,8 @@ SELECT host_id, invocation_id, topic, queue, skill_name, correlation_id, reply_t
     now() + make_interval(secs => deadline_s)
 FROM json_to_recordset(%s::json) AS r({drafted})
 ON CONFLICT DO NOTHING RETURNING invocation_id::text
-""")
-    .format(drafted=_DRAFTED)
-    .as_bytes()
+""",
+    drafted=_DRAFTED,
 )
 _KNOWN_IN = sql.SQL("""
 SELECT invocation_id::text, correlation_id, request_hash FROM {table}
@@ -257,13 +257,10 @@ WHERE host_id = %(host)s AND principal_id = %(principal)s AND skill_name = %(ski
     AND idempotency_key = %(key)s
 """)
 # The correlation id goes first.
-_KNOWN = (
-    sql.SQL("{open} UNION ALL {done} LIMIT 1")
-    .format(
-        open=_KNOWN_IN.format(table=sql.Identifier("invocation_t")),
-        done=_KNOWN_IN.format(table=sql.Identifier("invocation_done_t")),
-    )
-    .as_bytes()
+_KNOWN = compose(
+    "{open} UNION ALL {done} LIMIT 1",
+    open=_KNOWN_IN.format(table=sql.Identifier("invocation_t")),
+    done=_KNOWN_IN.format(table=sql.Identifier("invocation_done_t")),
 )
 # Through all priorities, the highest first, so that each is a range of the index whatever waits
 # in others. Of a key only the first that is open, and none while one is DISPATCHED. Rows are
@@ -331,22 +328,16 @@ _OF_FENCED = sql.SQL("""FROM (SELECT * FROM json_to_recordset(%s::json)
     AS r(host_id uuid, invocation_id uuid, fence bigint) LIMIT %s) AS r
 WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id
     AND i.fence = r.fence AND i.lease_ts IS NOT NULL""")
-_EXTEND = (
-    sql.SQL(
-        "UPDATE invocation_t i SET lease_ts = now() + make_interval(secs => %s) {of_fenced}"
-        " RETURNING i.invocation_id::text, i.fence, i.cancelling"
-    )
-    .format(of_fenced=_OF_FENCED)
-    .as_bytes()
+_EXTEND = compose(
+    "UPDATE invocation_t i SET lease_ts = now() + make_interval(secs => %s) {of_fenced}"
+    " RETURNING i.invocation_id::text, i.fence, i.cancelling",
+    of_fenced=_OF_FENCED,
 )
-_RELEASE = (
-    sql.SQL(
-        "UPDATE invocation_t i SET status = 'PENDING', attempt = attempt - 1,"
-        " worker = NULL, lease_ts = NULL, approval_id = %s, changed_ts = now(),"
-        " due_ts = now() + make_interval(secs => %s) {of_fenced} AND NOT i.cancelling"
-    )
-    .format(of_fenced=_OF_FENCED)
-    .as_bytes()
+_RELEASE = compose(
+    "UPDATE invocation_t i SET status = 'PENDING', attempt = attempt - 1,"
+    " worker = NULL, lease_ts = NULL, approval_id = %s, changed_ts = now(),"
+    " due_ts = now() + make_interval(secs => %s) {of_fenced} AND NOT i.cancelling",
+    of_fenced=_OF_FENCED,
 )
 _ENDED = sql.SQL(
     "host_id uuid, invocation_id uuid, fence bigint, result json, error json, \
@@ -376,8 +367,8 @@ _UNBLOCK = UNBLOCK_OF.format(
     )
 ).as_bytes()
 # Of an invocation that was erased while it ran, whose arguments are null, nothing is kept.
-_END = (
-    sql.SQL("""
+_END = compose(
+    """
 WITH r AS (SELECT * FROM json_to_recordset(%s::json) AS r({ended}) LIMIT %s),
 ended AS (
     UPDATE invocation_t i SET status = CASE WHEN r.error IS NULL THEN 'ACKED' ELSE 'FAILED' END,
@@ -404,12 +395,12 @@ attempts AS (
     SELECT host_id, invocation_id, fence, attempt, worker, error FROM again)
 SELECT invocation_id::text, fence, host_id::text, principal_id, topic, order_key FROM ended
 UNION ALL SELECT invocation_id::text, fence, NULL, NULL, NULL, NULL FROM again
-""")
-    .format(ended=_ENDED, outbox=OUTBOX)
-    .as_bytes()
+""",
+    ended=_ENDED,
+    outbox=OUTBOX,
 )
-_CANCEL = (
-    sql.SQL("""
+_CANCEL = compose(
+    """
 WITH asked AS (
     SELECT host_id, invocation_id, status FROM invocation_t
     WHERE host_id = %(host)s AND invocation_id = ANY (%(ids)s::uuid[])
@@ -428,16 +419,15 @@ running AS (
 sent AS ({outbox})
 SELECT host_id::text, principal_id, topic, order_key FROM ended
 UNION ALL SELECT NULL, NULL, NULL, NULL FROM running
-""")
-    .format(outbox=OUTBOX)
-    .as_bytes()
+""",
+    outbox=OUTBOX,
 )
 _KEPT = sql.SQL("""host_id, invocation_id, seq, topic, queue, skill_name, correlation_id,
     reply_to, request_hash, arguments, principal_id, principal, task_id, traceparent, hops,
     order_key, on_failure, idempotency_key, repeatable, priority, max_attempts, created_ts,
     fence""")
-_REDRIVE = (
-    sql.SQL("""
+_REDRIVE = compose(
+    """
 WITH chosen AS (
     SELECT invocation_id FROM invocation_v
     WHERE host_id = %(host)s AND status = 'FAILED' AND arguments::text <> 'null'
@@ -452,9 +442,8 @@ cold AS (DELETE FROM invocation_done_t WHERE host_id = %(host)s AND status = 'FA
 INSERT INTO invocation_t ({kept}, redriven)
 SELECT {kept}, redriven + 1 FROM (SELECT * FROM hot UNION ALL SELECT * FROM cold) AS ended
 RETURNING invocation_id::text
-""")
-    .format(kept=_KEPT)
-    .as_bytes()
+""",
+    kept=_KEPT,
 )
 _KEY = ("host_id", "principal_id", "topic", "order_key")
 BATCH = 1000  # rows that a statement of the upkeep changes

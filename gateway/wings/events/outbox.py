@@ -13,7 +13,6 @@ from typing import LiteralString
 
 import anyio
 import psycopg
-from psycopg import sql
 from psycopg.rows import class_row, dict_row
 
 from config.events import EventsSettings
@@ -25,6 +24,7 @@ from gateway.wings.events.journal import COLUMNS, Invocation, Journal
 from gateway.wings.events.notices import FAILED
 from gateway.wings.events.webhooks import WebhookReceivers
 from registry.access.secrets import SecretRefused
+from registry.database.fragments import compose
 from registry.database.postgres import AWAY, Pool, borrow
 from schemas.cloudevents import STRUCTURED
 from schemas.errors import Unavailable
@@ -75,8 +75,8 @@ WHERE host_id = %(host)s AND outbox_id = %(id)s AND fence = %(fence)s AND status
 # Rows of transactions that may still commit before others are left for later: their place is not
 # settled, and a reader must not pass it.
 # Rows follow until what they hold is more than `bytes`: at least one.
-_READ = (
-    sql.SQL("""
+_READ = compose(
+    """
 WITH page AS (
     SELECT xid, seq, invocation_id FROM outbox_t
     WHERE host_id = %(host)s AND kind = 'topic' AND target = %(topic)s
@@ -90,9 +90,8 @@ sized AS (
         ON v.host_id = %(host)s AND v.invocation_id = p.invocation_id)
 SELECT at_xid::text || '.' || at_seq AS place, {columns}, result::text, error::text FROM sized
 WHERE before < %(bytes)s ORDER BY at_xid, at_seq
-""")
-    .format(columns=COLUMNS)
-    .as_bytes()
+""",
+    columns=COLUMNS,
 )
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from gateway.operations.operation import ProblemDetails, not_found
@@ -19,6 +18,7 @@ from gateway.wings.documents.reading.chunkers import ChunkerReport
 from gateway.wings.documents.reading.sources import matches
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
+from registry.database.fragments import compose
 from registry.database.postgres import Pool, borrow
 
 KEPT = 8  # modules in memory
@@ -152,8 +152,8 @@ _STORE = b"""
     VALUES (%(host)s, %(sha256)s, %(module)s, %(report)s)
     ON CONFLICT (host_id, sha256) DO UPDATE SET report = excluded.report, tried_ts = now()
 """
-_PUT = (
-    sql.SQL("""
+_PUT = compose(
+    """
     UPDATE knowledge_collection_t AS collection
     SET chunkers = (SELECT jsonb_agg(one ORDER BY one ->> 'name' COLLATE "C")
         FROM (SELECT one FROM jsonb_array_elements(chunkers) AS one
@@ -161,35 +161,32 @@ _PUT = (
             UNION ALL SELECT %(rule)s::jsonb) AS kept)
     WHERE {allowed} AND name = %(name)s AND (SELECT count(*) FROM jsonb_array_elements(chunkers)
         AS one WHERE one ->> 'name' <> %(chunker)s) < %(limit)s
-""")
-    .format(allowed=ALLOWED)
-    .as_bytes()
+""",
+    allowed=ALLOWED,
 )
-_DELETE = (
-    sql.SQL("""
+_DELETE = compose(
+    """
     UPDATE knowledge_collection_t AS collection
     SET chunkers = (SELECT coalesce(jsonb_agg(one ORDER BY one ->> 'name' COLLATE "C"), '[]')
         FROM jsonb_array_elements(chunkers) AS one WHERE one ->> 'name' <> %(chunker)s)
     WHERE {allowed} AND name = %(name)s
         AND EXISTS (SELECT FROM jsonb_array_elements(chunkers) AS one
             WHERE one ->> 'name' = %(chunker)s)
-""")
-    .format(allowed=ALLOWED)
-    .as_bytes()
+""",
+    allowed=ALLOWED,
 )
 _UNUSED = b"""
     DELETE FROM knowledge_chunker_t AS chunker WHERE host_id = %(host)s AND NOT EXISTS (
         SELECT FROM knowledge_collection_t AS collection, jsonb_array_elements(chunkers) AS one
         WHERE collection.host_id = %(host)s AND one ->> 'sha256' = encode(chunker.sha256, 'hex'))
 """
-_LIST = (
-    sql.SQL("""
+_LIST = compose(
+    """
     SELECT one ->> 'name', one ->> 'sha256', one -> 'paths', length(module), report, tried_ts
     FROM knowledge_collection_t AS collection, jsonb_array_elements(chunkers) AS one
     JOIN knowledge_chunker_t AS chunker
         ON (chunker.host_id, chunker.sha256) = (%(host)s, decode(one ->> 'sha256', 'hex'))
     WHERE {allowed} AND name = %(name)s ORDER BY one ->> 'name' COLLATE "C"
-""")
-    .format(allowed=ALLOWED)
-    .as_bytes()
+""",
+    allowed=ALLOWED,
 )

@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 
 from gateway.operations.operation import ProblemDetails, conflict, not_found
 from gateway.wings.knowledge.readers import ALLOWED, Access, KnowledgeReader
+from registry.database.fragments import compose
 from registry.database.postgres import Pool, borrow
 
 CollectionKind = Literal["docs", "code", "conversation", "mixed"]
@@ -173,8 +174,8 @@ _IS_ADMIN = sql.SQL("""(collection.owner = %(owner)s OR EXISTS (
     SELECT FROM knowledge_grant_t AS granted WHERE granted.host_id = %(host)s
         AND granted.collection_id = collection.collection_id
         AND granted.grantee = ANY (%(grantees)s) AND granted.access = 'admin'))""")
-_FIND = (
-    sql.SQL("""
+_FIND = compose(
+    """
     SELECT collection_id::text, name, kind, owner, description, on_same_source, skip_trivial,
         (SELECT count(*) FROM knowledge_document_t AS document WHERE document.host_id = %(host)s
             AND document.collection_id = collection.collection_id)::integer,
@@ -184,22 +185,21 @@ _FIND = (
         {is_admin}
     FROM knowledge_collection_t AS collection
     WHERE {allowed} AND (%(names)s::text[] IS NULL OR name = ANY (%(names)s)) ORDER BY name
-""")
-    .format(is_admin=_IS_ADMIN, allowed=ALLOWED)
-    .as_bytes()
+""",
+    is_admin=_IS_ADMIN,
+    allowed=ALLOWED,
 )
 # Collections of an owner are created one after the other, so that none is beyond the limit.
 _OWNER_LOCK = b"""
     SELECT pg_advisory_xact_lock(hashtextextended(%(host)s || %(owner)s, 21))
 """
-_OPEN = (
-    sql.SQL("""
+_OPEN = compose(
+    """
     SELECT collection_id::text, on_same_source, skip_trivial, chunkers, owner, {allowed}
     FROM knowledge_collection_t AS collection WHERE (host_id, name) = (%(host)s, %(name)s)
     FOR KEY SHARE
-""")
-    .format(allowed=ALLOWED)
-    .as_bytes()
+""",
+    allowed=ALLOWED,
 )
 _CREATE = b"""
     INSERT INTO knowledge_collection_t (host_id, collection_id, name, kind, owner, description,

@@ -24,6 +24,7 @@ from gateway.wings.knowledge.entities import npmi
 from gateway.wings.knowledge.graph import MERGES
 from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.search import EDGES, PERMITTED, ScoredChunk, chunks_query
+from registry.database.fragments import compose
 from registry.database.postgres import Pool
 from registry.search.transaction import LOOKUPS, Transaction, transaction
 
@@ -239,8 +240,8 @@ def _labels(ties: Ties) -> dict[str, str]:
     return labels
 
 
-_ROWS = (
-    sql.SQL("""
+_ROWS = compose(
+    """
     WITH {permitted}, chosen AS MATERIALIZED (
         SELECT chunk.chunk_id FROM permitted JOIN knowledge_chunk_t AS chunk
             ON (chunk.host_id, chunk.collection_id) = (%(host)s, permitted.collection_id)
@@ -252,22 +253,19 @@ _ROWS = (
         GROUP BY mention.norm ORDER BY min(mention.start_byte), mention.norm LIMIT {names}
     ) AS one
     ORDER BY chosen.chunk_id, one.norm LIMIT {edges}
-""")
-    .format(
-        permitted=PERMITTED,
-        chunks=sql.Literal(CHUNKS),
-        names=sql.Literal(NAMES),
-        edges=sql.Literal(EDGES),
-    )
-    .as_bytes()
+""",
+    permitted=PERMITTED,
+    chunks=sql.Literal(CHUNKS),
+    names=sql.Literal(NAMES),
+    edges=sql.Literal(EDGES),
 )
-_MERGES = (
-    sql.SQL("""
+_MERGES = compose(
+    """
     WITH {permitted}
     SELECT edge.alias, edge.norm FROM permitted JOIN knowledge_alias_t AS edge
         ON (edge.host_id, edge.collection_id) = (%(host)s, permitted.collection_id)
     ORDER BY edge.alias, edge.norm LIMIT {merges}
-""")
-    .format(permitted=PERMITTED, merges=sql.Literal(MERGES))
-    .as_bytes()
+""",
+    permitted=PERMITTED,
+    merges=sql.Literal(MERGES),
 )

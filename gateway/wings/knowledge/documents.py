@@ -24,6 +24,7 @@ from gateway.wings.knowledge.chunks import mentions_of, rows, symbols_of
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.quotas import DocumentQuotas
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
+from registry.database.fragments import compose
 from registry.database.postgres import Pool, borrow
 
 APPENDED = "\n\n"  # between the texts of one document
@@ -451,8 +452,8 @@ _FAIL = b"""
     WHERE (host_id, document_id, version) = (%(host)s, %(document)s, %(version)s)
         AND status = 'parsing'
 """
-_OF_SOURCE = (
-    sql.SQL("""
+_OF_SOURCE = compose(
+    """
     SELECT document.document_id::text, document.path, version.origin ->> 'id',
         coalesce(version.origin ->> 'chunker', ''), collection.chunkers,
         version.origin ? 'degraded'
@@ -462,9 +463,8 @@ _OF_SOURCE = (
     JOIN knowledge_version_t AS version ON (version.host_id, version.document_id, version.version)
         = (%(host)s, document.document_id, document.live)
     WHERE {allowed} AND collection.name = %(name)s AND version.origin ->> 'source' = %(source)s
-""")
-    .format(allowed=ALLOWED)
-    .as_bytes()
+""",
+    allowed=ALLOWED,
 )
 _CONTENT = b"""
     SELECT content FROM knowledge_blob_t WHERE (host_id, sha256) = (%(host)s, %(old)s)
@@ -487,37 +487,34 @@ _UNUSED = b"""
 _GIVEN = sql.SQL("""jsonb_to_recordset(%(chunks)s) AS given (id uuid, ordinal integer, kind text,
     start_byte integer, end_byte integer, start_line integer, end_line integer, page integer,
     header text, symbol text)""")
-_GONE = (
-    sql.SQL("""
+_GONE = compose(
+    """
     DELETE FROM knowledge_chunk_t AS had
     WHERE (host_id, document_id) = (%(host)s, %(document)s)
         AND chunk_id NOT IN (SELECT id FROM {given})
-""")
-    .format(given=_GIVEN)
-    .as_bytes()
+""",
+    given=_GIVEN,
 )
-_MOVED = (
-    sql.SQL("""
+_MOVED = compose(
+    """
     UPDATE knowledge_chunk_t AS had SET ordinal = given.ordinal, start_byte = given.start_byte,
         end_byte = given.end_byte, start_line = given.start_line, end_line = given.end_line,
         page = given.page, sha256 = %(sha256)s
     FROM {given} WHERE (had.host_id, had.document_id, had.chunk_id)
         = (%(host)s, %(document)s, given.id)
-""")
-    .format(given=_GIVEN)
-    .as_bytes()
+""",
+    given=_GIVEN,
 )
-_NEW = (
-    sql.SQL("""
+_NEW = compose(
+    """
     INSERT INTO knowledge_chunk_t (host_id, chunk_id, collection_id, document_id, ordinal, kind,
         start_byte, end_byte, start_line, end_line, page, header, symbol, sha256)
     SELECT %(host)s, id, %(collection)s, %(document)s, ordinal, kind, start_byte, end_byte,
         start_line, end_line, page, header, symbol, %(sha256)s
     FROM {given} WHERE (SELECT true FROM knowledge_chunk_t AS had
         WHERE (had.host_id, had.chunk_id) = (%(host)s, given.id)) IS NULL
-""")
-    .format(given=_GIVEN)
-    .as_bytes()
+""",
+    given=_GIVEN,
 )
 # Chunks that were there have their mentions.
 _NAMED = b"""
@@ -560,17 +557,16 @@ _VERSION = b"""
         track_id = excluded.track_id, given_hash = excluded.given_hash, bytes = excluded.bytes,
         origin = excluded.origin, done_ts = now()
 """
-_TO_DELETE = (
-    sql.SQL("""
+_TO_DELETE = compose(
+    """
     SELECT document.document_id, document.sha256
     FROM knowledge_collection_t AS collection JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
     WHERE {allowed} AND collection.name = %(name)s
         AND document.document_id = ANY (%(ids)s::uuid[])
     ORDER BY document.document_id FOR UPDATE OF document
-""")
-    .format(allowed=ALLOWED)
-    .as_bytes()
+""",
+    allowed=ALLOWED,
 )
 _DELETE_CHUNKS = b"""
     DELETE FROM knowledge_chunk_t WHERE host_id = %(host)s AND document_id = ANY (%(documents)s)
@@ -581,8 +577,8 @@ _DELETE_DOCUMENTS = b"""
 _READ = sql.SQL("""knowledge_extraction_t AS state
     ON (state.host_id, state.document_id, state.version)
         = (%(host)s, document.document_id, document.live)""")
-_STATES = (
-    sql.SQL("""
+_STATES = compose(
+    """
     SELECT document.document_id::text, collection.name, document.path, {status},
         version.version, document.live, document.bytes, document.chunks, document.media_type,
         document.metadata, version.track_id,
@@ -607,24 +603,25 @@ _STATES = (
             ELSE version.track_id = %(track)s END
         AND document.document_id > %(after)s::uuid
     ORDER BY document.document_id LIMIT %(limit)s
-""")
-    .format(status=STATUS, cut_off=_CUT_OFF, read=_READ, allowed=ALLOWED)
-    .as_bytes()
+""",
+    status=STATUS,
+    cut_off=_CUT_OFF,
+    read=_READ,
+    allowed=ALLOWED,
 )
-_TEXT = (
-    sql.SQL("""
+_TEXT = compose(
+    """
     SELECT document.path, document.live, blob.content
     FROM knowledge_collection_t AS collection
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
     JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (%(host)s, document.sha256)
     WHERE {allowed} AND document.document_id = %(document)s::uuid
-""")
-    .format(allowed=ALLOWED)
-    .as_bytes()
+""",
+    allowed=ALLOWED,
 )
-_COUNTS = (
-    sql.SQL("""
+_COUNTS = compose(
+    """
     SELECT {status}, count(*)::integer
     FROM knowledge_collection_t AS collection
     JOIN knowledge_document_t AS document
@@ -632,19 +629,19 @@ _COUNTS = (
     JOIN knowledge_version_t AS version ON (version.host_id, version.document_id, version.version)
         = (%(host)s, document.document_id, document.version)
     WHERE {allowed} AND collection.name = %(name)s GROUP BY 1
-""")
-    .format(status=STATUS, allowed=ALLOWED)
-    .as_bytes()
+""",
+    status=STATUS,
+    allowed=ALLOWED,
 )
-_EXTRACTIONS = (
-    sql.SQL("""
+_EXTRACTIONS = compose(
+    """
     SELECT coalesce(state.status, 'waiting'), count(*)::integer
     FROM knowledge_collection_t AS collection
     JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
     LEFT JOIN {read}
     WHERE {allowed} AND collection.name = %(name)s AND document.live > 0 GROUP BY 1
-""")
-    .format(read=_READ, allowed=ALLOWED)
-    .as_bytes()
+""",
+    read=_READ,
+    allowed=ALLOWED,
 )

@@ -13,6 +13,7 @@ from gateway.wings.documents.chunking.mentions import normal
 from gateway.wings.knowledge.graph import HUB
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.search import PERMITTED
+from registry.database.fragments import compose
 from registry.database.postgres import Pool
 from registry.search.transaction import LOOKUPS, Transaction, transaction
 
@@ -421,8 +422,8 @@ _OF_NAME = sql.SQL("""mention.host_id = %(host)s AND mention.collection_id = per
     AND (%(type)s::text IS NULL OR mention.type = %(type)s)""").format(
     mentioned_there=_MENTIONED_THERE
 )
-_MENTIONS = (
-    sql.SQL("""
+_MENTIONS = compose(
+    """
     WITH {permitted}, first AS MATERIALIZED (
         SELECT DISTINCT ON (mention.chunk_id, mention.role) mention.*, permitted.name AS shelf
         FROM permitted JOIN knowledge_mention_t AS mention ON {of_name}
@@ -431,35 +432,35 @@ _MENTIONS = (
     SELECT (SELECT count(DISTINCT chunk_id) FROM first), {place}
     FROM first AS mention {joined}
     ORDER BY mention.role <> 'subject', document.path, chunk.ordinal, mention.role LIMIT %(limit)s
-""")
-    .format(permitted=PERMITTED, of_name=_OF_NAME, place=_PLACE, joined=_JOINED)
-    .as_bytes()
+""",
+    permitted=PERMITTED,
+    of_name=_OF_NAME,
+    place=_PLACE,
+    joined=_JOINED,
 )
-_MERGE = (
-    sql.SQL("""
+_MERGE = compose(
+    """
     INSERT INTO knowledge_alias_t (host_id, collection_id, alias, norm, confidence, owner)
     SELECT collection.host_id, collection.collection_id, one, %(norm)s, %(confidence)s, %(owner)s
     FROM knowledge_collection_t AS collection CROSS JOIN unnest(%(aliases)s::text[]) AS one
     WHERE {allowed} AND collection.name = %(name)s AND %(norm)s <> ''
     ON CONFLICT DO NOTHING RETURNING alias
-""")
-    .format(allowed=ALLOWED)
-    .as_bytes()
+""",
+    allowed=ALLOWED,
 )
-_SPLIT = (
-    sql.SQL("""
+_SPLIT = compose(
+    """
     DELETE FROM knowledge_alias_t AS edge USING knowledge_collection_t AS collection
     WHERE {allowed} AND collection.name = %(name)s AND edge.host_id = %(host)s
         AND edge.collection_id = collection.collection_id AND edge.norm = %(norm)s
         AND edge.alias = ANY (%(aliases)s::text[])
     RETURNING edge.alias
-""")
-    .format(allowed=ALLOWED)
-    .as_bytes()
+""",
+    allowed=ALLOWED,
 )
 # Both directions: a merge of merged names is one group, and cycles end.
-_MERGED = (
-    sql.SQL("""
+_MERGED = compose(
+    """
     WITH RECURSIVE {permitted}, same (collection_id, norm) AS (
         SELECT collection_id, %(norm)s::text COLLATE "C" FROM permitted
         UNION
@@ -468,27 +469,26 @@ _MERGED = (
             AND edge.collection_id = same.collection_id AND same.norm IN (edge.alias, edge.norm)
     )
     SELECT collection_id::text, norm FROM same WHERE norm <> %(norm)s LIMIT {merged}
-""")
-    .format(permitted=PERMITTED, merged=sql.Literal(MERGED))
-    .as_bytes()
+""",
+    permitted=PERMITTED,
+    merged=sql.Literal(MERGED),
 )
-_SENSES = (
-    sql.SQL("""
+_SENSES = compose(
+    """
     WITH {permitted}
     SELECT min(mention.name) FROM permitted JOIN knowledge_mention_t AS mention
         ON mention.host_id = %(host)s AND mention.collection_id = permitted.collection_id
     WHERE mention.norm >= %(norm)s || ' (' AND mention.norm < %(norm)s || ' )'
         AND mention.norm LIKE '%%)'
     GROUP BY mention.norm ORDER BY mention.norm LIMIT %(limit)s
-""")
-    .format(permitted=PERMITTED)
-    .as_bytes()
+""",
+    permitted=PERMITTED,
 )
 _CHUNKS_OF = sql.SQL("""(SELECT count(DISTINCT mention.chunk_id) FROM permitted
     JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
         AND mention.collection_id = permitted.collection_id AND mention.norm = {norm})""")
-_NEIGHBOURS = (
-    sql.SQL("""
+_NEIGHBOURS = compose(
+    """
     WITH {permitted}, own AS MATERIALIZED (
         SELECT DISTINCT mention.chunk_id FROM permitted
         JOIN knowledge_mention_t AS mention ON {of_name}
@@ -505,29 +505,25 @@ _NEIGHBOURS = (
         (SELECT greatest(count(*), 1) FROM permitted JOIN knowledge_chunk_t AS chunk
             ON chunk.host_id = %(host)s AND chunk.collection_id = permitted.collection_id)::integer
     FROM near
-""")
-    .format(
-        permitted=PERMITTED,
-        of_name=_OF_NAME,
-        chunks_of=_CHUNKS_OF.format(norm=sql.Identifier("near", "norm")),
-    )
-    .as_bytes()
+""",
+    permitted=PERMITTED,
+    of_name=_OF_NAME,
+    chunks_of=_CHUNKS_OF.format(norm=sql.Identifier("near", "norm")),
 )
-_POPULAR = (
-    sql.SQL("""
+_POPULAR = compose(
+    """
     WITH {permitted}
     SELECT min(mention.name), count(DISTINCT mention.chunk_id) AS docs FROM permitted
     JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
         AND mention.collection_id = permitted.collection_id
     WHERE starts_with(mention.norm, %(prefix)s)
     GROUP BY mention.norm ORDER BY docs DESC, mention.norm LIMIT %(limit)s
-""")
-    .format(permitted=PERMITTED)
-    .as_bytes()
+""",
+    permitted=PERMITTED,
 )
 # Each name with the first of its chunks alone, so that hubs cost no more than others.
-_PAIRS = (
-    sql.SQL("""
+_PAIRS = compose(
+    """
     WITH {permitted}, named AS MATERIALIZED (
         SELECT mention.norm, min(mention.name) AS name FROM permitted
         JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
@@ -560,43 +556,40 @@ _PAIRS = (
         ORDER BY relation.type LIMIT 1
     ) AS stated ON true
     ORDER BY docs DESC, source, target
-""")
-    .format(permitted=PERMITTED, joined=sql.Literal(JOINED))
-    .as_bytes()
+""",
+    permitted=PERMITTED,
+    joined=sql.Literal(JOINED),
 )
 _OF_WRITER = sql.SQL("""USING knowledge_collection_t AS collection
     WHERE {allowed} AND collection.name = %(name)s AND had.host_id = %(host)s
         AND had.collection_id = collection.collection_id""").format(allowed=ALLOWED)
-_DELETE_MENTIONS = (
-    sql.SQL("""
+_DELETE_MENTIONS = compose(
+    """
     DELETE FROM knowledge_mention_t AS had {of_writer}
         AND had.norm = ANY (%(norms)s::text[]) RETURNING had.norm
-""")
-    .format(of_writer=_OF_WRITER)
-    .as_bytes()
+""",
+    of_writer=_OF_WRITER,
 )
-_DELETE_ALIASES = (
-    sql.SQL("""
+_DELETE_ALIASES = compose(
+    """
     DELETE FROM knowledge_alias_t AS had {of_writer}
         AND (had.norm = ANY (%(norms)s::text[]) OR had.alias = ANY (%(norms)s::text[]))
     RETURNING had.norm
-""")
-    .format(of_writer=_OF_WRITER)
-    .as_bytes()
+""",
+    of_writer=_OF_WRITER,
 )
-_DELETE_RELATIONS = (
-    sql.SQL("""
+_DELETE_RELATIONS = compose(
+    """
     DELETE FROM knowledge_relation_t AS had {of_writer}
         AND CASE WHEN %(pair)s
             THEN had.source = ANY (%(norms)s::text[]) AND had.target = ANY (%(norms)s::text[])
             ELSE had.source = ANY (%(norms)s::text[]) OR had.target = ANY (%(norms)s::text[]) END
     RETURNING had.source
-""")
-    .format(of_writer=_OF_WRITER)
-    .as_bytes()
+""",
+    of_writer=_OF_WRITER,
 )
-_OF_CHUNKS = (
-    sql.SQL("""
+_OF_CHUNKS = compose(
+    """
     WITH {permitted}
     SELECT min(mention.name), min(mention.type), array_agg(DISTINCT mention.chunk_id::text),
         coalesce(array_agg(DISTINCT mention.chunk_id::text)
@@ -607,16 +600,15 @@ _OF_CHUNKS = (
     JOIN permitted USING (collection_id)
     GROUP BY mention.norm ORDER BY count(DISTINCT mention.chunk_id) DESC, mention.norm
     LIMIT %(limit)s
-""")
-    .format(permitted=PERMITTED)
-    .as_bytes()
+""",
+    permitted=PERMITTED,
 )
 # A name as one of the chunks that state a relation writes it.
 _NAME_OF = sql.SQL("""coalesce((SELECT min(mention.name) FROM knowledge_mention_t AS mention
     WHERE mention.host_id = %(host)s AND mention.chunk_id = ANY (array_agg(stated.chunk_id))
         AND mention.norm = stated.{norm}), stated.{norm})""")
-_RELATIONS = (
-    sql.SQL("""
+_RELATIONS = compose(
+    """
     WITH {permitted}, stated AS MATERIALIZED (
         SELECT one.* FROM permitted JOIN knowledge_relation_t AS one
             ON one.host_id = %(host)s AND one.collection_id = permitted.collection_id
@@ -637,19 +629,16 @@ _RELATIONS = (
         max(description), array_agg(DISTINCT chunk_id::text)
     FROM stated GROUP BY source, target, type
     ORDER BY count(DISTINCT chunk_id) DESC, source, target, type LIMIT %(limit)s
-""")
-    .format(
-        permitted=PERMITTED,
-        source_there=_THERE.format(one=sql.Identifier("one"), norm=sql.Identifier("source")),
-        target_there=_THERE.format(one=sql.Identifier("one"), norm=sql.Identifier("target")),
-        source=_NAME_OF.format(norm=sql.Identifier("source")),
-        target=_NAME_OF.format(norm=sql.Identifier("target")),
-    )
-    .as_bytes()
+""",
+    permitted=PERMITTED,
+    source_there=_THERE.format(one=sql.Identifier("one"), norm=sql.Identifier("source")),
+    target_there=_THERE.format(one=sql.Identifier("one"), norm=sql.Identifier("target")),
+    source=_NAME_OF.format(norm=sql.Identifier("source")),
+    target=_NAME_OF.format(norm=sql.Identifier("target")),
 )
 # What stands beside names that are no hubs, in chunks; a hub may be reached, but leads nowhere.
-_STEP = (
-    sql.SQL("""
+_STEP = compose(
+    """
     WITH {permitted}, name AS MATERIALIZED (
         SELECT norm, place FROM unnest(%(reached)s::text[]) WITH ORDINALITY AS one (norm, place)
     ), here AS MATERIALIZED (
@@ -672,17 +661,14 @@ _STEP = (
     )
     SELECT near.norm, near.target, near.chunk_id::text, seldom.docs::integer
     FROM near JOIN seldom USING (target) ORDER BY near.place, near.chunk_id, near.target
-""")
-    .format(
-        permitted=PERMITTED,
-        mentioned_there=_MENTIONED_THERE,
-        hub=sql.Literal(HUB),
-        chunks_of=_CHUNKS_OF.format(norm=sql.Identifier("near", "target")),
-    )
-    .as_bytes()
+""",
+    permitted=PERMITTED,
+    mentioned_there=_MENTIONED_THERE,
+    hub=sql.Literal(HUB),
+    chunks_of=_CHUNKS_OF.format(norm=sql.Identifier("near", "target")),
 )
-_QUOTED = (
-    sql.SQL("""
+_QUOTED = compose(
+    """
     WITH {permitted}, wanted AS MATERIALIZED (
         SELECT DISTINCT chunk_id, norm
         FROM unnest(%(chunks)s::uuid[], %(mentioned)s::text[]) AS one (chunk_id, norm)
@@ -695,7 +681,8 @@ _QUOTED = (
         ORDER BY wanted.chunk_id, wanted.norm, mention.start_byte
     )
     SELECT mention.norm, {place} FROM first AS mention {joined}
-""")
-    .format(permitted=PERMITTED, place=_PLACE, joined=_JOINED)
-    .as_bytes()
+""",
+    permitted=PERMITTED,
+    place=_PLACE,
+    joined=_JOINED,
 )

@@ -31,6 +31,7 @@ from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.spending import DailySpending
 from gateway.wings.models.abc import ChatModel, ChatModels, ModelFailed, RequestOptions
 from gateway.wings.models.usage import BudgetExhausted
+from registry.database.fragments import compose
 from registry.database.postgres import Pool, borrow
 
 log = logging.getLogger("toolgate.knowledge")
@@ -338,16 +339,15 @@ _CHUNKS = b"""
 """
 # One row with the answer that is kept, or without an answer: then this run asks the model. No row:
 # another run is asking.
-_CLAIM = (
-    sql.SQL("""
+_CLAIM = compose(
+    """
     INSERT INTO knowledge_extracted_t AS had (host_id, key) VALUES (%(host)s, %(key)s)
     ON CONFLICT (host_id, key) DO UPDATE SET used_ts = now()
     WHERE had.found IS NOT NULL OR had.used_ts NOT BETWEEN now() - interval {asking}
         AND now() + interval {asking}
     RETURNING found, used_ts
-""")
-    .format(asking=sql.Literal(f"{ASKING_S} seconds"))
-    .as_bytes()
+""",
+    asking=sql.Literal(f"{ASKING_S} seconds"),
 )
 _KEEP = b"""
     UPDATE knowledge_extracted_t SET found = %(found)s
@@ -358,22 +358,21 @@ _RELEASE = b"""
     DELETE FROM knowledge_extracted_t
     WHERE (host_id, key) = (%(host)s, %(key)s) AND found IS NULL AND used_ts = %(claimed)s
 """
-_FORGET = (
-    sql.SQL("""
+_FORGET = compose(
+    """
     WITH old AS (
         DELETE FROM knowledge_spent_t
         WHERE host_id = %(host)s AND day < now() - interval {kept}
     )
     DELETE FROM knowledge_extracted_t
     WHERE host_id = %(host)s AND used_ts < now() - make_interval(days => %(days)s)
-""")
-    .format(kept=sql.Literal(f"{SPENT_DAYS} days"))
-    .as_bytes()
+""",
+    kept=sql.Literal(f"{SPENT_DAYS} days"),
 )
 _HERE = sql.SQL("""(SELECT collection_id FROM knowledge_chunk_t
     WHERE (host_id, chunk_id) = (%(host)s, %(chunk)s::uuid) FOR KEY SHARE) AS chunk""")
-_NAMES = (
-    sql.SQL("""
+_NAMES = compose(
+    """
     INSERT INTO knowledge_mention_t (host_id, chunk_id, norm, role, start_byte, end_byte,
         collection_id, type, name, method, description)
     SELECT %(host)s, %(chunk)s, norm, 'mention', start_byte, end_byte, collection_id, type, name,
@@ -382,12 +381,11 @@ _NAMES = (
         description text, start_byte integer, end_byte integer)
     ON CONFLICT (host_id, chunk_id, norm, role, start_byte) DO UPDATE SET type = excluded.type,
         method = excluded.method, description = excluded.description
-""")
-    .format(here=_HERE)
-    .as_bytes()
+""",
+    here=_HERE,
 )
-_RELATIONS = (
-    sql.SQL("""
+_RELATIONS = compose(
+    """
     INSERT INTO knowledge_relation_t (host_id, chunk_id, source, target, type, collection_id,
         description, start_byte, end_byte)
     SELECT %(host)s, %(chunk)s, source, target, type, collection_id, description, start_byte,
@@ -395,9 +393,8 @@ _RELATIONS = (
     FROM {here}, jsonb_to_recordset(%(relations)s) AS given (source text, target text, type text,
         description text, start_byte integer, end_byte integer)
     ON CONFLICT DO NOTHING
-""")
-    .format(here=_HERE)
-    .as_bytes()
+""",
+    here=_HERE,
 )
 # What is left out of a run stays due, with the reason.
 _PAUSED = b"""
@@ -419,15 +416,14 @@ _STATE = b"""
         status = excluded.status, attempt = excluded.attempt, next_ts = excluded.next_ts,
         error = excluded.error
 """
-_RETRY = (
-    sql.SQL("""
+_RETRY = compose(
+    """
     UPDATE knowledge_extraction_t AS state
     SET status = 'waiting', attempt = 0, next_ts = now()
     FROM knowledge_collection_t AS collection JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
     WHERE {allowed} AND collection.name = %(name)s AND state.host_id = %(host)s
         AND state.document_id = document.document_id AND state.error IS NOT NULL
-""")
-    .format(allowed=ALLOWED)
-    .as_bytes()
+""",
+    allowed=ALLOWED,
 )

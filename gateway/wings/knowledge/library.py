@@ -50,6 +50,7 @@ from gateway.wings.library import (
     SymbolPlace,
     SymbolQuery,
 )
+from registry.database.fragments import compose
 from registry.database.postgres import Pool
 from registry.search.transaction import LOOKUPS, Transaction, transaction
 
@@ -461,8 +462,8 @@ _SHELVES = sql.SQL("""shelf AS MATERIALIZED (
     SELECT collection_id, name FROM knowledge_collection_t AS collection
     WHERE {allowed} AND (%(names)s::text[] IS NULL OR name = ANY (%(names)s))
 )""").format(allowed=ALLOWED)
-_COLLECTIONS = (
-    sql.SQL("""
+_COLLECTIONS = compose(
+    """
     WITH {shelves}
     SELECT collection_id::text, name, collection.owner = %(owner)s OR EXISTS (
         SELECT FROM knowledge_grant_t AS granted WHERE granted.host_id = %(host)s
@@ -470,12 +471,11 @@ _COLLECTIONS = (
             AND granted.grantee = ANY (%(grantees)s) AND granted.access = ANY (%(writers)s))
     FROM shelf JOIN knowledge_collection_t AS collection USING (collection_id, name)
     WHERE collection.host_id = %(host)s ORDER BY name
-""")
-    .format(shelves=_SHELVES)
-    .as_bytes()
+""",
+    shelves=_SHELVES,
 )
-_STATUS = (
-    sql.SQL("""
+_STATUS = compose(
+    """
     WITH {shelves}
     SELECT shelf.name, coalesce((
         SELECT jsonb_object_agg(status, number) FROM (
@@ -494,9 +494,9 @@ _STATUS = (
         FROM knowledge_chunk_t AS chunk
         WHERE (chunk.host_id, chunk.collection_id) = (%(host)s, shelf.collection_id)
     ) AS counted ORDER BY shelf.name
-""")
-    .format(shelves=_SHELVES, status=STATUS)
-    .as_bytes()
+""",
+    shelves=_SHELVES,
+    status=STATUS,
 )
 # Documents that have a version which is served.
 _SERVED = sql.SQL("""FROM shelf JOIN knowledge_document_t AS document
@@ -533,27 +533,29 @@ _CHUNKS = sql.SQL("""
     WHERE (document.path, chunk.ordinal) > (%(after)s, %(ordinal)s) {path}
     ORDER BY document.path, chunk.ordinal LIMIT %(limit)s
 """)
-_READ = (
-    sql.SQL("""
+_READ = compose(
+    """
     WITH {shelves}
     SELECT live, blob.content {served} AND document.path = %(path)s {content}
-""")
-    .format(shelves=_SHELVES, served=_SERVED, content=_CONTENT)
-    .as_bytes()
+""",
+    shelves=_SHELVES,
+    served=_SERVED,
+    content=_CONTENT,
 )
 _SIZES = sql.SQL("""
     WITH {shelves}
     SELECT document_id::text, bytes {served} WHERE true {path} ORDER BY shelf.name, document.path
 """)
-_TEXTS = (
-    sql.SQL("""
+_TEXTS = compose(
+    """
     WITH {shelves}
     SELECT shelf.name, document.path, live, blob.content, document.media_type
     {served} {content}
     WHERE document.document_id = ANY (%(ids)s::uuid[]) ORDER BY shelf.name, document.path
-""")
-    .format(shelves=_SHELVES, served=_SERVED, content=_CONTENT)
-    .as_bytes()
+""",
+    shelves=_SHELVES,
+    served=_SERVED,
+    content=_CONTENT,
 )
 # What inherits a class, also over others, by the names of these.
 _HEIRS = sql.SQL(""", heir (collection_id, symbol, name) AS (
@@ -601,8 +603,8 @@ def _symbols(path: sql.Composed, *, named: bool, heirs: bool) -> bytes:
 
 
 _NAMES_OF_CODE = sql.SQL("""type = 'symbol' AND role IN ('call', 'import', 'inherit')""")
-_REFERENCES_TO = (
-    sql.SQL("""
+_REFERENCES_TO = compose(
+    """
     WITH {shelves}, defined AS MATERIALIZED (
         SELECT symbol.collection_id, count(*) AS number,
             array_agg(DISTINCT symbol.document_id) AS documents
@@ -664,9 +666,10 @@ _REFERENCES_TO = (
     FROM placed JOIN knowledge_blob_t AS blob
         ON (blob.host_id, blob.sha256) = (%(host)s, placed.sha256)
     ORDER BY confidence DESC, shelf, path, placed.start_byte + at, role
-""")
-    .format(shelves=_SHELVES, names_of_code=_NAMES_OF_CODE, references=sql.Literal(REFERENCES))
-    .as_bytes()
+""",
+    shelves=_SHELVES,
+    names_of_code=_NAMES_OF_CODE,
+    references=sql.Literal(REFERENCES),
 )
 # Names that few definitions share, and who names them.
 _LINKED = sql.SQL("""

@@ -11,12 +11,12 @@ from typing import Any
 
 import msgspec
 from anyio import to_thread
-from psycopg import sql
 
 from gateway.wings.knowledge.chunks import NORM_BYTES
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from gateway.wings.library import IndexedCode, IndexedFile, IndexedName
+from registry.database.fragments import compose
 from registry.database.postgres import Pool, borrow
 
 FITTING = 0.8  # share of definitions whose names stand at their places
@@ -213,8 +213,8 @@ class _Parsed:
         return next((row for row in near if row["end_line"] > one.line), {})
 
 
-_DOCUMENT = (
-    sql.SQL("""
+_DOCUMENT = compose(
+    """
     SELECT document.document_id::text, blob.content
     FROM knowledge_collection_t AS collection JOIN knowledge_document_t AS document
         ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
@@ -222,9 +222,8 @@ _DOCUMENT = (
     WHERE {allowed} AND collection.collection_id = %(collection)s AND document.path = %(path)s
         AND document.live > 0
     FOR UPDATE OF document
-""")
-    .format(allowed=ALLOWED)
-    .as_bytes()
+""",
+    allowed=ALLOWED,
 )
 _PARSED = b"""
     SELECT name, kind, visibility, signature, start_byte, end_byte, start_line, end_line, ARRAY(

@@ -26,7 +26,7 @@ from gateway.wings.knowledge.graph import (
     raise_linked,
 )
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
-from registry.database.fragments import Fragment
+from registry.database.fragments import Fragment, compose
 from registry.database.postgres import Pool
 from registry.embedding.kinds import SearchKind
 from registry.embedding.texts import readable
@@ -260,8 +260,8 @@ PERMITTED = Fragment.of(
 )""").format(kind=sql.Literal(KIND.name), allowed=ALLOWED)
 )
 # A row for each word of the query, and one, with the empty word, for all chunks.
-_FACTS = (
-    sql.SQL("""
+_FACTS = compose(
+    """
     WITH {permitted}, word AS MATERIALIZED (
         SELECT ''::text COLLATE "C" AS term
         UNION
@@ -273,9 +273,8 @@ _FACTS = (
         WHERE (count.part_id, count.term) = (permitted.part_id, word.term)
     ) AS counted
     GROUP BY word.term HAVING sum(counted.docs) > 0
-""")
-    .format(permitted=PERMITTED)
-    .as_bytes()
+""",
+    permitted=PERMITTED,
 )
 _BM25 = sql.SQL("""word.idf * {k1_plus_1} * posting.tf
     / (posting.tf + {k1} * ({unnormed} + {normed} * posting.length / %(average)s))""").format(
@@ -325,8 +324,8 @@ def candidates(narrowed: Fragment | None, vectors: bool, index: Fragment | None 
         cosine = sql.SQL("(SELECT -(vector.embedding <#> %(vector)s::vector) {vector})").format(
             vector=_VECTOR
         )
-    return (
-        sql.SQL("""
+    return compose(
+        """
         WITH {permitted}{allowed}, worded_best AS MATERIALIZED (
             SELECT found.part_id, found.doc_id FROM (
                 SELECT part_id, doc_id
@@ -355,19 +354,16 @@ def candidates(narrowed: Fragment | None, vectors: bool, index: Fragment | None 
         )
         SELECT doc.entity_id::text, doc.entity_id::text, doc.weight, worded.bm25, {cosine}
         FROM worded JOIN search_doc_t AS doc USING (part_id, doc_id)
-    """)
-        .format(
-            permitted=PERMITTED,
-            allowed=allowed,
-            only=only,
-            bm25=_BM25,
-            sorted=sorted_,
-            narrowing=where,
-            near=near,
-            union=union,
-            cosine=cosine,
-        )
-        .as_bytes()
+    """,
+        permitted=PERMITTED,
+        allowed=allowed,
+        only=only,
+        bm25=_BM25,
+        sorted=sorted_,
+        narrowing=where,
+        near=near,
+        union=union,
+        cosine=cosine,
     )
 
 
@@ -432,17 +428,18 @@ def _index_clause(narrowed: Fragment | None, index: Fragment) -> sql.Composed:
 @lru_cache(maxsize=256)
 def _count_query(narrowed: Fragment) -> bytes:
     """The number of chunks that may be found, at most %(most)s."""
-    return (
-        sql.SQL("""
+    return compose(
+        """
         WITH {permitted}
         SELECT count(*) FROM (
             SELECT FROM permitted JOIN knowledge_chunk_t AS chunk ON chunk.host_id = %(host)s
                 AND chunk.collection_id = permitted.collection_id
             {document} WHERE {narrowed} LIMIT %(most)s
         ) AS chunk
-    """)
-        .format(permitted=PERMITTED, document=_DOCUMENT, narrowed=narrowed)
-        .as_bytes()
+    """,
+        permitted=PERMITTED,
+        document=_DOCUMENT,
+        narrowed=narrowed,
     )
 
 
@@ -452,8 +449,8 @@ def chunks_query(narrowed: Fragment | None) -> bytes:
     also = _NOTHING
     if narrowed is not None:
         also = sql.SQL("AND {narrowed}").format(narrowed=narrowed)
-    return (
-        sql.SQL("""
+    return compose(
+        """
         WITH {permitted}
         SELECT chunk.chunk_id::text, permitted.name, document.document_id::text, document.path,
             document.live, chunk.ordinal, chunk.kind, chunk.start_line, chunk.end_line, chunk.page,
@@ -464,7 +461,8 @@ def chunks_query(narrowed: Fragment | None) -> bytes:
         JOIN knowledge_blob_t AS blob
             ON (blob.host_id, blob.sha256) = (%(host)s, chunk.sha256)
         WHERE chunk.chunk_id = ANY (%(ids)s::uuid[]) {also}
-    """)
-        .format(permitted=PERMITTED, document=_DOCUMENT, also=also)
-        .as_bytes()
+    """,
+        permitted=PERMITTED,
+        document=_DOCUMENT,
+        also=also,
     )

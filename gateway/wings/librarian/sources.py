@@ -22,6 +22,7 @@ from gateway.operations.jobs import NO_JOB, Job
 from gateway.operations.operation import ProblemDetails, conflict, not_found
 from gateway.wings.librarian.shelves import Shelves
 from gateway.wings.library import IngestedSource, Shelf, SourcePlace
+from registry.database.fragments import compose
 from registry.database.postgres import Pool, borrow
 
 REPORTED = 20  # files of a report that were not read
@@ -264,8 +265,8 @@ _MINE = sql.SQL("{one} AND claim = %(claim)s::uuid").format(one=_ONE)
 _LOCK = b"""
     SELECT pg_advisory_xact_lock(hashtextextended(%(host)s || %(collection_id)s, 31))
 """
-_ADD = (
-    sql.SQL("""
+_ADD = compose(
+    """
     INSERT INTO librarian_source_t AS had (host_id, source_id, collection, collection_id, type,
         location, ref, filter, folder, caller, interval_s, webhook, next_ts)
     SELECT %(host)s, %(source)s, %(collection)s, %(collection_id)s, %(type)s, %(location)s, %(ref)s,
@@ -277,37 +278,29 @@ _ADD = (
         filter = excluded.filter, folder = excluded.folder, caller = excluded.caller,
         interval_s = excluded.interval_s, webhook = excluded.webhook, next_ts = now(), seen = ''
     RETURNING {columns}
-""")
-    .format(columns=_COLUMNS)
-    .as_bytes()
+""",
+    columns=_COLUMNS,
 )
-_OF = (
-    sql.SQL("""
+_OF = compose(
+    """
     SELECT {columns} FROM librarian_source_t
     WHERE host_id = %(host)s AND collection_id = ANY (%(collections)s::uuid[])
         AND (%(source)s::uuid IS NULL OR source_id = %(source)s::uuid)
     ORDER BY collection, type, location
-""")
-    .format(columns=_COLUMNS)
-    .as_bytes()
+""",
+    columns=_COLUMNS,
 )
-_GET = (
-    sql.SQL("SELECT {columns} FROM librarian_source_t WHERE {one}")
-    .format(columns=_COLUMNS, one=_ONE)
-    .as_bytes()
-)
+_GET = compose("SELECT {columns} FROM librarian_source_t WHERE {one}", columns=_COLUMNS, one=_ONE)
 _HOOKED = _GET + b" AND webhook"
-_DELETE = (
-    sql.SQL("DELETE FROM librarian_source_t WHERE {one} RETURNING {columns}")
-    .format(one=_ONE, columns=_COLUMNS)
-    .as_bytes()
+_DELETE = compose(
+    "DELETE FROM librarian_source_t WHERE {one} RETURNING {columns}", one=_ONE, columns=_COLUMNS
 )
-_DUE_NOW = (
-    sql.SQL("""
+_DUE_NOW = compose(
+    """
     UPDATE librarian_source_t SET next_ts = now() WHERE {one} RETURNING {columns}
-""")
-    .format(one=_ONE, columns=_COLUMNS)
-    .as_bytes()
+""",
+    one=_ONE,
+    columns=_COLUMNS,
 )
 _CLAIMED = sql.SQL("""SET status = 'reading', claim = gen_random_uuid(),
     lease_ts = now() + make_interval(secs => %(lease)s),
@@ -316,16 +309,18 @@ _CLAIMED = sql.SQL("""SET status = 'reading', claim = gen_random_uuid(),
 # longer: a clock that is set by seconds ends none before its renewal.
 _FREE = sql.SQL("""(lease_ts IS NULL OR lease_ts < now()
     OR lease_ts > now() + make_interval(secs => 2 * %(lease)s))""")
-_CLAIM = (
-    sql.SQL("""
+_CLAIM = compose(
+    """
     UPDATE librarian_source_t {claimed} WHERE {one} AND {free} RETURNING {columns}
-""")
-    .format(claimed=_CLAIMED, one=_ONE, free=_FREE, columns=_COLUMNS)
-    .as_bytes()
+""",
+    claimed=_CLAIMED,
+    one=_ONE,
+    free=_FREE,
+    columns=_COLUMNS,
 )
 # Also those whose reader died.
-_CLAIM_DUE = (
-    sql.SQL("""
+_CLAIM_DUE = compose(
+    """
     UPDATE librarian_source_t {claimed}
     WHERE host_id = %(host)s AND source_id = (
         SELECT source_id FROM librarian_source_t AS due
@@ -334,36 +329,37 @@ _CLAIM_DUE = (
             OR due.status = 'reading')
         ORDER BY due.next_ts, due.source_id LIMIT 1 FOR UPDATE SKIP LOCKED)
     RETURNING {columns}
-""")
-    .format(claimed=_CLAIMED, free=_FREE, columns=_COLUMNS)
-    .as_bytes()
+""",
+    claimed=_CLAIMED,
+    free=_FREE,
+    columns=_COLUMNS,
 )
-_RENEW = (
-    sql.SQL("""
+_RENEW = compose(
+    """
     UPDATE librarian_source_t SET lease_ts = now() + make_interval(secs => %(lease)s) WHERE {mine}
     RETURNING {columns}
-""")
-    .format(mine=_MINE, columns=_COLUMNS)
-    .as_bytes()
+""",
+    mine=_MINE,
+    columns=_COLUMNS,
 )
 # A reading that was cancelled, perhaps with its process, is due again.
-_LEAVE = (
-    sql.SQL("""
+_LEAVE = compose(
+    """
     UPDATE librarian_source_t SET status = 'pending', lease_ts = NULL, next_ts = now()
     WHERE {mine} RETURNING {columns}
-""")
-    .format(mine=_MINE, columns=_COLUMNS)
-    .as_bytes()
+""",
+    mine=_MINE,
+    columns=_COLUMNS,
 )
 # What was added again with another filter meanwhile has not been seen.
-_END = (
-    sql.SQL("""
+_END = compose(
+    """
     UPDATE librarian_source_t SET status = %(status)s, error = %(error)s, lease_ts = NULL,
         seen = CASE WHEN (ref, filter, folder) = (%(ref)s, %(filter)s::text[], %(folder)s)
             THEN coalesce(%(seen)s, seen) ELSE '' END,
         report = coalesce(%(report)s, report), read_ts = now()
     WHERE {mine} RETURNING {columns}
-""")
-    .format(mine=_MINE, columns=_COLUMNS)
-    .as_bytes()
+""",
+    mine=_MINE,
+    columns=_COLUMNS,
 )

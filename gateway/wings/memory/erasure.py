@@ -17,6 +17,7 @@ from gateway.wings.memory.conditions import BELIEVED, Condition
 from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import Scope
 from gateway.wings.memory.store import OF_PLACES, SUBJECT_LOCK, readable, subject_key
+from registry.database.fragments import compose
 from registry.database.postgres import Pool, borrow
 from schemas.signals import AsyncSignal
 
@@ -140,11 +141,7 @@ async def _count_rows(connection: AsyncConnection, statement: bytes, values: Any
     return dict(await _rows(connection, statement, values))
 
 
-_LOCK = (
-    sql.SQL("SELECT pg_advisory_xact_lock({subject_lock})")
-    .format(subject_lock=SUBJECT_LOCK)
-    .as_bytes()
-)
+_LOCK = compose("SELECT pg_advisory_xact_lock({subject_lock})", subject_lock=SUBJECT_LOCK)
 _LOCK_OWNERS = b"""
     SELECT FROM memory_owner_t WHERE host_id = %(host)s AND (scope, owner) IN
         (SELECT * FROM unnest(%(scopes)s::text[], %(owners)s::text[]))
@@ -176,20 +173,19 @@ _ANSWERS = (
 """
 )
 _OWN_ANSWERS = _DONE + b"principal_id = %(principal)s AND starts_with(service_id, 'admin memory_')"
-_MENTIONS = (
-    sql.SQL("""
+_MENTIONS = compose(
+    """
     SELECT memory_id::text FROM memory_t
     WHERE host_id = %(host)s AND scope IN ('agent', 'org') AND retired_ts IS NULL
         AND strpos(lower(content), lower(%(subject)s)) > 0
     ORDER BY memory_id LIMIT {mentions}
-""")
-    .format(mentions=sql.Literal(MENTIONS))
-    .as_bytes()
+""",
+    mentions=sql.Literal(MENTIONS),
 )
 # With what they superseded, and with copies: the memory of a session that one was promoted from, or
 # that says the same, would be promoted again.
-_FORGET = (
-    sql.SQL("""
+_FORGET = compose(
+    """
     WITH RECURSIVE chain AS (
         SELECT m.scope, m.owner, m.memory_id FROM memory_t AS m
         WHERE {of_places} AND m.memory_id = ANY (%(ids)s::uuid[])
@@ -212,7 +208,6 @@ _FORGET = (
         RETURNING m.scope
     )
     SELECT scope, count(*) FROM gone GROUP BY scope
-""")
-    .format(of_places=OF_PLACES)
-    .as_bytes()
+""",
+    of_places=OF_PLACES,
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import anyio
 from msgspec import Struct
-from psycopg import AsyncConnection, sql
+from psycopg import AsyncConnection
 
 from config.memory import MemorySettings
 from gateway.context import Session
@@ -19,6 +19,7 @@ from gateway.wings.memory.recall import Uses
 from gateway.wings.memory.requests import Intake
 from gateway.wings.memory.rows import COLUMNS, Memory, NewMemory, memory_of
 from gateway.wings.memory.store import SUBJECT_LOCK, MemoryStore, Target, subject_key
+from registry.database.fragments import compose
 from registry.database.postgres import AWAY, Pool, borrow
 
 log = logging.getLogger("toolgate.memory")
@@ -253,11 +254,7 @@ def _of_user(one: Memory) -> NewMemory:
     return NewMemory(kind=kind, source={**one.source, "promoted": one.id}, **fields)
 
 
-_SHARE = (
-    sql.SQL("SELECT pg_advisory_xact_lock_shared({subject_lock})")
-    .format(subject_lock=SUBJECT_LOCK)
-    .as_bytes()
-)
+_SHARE = compose("SELECT pg_advisory_xact_lock_shared({subject_lock})", subject_lock=SUBJECT_LOCK)
 _HELD = b"""
     SELECT memory_id::text FROM memory_t
     WHERE host_id = %(host)s AND scope = 'session' AND memory_id = ANY (%(ids)s::uuid[])
@@ -294,8 +291,8 @@ _PROMOTED = b"""
     UPDATE memory_owner_t SET promoted_ts = now() FROM locked
     WHERE host_id = %(host)s AND scope = 'session' AND owner = %(owner)s
 """
-_OF_SESSION = (
-    sql.SQL("""
+_OF_SESSION = compose(
+    """
     SELECT {columns}, (
         SELECT count(DISTINCT other.owner) FROM memory_t AS other
         WHERE other.host_id = m.host_id AND other.subject = m.subject AND other.scope = 'session'
@@ -305,9 +302,8 @@ _OF_SESSION = (
     FROM memory_t AS m
     WHERE m.host_id = %(host)s AND m.scope = 'session' AND m.owner = %(owner)s
         AND m.retired_ts IS NULL AND m.subject IS NOT NULL
-""")
-    .format(columns=COLUMNS)
-    .as_bytes()
+""",
+    columns=COLUMNS,
 )
 _PURGE = b"""
     WITH over AS (

@@ -23,7 +23,7 @@ from gateway.wings.memory.ranking import RecalledMemory, Scored, rank, rank_with
 from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import COLUMNS, SCOPES, Memory, Scope, memory_of
 from gateway.wings.memory.texts import group_similar, is_known, overlap, words
-from registry.database.fragments import Fragment
+from registry.database.fragments import Fragment, compose
 from registry.database.postgres import Pool
 from registry.embedding.kinds import SearchKind
 from registry.embedding.texts import readable
@@ -294,8 +294,8 @@ def statement(shape: RecallShape) -> bytes:
     visible, worded = (
         (_proposal_clause(shape), _WORDED_LARGE) if shape.large else (_whole(shape), _WORDED)
     )
-    return (
-        sql.SQL("""
+    return compose(
+        """
         WITH {places}, query AS MATERIALIZED (
             SELECT DISTINCT unnest(tsvector_to_array(to_tsvector('pg_catalog.english',
                 search_words(%(text)s)))) COLLATE "C" AS term
@@ -311,19 +311,16 @@ def statement(shape: RecallShape) -> bytes:
             coalesce(used.uses, 0), best.bm25, best.cosine
         FROM best LEFT JOIN memory_use_t AS used
             ON (used.host_id, used.memory_id) = (%(host)s, best.memory_id)
-    """)
-        .format(
-            places=_PLACES,
-            visible=visible,
-            worded=worded,
-            scores=_SCORES,
-            near=near,
-            cosine=cosine,
-            join=join,
-            matched=matched,
-            order=order,
-        )
-        .as_bytes()
+    """,
+        places=_PLACES,
+        visible=visible,
+        worded=worded,
+        scores=_SCORES,
+        near=near,
+        cosine=cosine,
+        join=join,
+        matched=matched,
+        order=order,
     )
 
 
@@ -475,13 +472,14 @@ _SCORES = sql.SQL("""worded AS MATERIALIZED (
 @lru_cache(maxsize=256)
 def rows_query(allowed: Fragment) -> bytes:
     """The rows of %(ids)s that may be shown."""
-    return (
-        sql.SQL("""
+    return compose(
+        """
         WITH {places}
         SELECT {columns} FROM place CROSS JOIN memory_t AS m
         WHERE m.host_id = %(host)s AND m.scope = place.scope AND m.owner = place.owner
             AND m.memory_id = ANY (%(ids)s::uuid[]) AND {allowed}
-    """)
-        .format(places=_PLACES, columns=COLUMNS, allowed=allowed)
-        .as_bytes()
+    """,
+        places=_PLACES,
+        columns=COLUMNS,
+        allowed=allowed,
     )

@@ -31,6 +31,7 @@ from gateway.wings.memory.rows import (
     memory_of,
     new_ids,
 )
+from registry.database.fragments import compose
 from registry.database.postgres import Pool, autocommit, borrow
 from schemas.jsonrpc import encode
 
@@ -501,76 +502,68 @@ def readable(reader: Reader, scopes: Sequence[Scope] = SCOPES) -> Condition:
 
 _OWN = sql.SQL("host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)s")
 _PLACE = sql.SQL("%(host)s, %(scope)s, %(owner)s")
-_BEGIN = (
-    sql.SQL("""
+_BEGIN = compose(
+    """
     SELECT memory_begin({place}, %(subject)s, %(key)s, %(caller)s, %(count)s, %(replaced)s,
         %(size)s, %(limits)s)
-""")
-    .format(place=_PLACE)
-    .as_bytes()
+""",
+    place=_PLACE,
 )
-_INSERT = (
-    sql.SQL("""
+_INSERT = compose(
+    """
     SELECT memory_insert({place}, %(subject)s, %(key)s, %(agent)s, %(ids)s::uuid[], %(hashes)s,
         %(rows)s, %(lifetime)s)
-""")
-    .format(place=_PLACE)
-    .as_bytes()
+""",
+    place=_PLACE,
 )
-_KNOWN = (
-    sql.SQL("SELECT hash, id::text FROM memory_known({place}, %(agent)s, %(hashes)s, %(slots)s)")
-    .format(place=_PLACE)
-    .as_bytes()
+_KNOWN = compose(
+    "SELECT hash, id::text FROM memory_known({place}, %(agent)s, %(hashes)s, %(slots)s)",
+    place=_PLACE,
 )
-_ADD = (
-    sql.SQL("""
+_ADD = compose(
+    """
     SELECT hash, id FROM memory_add({place}, %(subject)s, %(key)s, %(agent)s, %(caller)s,
         %(ids)s::uuid[], %(hashes)s, %(rows)s, %(count)s, %(size)s, %(limits)s)
-""")
-    .format(place=_PLACE)
-    .as_bytes()
+""",
+    place=_PLACE,
 )
-_PRESENT = (
-    sql.SQL("""
+_PRESENT = compose(
+    """
     SELECT CASE WHEN audience = '{{}}' OR %(agent)s::text = ANY (audience)
         THEN memory_id::text END, valid_from FROM memory_t
     WHERE {own} AND slot = %(slot)s AND retired_ts IS NULL AND valid_to IS NULL
-""")
-    .format(own=_OWN)
-    .as_bytes()
+""",
+    own=_OWN,
 )
-_RETIRE_SLOT = (
-    sql.SQL("""
+_RETIRE_SLOT = compose(
+    """
     UPDATE memory_t SET retired_ts = now(), retired_by = 'slot', superseded_by = %(new)s::uuid,
         valid_to = greatest(coalesce(%(from)s, now()), valid_from)
     WHERE {own} AND slot = %(slot)s AND retired_ts IS NULL AND valid_to IS NULL
-""")
-    .format(own=_OWN)
-    .as_bytes()
+""",
+    own=_OWN,
 )
-_REPLACE = (
-    sql.SQL("""
+_REPLACE = compose(
+    """
     UPDATE memory_t SET retired_ts = now(), retired_by = 'replaced',
         superseded_by = %(new)s::uuid
     WHERE {own} AND memory_id = %(replaces)s::uuid AND retired_ts IS NULL
         AND (audience = '{{}}' OR %(agent)s::text = ANY (audience))
         AND (expires_ts IS NULL OR expires_ts > now())
     RETURNING 1
-""")
-    .format(own=_OWN)
-    .as_bytes()
+""",
+    own=_OWN,
 )
-_REPLACE_CHUNKS = (
-    sql.SQL("""
+_REPLACE_CHUNKS = compose(
+    """
     UPDATE memory_t SET retired_ts = now(), retired_by = 'replaced'
     WHERE {own} AND kind = 'chunk' AND source ->> 'document' = %(document)s
         AND retired_ts IS NULL AND memory_id <> ALL (%(ids)s::uuid[])
-""")
-    .format(own=_OWN)
-    .as_bytes()
+""",
+    own=_OWN,
 )
-_CAP = (
-    sql.SQL("""
+_CAP = compose(
+    """
     WITH live AS (
         SELECT memory_id, row_number() OVER (ORDER BY pinned DESC, importance DESC,
             created_ts DESC, memory_id DESC) AS place, pinned
@@ -578,23 +571,21 @@ _CAP = (
     )
     UPDATE memory_t SET retired_ts = now(), retired_by = 'cap'
     WHERE {own} AND memory_id IN (SELECT memory_id FROM live WHERE place > %(max)s AND NOT pinned)
-""")
-    .format(own=_OWN)
-    .as_bytes()
+""",
+    own=_OWN,
 )
 # Not more often than twice in a lifetime.
-_RENEW = (
-    sql.SQL("""
+_RENEW = compose(
+    """
     UPDATE memory_t SET expires_ts = now() + make_interval(secs => %(ttl)s)
     WHERE {own} AND ttl_s IS NULL AND retired_ts IS NULL
         AND expires_ts BETWEEN now() AND now() + make_interval(secs => %(ttl)s / 2)
-""")
-    .format(own=_OWN)
-    .as_bytes()
+""",
+    own=_OWN,
 )
 # Of a memory, the subject and then the owner.
-_LOCK_OF = (
-    sql.SQL("""
+_LOCK_OF = compose(
+    """
     WITH wanted AS MATERIALIZED (
         SELECT m.host_id, m.scope, m.owner, CASE WHEN m.subject IS NOT NULL THEN
             pg_advisory_xact_lock_shared(hashtextextended(m.host_id || ' ' || m.subject, 0)) END
@@ -602,14 +593,13 @@ _LOCK_OF = (
     )
     SELECT FROM memory_owner_t AS had WHERE (had.host_id, had.scope, had.owner)
         IN (SELECT host_id, scope, owner FROM wanted) FOR UPDATE
-""")
-    .format(of_places=OF_PLACES)
-    .as_bytes()
+""",
+    of_places=OF_PLACES,
 )
 _REWRITTEN = sql.SQL("""kind, slot, dated, confidence, keep, trust, session, position, source,
     valid_from, valid_to, expires_ts, ttl_s""")
-_REWRITE = (
-    sql.SQL("""
+_REWRITE = compose(
+    """
     WITH gone AS (
         DELETE FROM memory_t WHERE {own} AND memory_id = %(id)s::uuid RETURNING *
     )
@@ -623,7 +613,7 @@ _REWRITE = (
     SELECT host_id, %(old)s::uuid, scope, owner, subject, agent, audience, content, content_hash,
         importance, pinned, masked, metadata, created_ts, now(), 'update', %(id)s::uuid,
         aggregate_version, {rewritten} FROM gone
-""")
-    .format(own=_OWN, rewritten=_REWRITTEN)
-    .as_bytes()
+""",
+    own=_OWN,
+    rewritten=_REWRITTEN,
 )

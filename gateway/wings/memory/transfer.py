@@ -14,6 +14,7 @@ from gateway.wings.memory.readers import ERASE, Reader
 from gateway.wings.memory.requests import RefusedItem
 from gateway.wings.memory.rows import COLUMNS, Memory, content_hash, memory_of
 from gateway.wings.memory.store import MemoryStore, Target
+from registry.database.fragments import compose
 from registry.database.postgres import Pool, borrow, is_uuid
 
 FIRST = "00000000-0000-0000-0000-000000000000"
@@ -121,8 +122,8 @@ def _own(id_: sql.Composable) -> sql.Composed:
 
 # Vectors and history follow ids: two imports that run at once do not both find one free.
 _LOCK_IMPORTS = b"SELECT pg_advisory_xact_lock(hashtextextended('memory_import ' || %(host)s, 0))"
-_IMPORT = (
-    sql.SQL("""
+_IMPORT = compose(
+    """
     WITH given AS MATERIALIZED (
         SELECT new.*, hash.value, tombstone.ts > new.created AS late,
             {own_id} AS own_id, {own_successor} AS own_successor
@@ -153,11 +154,8 @@ _IMPORT = (
         RETURNING 1
     )
     SELECT (SELECT count(*) FROM stored), (SELECT count(*) FROM given WHERE late)
-""")
-    .format(
-        own_id=_own(sql.Identifier("new", "id")),
-        own_successor=_own(sql.Identifier("new", "superseded_by")),
-        elsewhere=_elsewhere(sql.Identifier("own_id")),
-    )
-    .as_bytes()
+""",
+    own_id=_own(sql.Identifier("new", "id")),
+    own_successor=_own(sql.Identifier("new", "superseded_by")),
+    elsewhere=_elsewhere(sql.Identifier("own_id")),
 )

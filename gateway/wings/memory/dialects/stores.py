@@ -18,6 +18,7 @@ from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.recall import Recall
 from gateway.wings.memory.rows import NewMemory, Scope, check_content, check_text
 from gateway.wings.memory.store import Target, too_many
+from registry.database.fragments import compose
 from registry.database.postgres import borrow
 
 RANKED = 10  # entities that a search finds beside those that contain its query
@@ -29,14 +30,13 @@ _LIVE = sql.SQL("""host_id = %(host)s AND scope = %(scope)s AND owner = %(owner)
 _FILE = sql.SQL("{live} AND kind = 'file' AND slot IS NOT NULL AND valid_to IS NULL").format(
     live=_LIVE
 )
-_NODES = (
-    sql.SQL("""
+_NODES = compose(
+    """
     SELECT memory_id::text, kind = 'entity', source ->> 'entity', content, metadata ->> 'type'
     FROM memory_t WHERE {live} AND kind IN ('entity', 'fact') AND source ? 'entity'
     ORDER BY created_ts, memory_id
-""")
-    .format(live=_LIVE)
-    .as_bytes()
+""",
+    live=_LIVE,
 )
 _RELATIONS = b"""
     SELECT from_name, to_name, relation FROM memory_relation_t
