@@ -54,7 +54,7 @@ class Cost:
 
     def __init__(self, schema: Any, parts: int | None) -> None:
         """`parts`: how many the schema has, if none refers to others; then each applies once to a
-        value at most, and `evaluations` are counted where somebody asks for them."""
+        value at most, and `evaluations` are counted on demand."""
         self._schema = schema
         self.at_most = max(parts, 1) if parts is not None else self.evaluations
 

@@ -229,7 +229,7 @@ class Approvals:
         return made[0], made[1]
 
     async def erase(self, principal: str) -> None:
-        """Erase the arguments of a principal's calls, and those calls that nobody has decided."""
+        """Delete the undecided calls of a principal, and the arguments of its decided ones."""
         async with borrow(self._pool) as connection:
             await connection.execute(
                 "DELETE FROM approval_t"

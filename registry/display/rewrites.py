@@ -241,7 +241,7 @@ def rewritten(
 
 def argument_aliases(schema: Json) -> dict[str, str]:
     """Names that every profile accepts, by the names of arguments that some reject. They depend on
-    the whole schema alone, so that a call can be read whoever listed the tool."""
+    the whole schema alone, so that calls of all clients are mapped back alike."""
     properties = _Rewriting(schema, _FLAT, "").flat().get("properties")
     if not isinstance(properties, dict):
         return {}

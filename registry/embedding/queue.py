@@ -57,7 +57,7 @@ class Task:
     source_hash: str
     attempt_count: int  # this one included
     abandoned: bool  # claimed before by a worker whose lease expired
-    turn: int  # hash of the owner; 0: nobody's
+    turn: int  # hash of the owner; 0: the entity has no owner
 
 
 @dataclass(frozen=True, slots=True)
