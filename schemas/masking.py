@@ -10,6 +10,7 @@ Undescribed parts may wrap the described value: an unknown member, the items of 
 schema has an object, and JSON in a text are masked like the value itself.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -36,6 +37,16 @@ _DESCRIBING = frozenset(  # keywords that describe what is inside a value
 ) | {*_HERE, *_HERE_ONE, *_REFERENCES, *_OF_ITEMS, "dependentSchemas"}
 
 Json = dict[str, Any]
+
+
+def mask_secrets(text: str, secrets: Iterable[str], words: Iterable[str] = ()) -> str:
+    """The text without `secrets`, the longest first, and without `words`, which are too short to be
+    masked inside of others."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    for word in sorted(words, key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", MASK, text)
+    return text
 
 
 def masks_of(schema: bytes) -> "Masks | None":

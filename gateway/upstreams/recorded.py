@@ -30,7 +30,7 @@ from gateway.upstreams.http.client import (
 from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed, read
 from schemas.errors import Fault, SourceDown
 from schemas.jsonrpc import encode
-from schemas.masking import MASK
+from schemas.masking import MASK, mask_secrets
 from schemas.source import Source
 from schemas.tool import Tool
 from schemas.urls import without_credentials
@@ -95,12 +95,8 @@ class Recording:
 
     def mask(self, text: str, *, is_cut: bool = False) -> str:
         """The text without the secrets that were sent. `is_cut`: it may end inside of one."""
-        longest = 0
-        for secret in sorted(self._secrets, key=len, reverse=True):
-            longest = max(longest, len(secret))
-            text = text.replace(secret, MASK)
-        for word in self._words:
-            text = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", MASK, text)
+        text = mask_secrets(text, self._secrets, self._words)
+        longest = max(map(len, self._secrets), default=0)
         return text[: max(0, len(text) - longest)] if is_cut else text
 
     def begin(

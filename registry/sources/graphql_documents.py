@@ -5,7 +5,6 @@ therefore no redirect is followed. The answer is stored as received: parsing it 
 job.
 """
 
-import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
@@ -26,7 +25,7 @@ from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from registry.sources.openapi_documents import OpenApiDescription
 from schemas.errors import ImportRejected
 from schemas.hidden import without_hidden
-from schemas.masking import MASK
+from schemas.masking import mask_secrets
 from schemas.source import GraphQLOptions
 from schemas.urls import without_credentials
 
@@ -202,14 +201,11 @@ def _refusal(url: URL, status: int, body: bytes, headers: Mapping[str, str]) -> 
 
 def _mask_secrets(text: str, headers: Mapping[str, str]) -> str:
     """The words of an endpoint without the values of the headers that it was sent, whole or behind
-    their scheme, and without characters that nobody sees."""
-    secrets = {part for value in headers.values() for part in (value, *value.split()) if part}
-    text = without_hidden(" ".join(text.split()))
-    for secret in sorted(secrets, key=len, reverse=True):
-        if secret not in SCHEMES:
-            ends = ("", "") if len(secret) >= WHOLE_WORD else (r"(?<!\w)", r"(?!\w)")
-            text = re.sub(re.escape(secret).join(ends), MASK, text)
-    return text
+    their scheme, and without hidden characters."""
+    parts = {part for value in headers.values() for part in (value, *value.split()) if part}
+    words = {part for part in parts - SCHEMES if len(part) < WHOLE_WORD}
+    secrets = parts - SCHEMES - words
+    return mask_secrets(without_hidden(" ".join(text.split())), secrets, words)
 
 
 def _message(error: object) -> str:
