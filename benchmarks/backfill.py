@@ -25,7 +25,7 @@ from registry.embedding.models import register
 from registry.embedding.population import refresh
 from registry.embedding.providers import make_embedder
 from registry.embedding.status import tasks
-from registry.evaluation.sets import Listed
+from registry.evaluation.sets import CatalogTool
 from registry.evaluation.temporary_catalog import load
 from registry.sources.store import ToolStore
 
@@ -67,7 +67,7 @@ def measure_backfill(rig: Rig, directory: Path | None, quick: bool) -> list[Row]
         pin(0, rig.cores.load)
 
 
-async def _write(settings: Settings, tools: list[Listed]) -> None:
+async def _write(settings: Settings, tools: list[CatalogTool]) -> None:
     async with Database.open(settings.database) as database:
         await register(database.pool, make_embedder(settings.embedding))
         await load(database, tools, settings.tenant.host_id)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from registry.embedding.texts import identifier_words
-from registry.evaluation.sets import QUERIES, TOOLS, Listed, read_catalog, read_requests
+from registry.evaluation.sets import QUERIES, TOOLS, CatalogTool, read_catalog, read_requests
 
 SEED = 20260728
 SERVERS = 40  # of made tools
@@ -39,7 +39,7 @@ _OF = (
 _WITH = ("status", "date", "currency", "owner", "page", "limit", "reason", "priority", "language")
 
 
-def catalog(directory: Path | None, count: int) -> list[Listed]:
+def catalog(directory: Path | None, count: int) -> list[CatalogTool]:
     """`count` tools, as far as possible those of the sets in `directory`."""
     paths = sorted(directory.glob(f"*/{TOOLS}")) if directory else []
     found = [
@@ -68,7 +68,7 @@ def asked(directory: Path | None, count: int) -> list[str]:
 class Making:
     """Tools out of the words of others."""
 
-    def __init__(self, rng: random.Random, models: Sequence[Listed]) -> None:
+    def __init__(self, rng: random.Random, models: Sequence[CatalogTool]) -> None:
         self._rng = rng
         self._names = [words for one in models if (words := _words(one.name))]
         self._properties = [item for one in models for item in _properties(one)]
@@ -79,10 +79,10 @@ class Making:
         for one in models:
             self._learn(one.description.split()[:WORDS])
 
-    def tool(self, number: int) -> Listed:
+    def tool(self, number: int) -> CatalogTool:
         many = min(self._rng.randint(0, 5), len(self._properties))
         properties = self._rng.sample(self._properties, many)
-        return Listed(
+        return CatalogTool(
             id=f"made:{number}",
             name=self._name(number),
             description=self._description(),
@@ -130,16 +130,16 @@ def _words(name: str) -> list[str]:
     return identifier_words(name.rpartition("/")[2]).split()
 
 
-def _properties(tool: Listed) -> list[tuple[str, Any]]:
+def _properties(tool: CatalogTool) -> list[tuple[str, Any]]:
     properties = tool.input_schema.get("properties")
     return list(properties.items()) if isinstance(properties, dict) else []
 
 
-def _template(rng: random.Random, number: int) -> Listed:
+def _template(rng: random.Random, number: int) -> CatalogTool:
     verb, thing, of = rng.choice(_VERBS), rng.choice(_THINGS), rng.choice(_OF)
     names = rng.sample(_WITH, 3)
     properties = {one: {"type": "string", "description": f"The {one} of it."} for one in names}
-    return Listed(
+    return CatalogTool(
         id=f"template:{number}",
         name=f"{verb}_{thing}_{names[0]}",
         description=f"{verb.capitalize()}s each {thing} of {of}, by {names[0]}.",

@@ -25,7 +25,7 @@ from benchmarks.processes import pin
 from benchmarks.rig import Rig
 from benchmarks.table import Row, Target, missing
 from benchmarks.toolgate import installation, serving
-from gateway.wings.documents.chunking.chunks import Chunk, Chunking, CodeSymbol
+from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions, CodeSymbol
 from gateway.wings.documents.chunking.cut import CODE, cut
 from gateway.wings.documents.chunking.grammars import parser
 from gateway.wings.documents.reading.kinds import media_type
@@ -184,7 +184,7 @@ def _posted(connection: HTTPConnection, path: str, body: Mapping[str, object]) -
 
 def definitions_of(file: CodeFile) -> list[CodeSymbol]:
     """All definitions of a file, in order."""
-    chunks = cut(file.text, media_type=file.media_type, chunking=Chunking(size=10**9))
+    chunks = cut(file.text, media_type=file.media_type, chunking=ChunkingOptions(size=10**9))
     return [one for chunk in chunks for one in chunk.definitions]
 
 

@@ -25,8 +25,8 @@ from config.load import load as load_settings
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Pause
 from gateway.wings.events.hooks import Hooks
-from gateway.wings.events.journal import Accepted, Delivery, Draft, End, Journal
-from gateway.wings.events.notices import WORK, Notices
+from gateway.wings.events.journal import AcceptedInvocation, Delivery, Draft, End, Journal
+from gateway.wings.events.notices import WORK, WakeupChannel
 from gateway.wings.events.redis_engine import RedisEngine
 from gateway.wings.events.upkeep import Upkeep
 from gateway.wings.events.wing import WING
@@ -121,7 +121,7 @@ def draft(host_id: str = OWN) -> Draft:
 async def _accepting(
     journal: Journal, database: Database, floor: float, seconds: float
 ) -> list[Row]:
-    notices = Notices(database, lambda _notice: None)
+    notices = WakeupChannel(database, lambda _notice: None)
     commits = GroupCommit(journal.accept, most=100)
 
     async def one() -> int:
@@ -186,7 +186,10 @@ class _Clocked:
 
 
 def _by_notify(database: Database, dispatch: Dispatch) -> Wakes:
-    heard, said = Notices(database, dispatch.hear), Notices(database, lambda _notice: None)
+    heard, said = (
+        WakeupChannel(database, dispatch.hear),
+        WakeupChannel(database, lambda _notice: None),
+    )
     return lambda _id: said.say(WORK + OWN), (heard.listen, said.send)
 
 
@@ -226,7 +229,7 @@ async def _starting(
             begun = clocked.begun[f"c{number}"] = anyio.Event()
             begin = time.perf_counter()
             [stored] = await journal.accept([replace(draft(), correlation_id=f"c{number}")])
-            assert isinstance(stored, Accepted)
+            assert isinstance(stored, AcceptedInvocation)
             accepted(stored.invocation_id)
             with anyio.fail_after(60):
                 await begun.wait()

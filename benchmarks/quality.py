@@ -15,7 +15,7 @@ from benchmarks.table import Row, Target
 from config.load import load
 from registry.evaluation.corpus import of_catalog
 from registry.evaluation.evaluate import evaluate, sample_requests
-from registry.evaluation.results import Measured, SetResult, mean_of, percentiles
+from registry.evaluation.results import SetMetrics, SetResult, mean_of, percentiles
 from registry.evaluation.runs import MODES
 from registry.evaluation.sets import QUERIES, TOOLS, read_catalog, read_requests
 
@@ -74,13 +74,13 @@ def rows(results: Sequence[SetResult], whose: str) -> Iterator[Row]:
             yield _row(mean, mode, MEAN, f"{_interval(mean, mode)}: {', '.join(sorted(TUNED))}")
 
 
-def _row(quality: Measured, mode: str, targets: Targets, note: str) -> Row:
+def _row(quality: SetMetrics, mode: str, targets: Targets, note: str) -> Row:
     least = (Target("least", targets[mode]),) if mode in targets else ()
     mean = quality.interval(mode, METRIC).mean
     return Row(f"{quality.name}: NDCG@10, {mode}", mean, "%", targets=least, note=note)
 
 
-def _interval(quality: Measured, mode: str) -> str:
+def _interval(quality: SetMetrics, mode: str) -> str:
     found = quality.interval(mode, METRIC)
     complete = quality.interval(mode, "completeness@10").mean
     return f"[{found.low:.1f}, {found.high:.1f}], completeness {complete:.1f}"

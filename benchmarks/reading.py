@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from config.load import load
-from registry.importers.drafts import Imported
+from registry.importers.drafts import ImportedDescription
 from registry.sources.source_reader import ImportSpec, Origins, find
 from schemas.errors import ImportRejected
 
@@ -34,12 +34,12 @@ def main(location: str) -> None:
     sys.stdout.write(json.dumps(told))
 
 
-async def _read(spec: ImportSpec, limits: object) -> Imported:
+async def _read(spec: ImportSpec, limits: object) -> ImportedDescription:
     found = await find(spec, limits, Origins())  # type: ignore[arg-type]
     return found.read()
 
 
-def _counted(imported: Imported) -> dict[str, object]:
+def _counted(imported: ImportedDescription) -> dict[str, object]:
     statuses = Counter(outcome.status for outcome in imported.outcomes)
     reasons = Counter(
         f"{outcome.status}: {_plain(reason)}"

@@ -35,10 +35,10 @@ from config.settings import Settings
 from registry.database.postgres import Database
 from registry.embedding.providers import make_embedder
 from registry.evaluation.corpus import Corpus, load_corpus
-from registry.evaluation.sets import Listed
+from registry.evaluation.sets import CatalogTool
 from registry.evaluation.temporary_catalog import CARELESS
 from registry.search import Mode, Search, SearchQuery, SearchResult
-from registry.search.encoding import Encoded, Encoding
+from registry.search.encoding import EncodedQuery, QueryEncoder
 
 COUNT, QUICK_COUNT = 12_000, 600  # tools
 REQUESTS, QUICK_REQUESTS = 400, 40
@@ -77,7 +77,7 @@ def measure_search(rig: Rig, directory: Path | None, quick: bool, count: int | N
     return rows(found, tools)
 
 
-def _measure(rig: Rig, tools: Sequence[Listed], requests: Sequence[str]) -> Measured:
+def _measure(rig: Rig, tools: Sequence[CatalogTool], requests: Sequence[str]) -> Measured:
     cache = {"shared_buffers": CACHE} if len(tools) >= MANY else {}
     with installation(rig, "search", {}, {"database": {"options": CARELESS, **cache}}) as one:
         settings = load(str(one.settings), {})
@@ -92,10 +92,12 @@ def _measure(rig: Rig, tools: Sequence[Listed], requests: Sequence[str]) -> Meas
     return found
 
 
-def _encoder(settings: Settings) -> Callable[[str], Coroutine[Any, Any, Encoded]]:
+def _encoder(settings: Settings) -> Callable[[str], Coroutine[Any, Any, EncodedQuery]]:
     """Encodes as a search does, in this process."""
     embedder, search = make_embedder(settings.embedding), settings.search
-    encoding = Encoding(lambda _: embedder, timeout_s=TIMEOUT_S, sentences_limit=search.sentences)
+    encoding = QueryEncoder(
+        lambda _: embedder, timeout_s=TIMEOUT_S, sentences_limit=search.sentences
+    )
     return partial(encoding.encode, embedder)
 
 
@@ -114,7 +116,7 @@ def _called(port: int, request: str) -> float:
 
 
 async def _inside(
-    rig: Rig, settings: Settings, tools: Sequence[Listed], requests: Sequence[str]
+    rig: Rig, settings: Settings, tools: Sequence[CatalogTool], requests: Sequence[str]
 ) -> Measured:
     embedder = make_embedder(settings.embedding)
 

@@ -17,8 +17,8 @@ import msgspec
 from config.load import load
 from registry.evaluation.corpus import of_catalog
 from registry.evaluation.evaluate import evaluate
-from registry.evaluation.results import Measured
-from registry.evaluation.sets import EvaluationRequest, Listed, read_requests
+from registry.evaluation.results import SetMetrics
+from registry.evaluation.sets import CatalogTool, EvaluationRequest, read_requests
 from registry.importers.openapi import read
 
 METRIC = "ndcg@10"
@@ -38,7 +38,7 @@ def untold(node: Any) -> Any:
     return [untold(one) for one in node] if isinstance(node, list) else node
 
 
-def catalog(document: dict[str, Any]) -> Iterator[Listed]:
+def catalog(document: dict[str, Any]) -> Iterator[CatalogTool]:
     """The tools of a description as it would be imported; their ids are operation ids."""
     ids = {
         f"{path}@{method}": operation["operationId"]
@@ -48,7 +48,7 @@ def catalog(document: dict[str, Any]) -> Iterator[Listed]:
     }
     found = read(document)
     for draft in found.drafts:
-        yield Listed(
+        yield CatalogTool(
             id=ids.get(draft.key, draft.key),
             name=draft.name,
             title=draft.title,
@@ -60,8 +60,8 @@ def catalog(document: dict[str, Any]) -> Iterator[Listed]:
 
 
 async def measured(
-    name: str, tools: Sequence[Listed], requests: Sequence[EvaluationRequest]
-) -> Measured:
+    name: str, tools: Sequence[CatalogTool], requests: Sequence[EvaluationRequest]
+) -> SetMetrics:
     async with of_catalog(tools, load(None, {}), lambda *_: None) as corpus:
         result = await evaluate(
             name, corpus, requests, ("hybrid", "dense", "lexical"), progress=lambda *_: None

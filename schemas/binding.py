@@ -111,7 +111,7 @@ class Pagination(Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class KindFacts:
     """Facts of a kind of tool, on which the gateway's behaviour depends; by default none is
     special."""
 
@@ -125,7 +125,7 @@ class Facts:
     reports: bool = False  # long calls report their progress to a client that wants it
 
 
-class Mirrored(Struct, frozen=True):
+class MirroredArgument(Struct, frozen=True):
     """Mirrored argument, which 2026-07-28 clients repeat in a header (its `x-mcp-header`)."""
 
     path: tuple[str, ...]  # names of properties, from the arguments down to the value
@@ -135,7 +135,7 @@ class Mirrored(Struct, frozen=True):
 class Binding(Struct, frozen=True, omit_defaults=True):
     """Base of all bindings: defaults, which a kind overrides by a field of the same name."""
 
-    facts: ClassVar[Facts] = Facts()
+    facts: ClassVar[KindFacts] = KindFacts()
 
     @property
     def action(self) -> "ServiceBinding | None":
@@ -163,7 +163,7 @@ class Binding(Struct, frozen=True, omit_defaults=True):
         return ()
 
     @property
-    def mirrored(self) -> tuple[Mirrored, ...]:
+    def mirrored(self) -> tuple[MirroredArgument, ...]:
         """The arguments that clients repeat in headers."""
         return ()
 
@@ -204,7 +204,7 @@ _FORMS = ("application/x-www-form-urlencoded", "multipart/")
 class OpenAPIBinding(Binding, frozen=True, tag="openapi", omit_defaults=True):
     """One operation of a REST service."""
 
-    facts: ClassVar[Facts] = Facts(remote=True, keeps_answers=True, projects="answer")
+    facts: ClassVar[KindFacts] = KindFacts(remote=True, keeps_answers=True, projects="answer")
 
     method: str  # upper case
     path: str  # template as in the description: /repos/{owner}/{repo}
@@ -248,7 +248,7 @@ class Variable(Struct, frozen=True, omit_defaults=True):
 class GraphQLBinding(Binding, frozen=True, tag="graphql", omit_defaults=True):
     """One root field of a GraphQL service."""
 
-    facts: ClassVar[Facts] = Facts(remote=True, keeps_answers=True, projects="selection")
+    facts: ClassVar[KindFacts] = KindFacts(remote=True, keeps_answers=True, projects="selection")
 
     operation: Literal["query", "mutation"]
     field: str  # of Query or Mutation
@@ -314,13 +314,13 @@ class ServiceBinding(Binding, frozen=True, omit_defaults=True):
 class HybridBinding(ServiceBinding, frozen=True, tag="hybrid", omit_defaults=True):
     """An action of a service behind the gateway."""
 
-    facts: ClassVar[Facts] = Facts(remote=True)
+    facts: ClassVar[KindFacts] = KindFacts(remote=True)
 
 
 class PythonBinding(ServiceBinding, frozen=True, tag="python", omit_defaults=True):
     """An action of a Python service inside the gateway."""
 
-    facts: ClassVar[Facts] = Facts(loaded=True)
+    facts: ClassVar[KindFacts] = KindFacts(loaded=True)
 
     positional: tuple[str, ...] = ()  # names of the arguments that an array of params holds
     rest: str | None = None  # name of the argument that takes the members after those
@@ -332,11 +332,11 @@ class PythonBinding(ServiceBinding, frozen=True, tag="python", omit_defaults=Tru
 class McpBinding(Binding, frozen=True, tag="mcp", omit_defaults=True):
     """One tool of another MCP server."""
 
-    facts: ClassVar[Facts] = Facts(remote=True, relayed=True)
+    facts: ClassVar[KindFacts] = KindFacts(remote=True, relayed=True)
 
     name: str  # its name at that server
     eras: Eras = "both"
-    mirrored: tuple[Mirrored, ...] = ()
+    mirrored: tuple[MirroredArgument, ...] = ()
 
     @property
     def operation_name(self) -> str:
@@ -359,7 +359,7 @@ Does = Literal[
 class FunctionBinding(Binding, frozen=True, tag="function", omit_defaults=True):
     """A Python function inside the gateway, of a tool that was made by hand."""
 
-    facts: ClassVar[Facts] = Facts(loaded=True)
+    facts: ClassVar[KindFacts] = KindFacts(loaded=True)
 
     name: str  # in `functions` of the settings
 
@@ -380,7 +380,7 @@ class ScriptBinding(Binding, frozen=True, tag="script", omit_defaults=True):
 class GatewayBinding(Binding, frozen=True, tag="gateway", omit_defaults=True):
     """A built-in tool of the gateway; none of these is stored."""
 
-    facts: ClassVar[Facts] = Facts(own=True, keeps_answers=True)
+    facts: ClassVar[KindFacts] = KindFacts(own=True, keeps_answers=True)
 
     does: Does
 
@@ -391,7 +391,7 @@ class GatewayBinding(Binding, frozen=True, tag="gateway", omit_defaults=True):
 class OperationBinding(Binding, frozen=True, tag="operation", omit_defaults=True):
     """An operation of the gateway that is a tool; none of these is stored."""
 
-    facts: ClassVar[Facts] = Facts(typed=True, reports=True)
+    facts: ClassVar[KindFacts] = KindFacts(typed=True, reports=True)
 
     operation: str  # its id
 
@@ -402,7 +402,7 @@ class OperationBinding(Binding, frozen=True, tag="operation", omit_defaults=True
 class WingBinding(Binding, frozen=True, tag="wing", omit_defaults=True):
     """An operation of a wing, a part of the gateway that settings switch on."""
 
-    facts: ClassVar[Facts] = Facts(typed=True, reports=True)
+    facts: ClassVar[KindFacts] = KindFacts(typed=True, reports=True)
 
     wing: str  # its name, which its source has too
     operation: str  # its id

@@ -23,7 +23,7 @@ import cel
 
 from schemas.errors import ToolgateError
 from schemas.expression_syntax import ExpressionSyntaxError, Node, parse
-from schemas.pattern_cost import SATURATION, Unbounded, matching_steps
+from schemas.pattern_cost import SATURATION, UnboundedPattern, matching_steps
 from schemas.predicates import Parts, Predicate
 
 NESTED = 4  # deepest nesting of macros
@@ -56,7 +56,7 @@ class TooCostly(Exception):
     """The expression has no useful bound; the message gives the reason."""
 
 
-class Bound(NamedTuple):
+class ExpressionBound(NamedTuple):
     """Upper bounds: the size of a value, and the steps to compute it."""
 
     size: int
@@ -91,41 +91,41 @@ def size_of(value: Any, limit: int) -> int:
     return size
 
 
-def _of(node: Node, known: Mapping[str, int], default: int, depth: int) -> Bound:
+def _of(node: Node, known: Mapping[str, int], default: int, depth: int) -> ExpressionBound:
     """Bound of a node. `known`: sizes of the variables of enclosing macros; `default`: size of each
     other variable."""
     if node.kind == "literal":
-        return Bound(1 + len(node.name) // BYTES, 1)
+        return ExpressionBound(1 + len(node.name) // BYTES, 1)
     if node.kind == "name":
-        return Bound(known.get(node.name, default), 1)
+        return ExpressionBound(known.get(node.name, default), 1)
     if node.kind == "macro":
         return _macro(node, known, default, depth)
     parts = [_of(part, known, default, depth) for part in node.parts]
     steps = 1 + sum(part.steps for part in parts)
     sizes = sum(part.size for part in parts)
     if node.kind in ("member", "has"):
-        return Bound(sizes, steps)
+        return ExpressionBound(sizes, steps)
     if node.kind in ("list", "map"):
-        return Bound(_saturate(1 + sizes), _saturate(steps + 4 * sizes))
+        return ExpressionBound(_saturate(1 + sizes), _saturate(steps + 4 * sizes))
     return _call(node, parts, sizes, steps)
 
 
-def _call(node: Node, parts: list[Bound], sizes: int, steps: int) -> Bound:
+def _call(node: Node, parts: list[ExpressionBound], sizes: int, steps: int) -> ExpressionBound:
     match node.name:
         case "&&" | "||":
-            return Bound(1, steps)
+            return ExpressionBound(1, steps)
         case "?:":
-            return Bound(max(parts[1].size, parts[2].size), _saturate(steps + sizes))
+            return ExpressionBound(max(parts[1].size, parts[2].size), _saturate(steps + sizes))
         case "+":  # a text or a list grows with each
-            return Bound(_saturate(1 + sizes), _saturate(steps + 4 * sizes * len(parts)))
+            return ExpressionBound(_saturate(1 + sizes), _saturate(steps + 4 * sizes * len(parts)))
         case "[]" | "dyn" | "string" | "bytes":
-            return Bound(_saturate(1 + sizes), _saturate(steps + 4 * sizes))
+            return ExpressionBound(_saturate(1 + sizes), _saturate(steps + 4 * sizes))
         case "matches":
-            return Bound(1, _saturate(steps + sizes + _matching(node, parts[0].size)))
-    return Bound(1, _saturate(steps + 4 * sizes))
+            return ExpressionBound(1, _saturate(steps + sizes + _matching(node, parts[0].size)))
+    return ExpressionBound(1, _saturate(steps + 4 * sizes))
 
 
-def _macro(node: Node, known: Mapping[str, int], default: int, depth: int) -> Bound:
+def _macro(node: Node, known: Mapping[str, int], default: int, depth: int) -> ExpressionBound:
     if depth >= NESTED:
         raise TooCostly(f"macros stand more than {NESTED} deep inside each other")
     range_, *bodies = node.parts
@@ -137,9 +137,9 @@ def _macro(node: Node, known: Mapping[str, int], default: int, depth: int) -> Bo
     ]
     steps = over.steps + 4 * over.size + times + sum(bound.steps for bound in each)
     if node.name not in ("map", "filter"):
-        return Bound(1, _saturate(steps))
+        return ExpressionBound(1, _saturate(steps))
     made = _saturate(1 + (over.size if node.name == "filter" else each[-1].size))
-    return Bound(made, _saturate(steps + (times + 1) * made))
+    return ExpressionBound(made, _saturate(steps + (times + 1) * made))
 
 
 def _each(
@@ -151,12 +151,12 @@ def _each(
     depth: int,
     size: int,
     times: int,
-) -> Bound:
+) -> ExpressionBound:
     """Cost of `body` for each member of a value of this size. At most that of members of size 1
     plus one member of the whole size, as bounds grow at least in proportion to sizes."""
     item = _of(body, {**known, local: 1}, default, depth + 1)
     all_ = _of(body, {**known, local: size}, default, depth + 1)
-    return Bound(
+    return ExpressionBound(
         _saturate(times * item.size + all_.size), _saturate(times * (4 + item.steps) + all_.steps)
     )
 
@@ -167,7 +167,7 @@ def _matching(node: Node, size: int) -> int:
         raise TooCostly("the pattern of `matches` is a text in quotes")
     try:
         return matching_steps(pattern.name, size)
-    except Unbounded as error:
+    except UnboundedPattern as error:
         raise TooCostly(str(error)) from error
 
 

@@ -28,7 +28,7 @@ _REFERS = re.compile(r"\\[1-9k]")  # back-reference to a group
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 
 
-class Unbounded(Exception):
+class UnboundedPattern(Exception):
     """The pattern has no cost bound; the message gives the reason."""
 
 
@@ -38,7 +38,7 @@ def matching_steps(literal: str, size: int) -> int:
     pattern = _literal_value(literal)
     flags = "".join(_FLAGS.findall(pattern))
     if "x" in flags:
-        raise Unbounded("the pattern of `matches` may not have the flag x")
+        raise UnboundedPattern("the pattern of `matches` may not have the flag x")
     weight = _Scanner(pattern).whole()
     large = _LARGE * weight.large * (1 + weight.large // _MANY)
     compiled = _LETTER * weight.letters + large + _SMALL * weight.small
@@ -78,7 +78,9 @@ def _literal_value(literal: str) -> str:
     if prefix.strip("bB"):
         return body
     if re.search(r"\\[xXuU0-9]", body.replace("\\\\", "")):
-        raise Unbounded("the pattern of `matches` is written without escapes such as \\u0041")
+        raise UnboundedPattern(
+            "the pattern of `matches` is written without escapes such as \\u0041"
+        )
     return re.sub(r"\\(.)", lambda match: _ESCAPED.get(match[1], match[1]), body, flags=re.DOTALL)
 
 

@@ -129,7 +129,7 @@ class SourceFacts:
     server: bool = False  # an MCP server: listed, watched for changes, and called at its location
     loaded: bool = False  # code inside the gateway: without an address, served where it is loaded
     own: bool = False  # a part of the gateway itself: there while that is switched on
-    keeps_answers: bool = False  # answers of its tools can be kept: see `schemas.binding.Facts`
+    keeps_answers: bool = False  # answers of its tools can be kept: see `schemas.binding.KindFacts`
     schemes: bool = False  # its tools declare security schemes; else headers are sent
     final: str = ""  # reason why rollback is impossible, worded to follow the source's name
 

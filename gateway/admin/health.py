@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.abc import Events
-from gateway.admin.siblings import STATUS_S, Siblings, registry_of_all
+from gateway.admin.siblings import STATUS_S, WorkerPeers, registry_of_all
 from gateway.guards.metrics_access import MetricsAccess
 from gateway.guards.refusal import refusal
 from registry.catalog.feed import FeedState
@@ -90,7 +90,7 @@ class Probes:
         health: Health,
         registry: CollectorRegistry,
         metrics_access: MetricsAccess,
-        siblings: Siblings | None = None,
+        siblings: WorkerPeers | None = None,
     ) -> None:
         """Probes of `health`. `siblings`: the other workers of this machine, for which each of them
         answers."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from config.access import Admin as Settings
 from gateway.context import Identify, Identity, Principal
-from gateway.operations.http import OperationApi, Received, Routes, check_scope
+from gateway.operations.http import OperationApi, ReceivedRequest, Routes, check_scope
 from gateway.operations.operation import Operation, ProblemDetails
-from gateway.operations.serving import Defer, OperationResponse, OperationServer, Repeats
+from gateway.operations.serving import Defer, IdempotentRunner, OperationResponse, OperationServer
 from gateway.state.rates import LocalRates, network_of
 from schemas.errors import TooManyRequests, whole_seconds
 
@@ -65,7 +65,7 @@ class AdminApi(OperationApi):
         identify: Identify,
         *,
         operations: Sequence[Operation],
-        repeats: Repeats,
+        repeats: IdempotentRunner,
         record: Record,
         refusal: ProblemDetails | None = None,
         defer: Defer | None = None,
@@ -93,10 +93,10 @@ class AdminApi(OperationApi):
             raise replace(self._refusal)  # raising the same instance again would grow its traceback
         self.rates.count(identity, client)
 
-    def authorize(self, received: Received) -> None:
+    def authorize(self, received: ReceivedRequest) -> None:
         check_scope(received.principal, received.operation.scope)
 
-    async def answer(self, received: Received) -> OperationResponse:
+    async def answer(self, received: ReceivedRequest) -> OperationResponse:
         asked = received.parse()
         return await self.operations.answer(
             received.operation,
@@ -110,7 +110,7 @@ class AdminApi(OperationApi):
         """Record an action that did not come over HTTP."""
         self._record(action)
 
-    def record(self, received: Received, status: int) -> None:
+    def record(self, received: ReceivedRequest, status: int) -> None:
         operation = received.operation
         recorded_body = b"" if operation.secret else received.body
         self._record(

@@ -32,7 +32,7 @@ Answers: TypeAlias = Mapping[str, Callable[[str], bytes]]
 """What a worker answers, by the question's first word; the rest of the line is passed."""
 
 
-class Siblings:
+class WorkerPeers:
     def __init__(self, directory: Path, slot: int, count: int) -> None:
         """The worker in `slot`, from 0 to below `count`."""
         self.slot = slot

@@ -236,7 +236,7 @@ class Access:
         self.identities = Identities(settings, sweep, self._resources)
         self.authenticator = self.identities.authenticator
         self.policy_view = policy_view
-        self.auditing = Auditing(settings, handle.pool, Denials(self.policy_view, catalogs))
+        self.auditing = AuditCollector(settings, handle.pool, Denials(self.policy_view, catalogs))
         self._guardrails = Guardrails(settings.guardrails)
         identify = demanding(self.authenticator.identify, settings.oauth.required_scopes)
         self.identify = self.auditing.identifying(identify)
@@ -352,7 +352,7 @@ def job_entry(act: JobAct, now: datetime) -> AuditEntry:
     )
 
 
-class Auditing(Collector):
+class AuditCollector(Collector):
     def __init__(
         self, settings: Settings, pool: Callable[[], Pool | None], refusals: Denials
     ) -> None:

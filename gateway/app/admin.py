@@ -16,7 +16,7 @@ from gateway.admin.resources.audit import AuditOperations
 from gateway.admin.resources.embeddings import EmbeddingOperations
 from gateway.admin.resources.jobs import JobOperations
 from gateway.admin.resources.keys import KeyOperations
-from gateway.admin.resources.manual_tools import Makings, ManualToolOperations
+from gateway.admin.resources.manual_tools import ManualToolOperations, ManualToolSettings
 from gateway.admin.resources.policy import PolicyOperations
 from gateway.admin.resources.search import Find, SearchOperations
 from gateway.admin.resources.secrets import SecretOperations
@@ -30,8 +30,14 @@ from gateway.context import Identify
 from gateway.hybrid.functions import Function
 from gateway.methods.results import SERVER
 from gateway.operations.openapi import describe
-from gateway.operations.operation import Ground, Operation, OperationInput, Pages, ProblemDetails
-from gateway.operations.serving import Defer, Repeats
+from gateway.operations.operation import (
+    Operation,
+    OperationDependencies,
+    OperationInput,
+    Pages,
+    ProblemDetails,
+)
+from gateway.operations.serving import Defer, IdempotentRunner
 from gateway.policy.engine import Engine
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions
@@ -100,7 +106,7 @@ def admin_api(parts: AdminParts) -> AdminApi:
         settings,
         parts.identify,
         operations=operations_of(parts),
-        repeats=Repeats(IdempotencyKeys(parts.pool, settings.idempotency_ttl_s)),
+        repeats=IdempotentRunner(IdempotencyKeys(parts.pool, settings.idempotency_ttl_s)),
         record=parts.record,
         refusal=OPEN if parts.settings.auth.mode == "none" else None,
         defer=parts.defer,
@@ -135,7 +141,7 @@ def _with_jobs(parts: AdminParts, operations: Sequence[Operation]) -> Sequence[O
 
 def with_jobs(
     settings: Settings,
-    ground: Ground,
+    ground: OperationDependencies,
     operations: Sequence[Operation],
     of_wings: Callable[[], Collection[str]] = tuple,
 ) -> Sequence[Operation]:
@@ -167,14 +173,14 @@ def operations_as_jobs(
     return with_jobs(settings, ground, operations)
 
 
-def _ground(settings: Settings, pool: Callable[[], Pool | None]) -> Ground:
+def _ground(settings: Settings, pool: Callable[[], Pool | None]) -> OperationDependencies:
     pages = Pages(settings.admin.page_size, settings.admin.page_limit)
-    return Ground(pool, pages, settings.tenant.host_id, settings.admin.operator_role)
+    return OperationDependencies(pool, pages, settings.tenant.host_id, settings.admin.operator_role)
 
 
 def _long_running(
     settings: Settings,
-    ground: Ground,
+    ground: OperationDependencies,
     wanted: Callable[[], Mapping[str, SourceSettings]],
     lister: Lister,
 ) -> tuple[SourceOperations, EmbeddingOperations, AuditOperations]:
@@ -187,7 +193,7 @@ def _long_running(
     )
 
 
-def _searches(settings: Settings, ground: Ground, find: Find) -> SearchOperations:
+def _searches(settings: Settings, ground: OperationDependencies, find: Find) -> SearchOperations:
     search = settings.search
     usage = UsageLog(ground.opened, search.usage_log_days, search.query_characters)
     return SearchOperations(ground, find, usage)
@@ -204,7 +210,7 @@ def _operations(parts: AdminParts) -> tuple[Operation, ...]:
     secrets = SecretOperations(ground, Keys.of(settings.secrets), host_id, parts.sources)
     tools = ToolOperations(ground, settings.policy.tiers, parts.catalogs)
     networks = settings.imports.private_networks
-    makings = Makings(parts.sources, parts.functions, parts.scripts, networks)
+    makings = ManualToolSettings(parts.sources, parts.functions, parts.scripts, networks)
     sources, embeddings, audit = _long_running(settings, ground, parts.sources, parts.lister)
     resources = (
         StatusOperations(

@@ -16,7 +16,7 @@ from gateway.admin.tools import OperationLists, counting
 from gateway.app.access import Access
 from gateway.app.application import batches_of, mcp_front, rpc_front, rpc_rules
 from gateway.app.methods import session_methods, tool_methods
-from gateway.app.shared import Shared
+from gateway.app.shared import SharedState
 from gateway.methods.answers import AnswerProcessing
 from gateway.methods.calls import CallPlans
 from gateway.methods.describe_tools import Describe
@@ -39,7 +39,7 @@ def admin_fronts(
     settings: Settings,
     api: AdminApi,
     *,
-    shared: Shared,
+    shared: SharedState,
     catalogs: Catalogs,
     access: Access,
     middleware: Sequence[Middleware],
@@ -68,7 +68,7 @@ def admin_fronts(
 
 
 def _fronts(
-    settings: Settings, shared: Shared, access: Access, dispatcher: Dispatcher
+    settings: Settings, shared: SharedState, access: Access, dispatcher: Dispatcher
 ) -> dict[str, ASGIApp]:
     batches, identify = batches_of(settings), access.identify_admin
     mcp = mcp_front(settings, shared, dispatcher=dispatcher, identify=identify, batches=batches)

@@ -18,10 +18,10 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from config.access import ADMIN_TOOLSET
 from config.settings import Portal, Settings
 from gateway.admin.health import Health, Probes
-from gateway.admin.siblings import Siblings
+from gateway.admin.siblings import WorkerPeers
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
-from gateway.app.shared import Shared
+from gateway.app.shared import SharedState
 from gateway.context import Identify
 from gateway.guards.access_log import AccessLog
 from gateway.guards.bodies import BodyGuard
@@ -79,7 +79,7 @@ def _paths_of_wings(settings: Settings) -> dict[str, str]:
 
 def fronts(
     settings: Settings,
-    shared: Shared,
+    shared: SharedState,
     dispatchers: tuple[Dispatcher, Dispatcher],
     identify: Identify,
 ) -> dict[str, ASGIApp]:
@@ -114,7 +114,7 @@ def batches_of(settings: Settings) -> Batches:
 
 def mcp_front(
     settings: Settings,
-    shared: Shared,
+    shared: SharedState,
     *,
     dispatcher: Dispatcher,
     identify: Identify,
@@ -218,7 +218,7 @@ def application(
     metrics: CollectorRegistry,
     lifespan: Lifespan[Starlette],
     largest_body: int,
-    siblings: Siblings | None = None,
+    siblings: WorkerPeers | None = None,
 ) -> Starlette:
     """The ASGI application. `fronts` by path; `admin` and `console` are None without one; `wings`:
     their routes; `largest_body`: the highest of all limits of bodies, in bytes; `siblings` as in

@@ -9,10 +9,10 @@ from config.settings import Settings
 from gateway.abc import Upstream
 from gateway.admin.resources.status import Examine
 from gateway.admin.service import AdminApi
-from gateway.admin.siblings import STATUS_S, Siblings
+from gateway.admin.siblings import STATUS_S, WorkerPeers
 from gateway.app.access import Access
 from gateway.app.methods import calling
-from gateway.app.shared import Shared
+from gateway.app.shared import SharedState
 from gateway.app.upstreams import Federation
 from gateway.console.app import Console
 from gateway.console.desk import ConsoleParts
@@ -23,8 +23,8 @@ from gateway.middleware.telemetry import Metrics
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.mcp.relay import McpUpstream
-from gateway.upstreams.recorded import Recording, RecordingClient, RecordingRelay
-from gateway.wings.abc import CallTool, Offer
+from gateway.upstreams.recorded import CallRecording, RecordingClient, RecordingRelay
+from gateway.wings.abc import CallTool, WingContributions
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from schemas.errors import Fault
@@ -43,12 +43,12 @@ class CallChains:
     upstreams: Callable[[Upstream, Client], Mapping[type, Upstream]]
     dispatcher: Callable[[Mapping[type, Upstream]], Dispatcher]
 
-    def record_calls(self, recording: Recording) -> CallTool:
+    def record_calls(self, recording: CallRecording) -> CallTool:
         """Calls through all middleware and guards."""
         return calling(self.dispatcher(self._upstreams(recording)).outcome)
 
     async def preview(
-        self, recording: Recording, tool: Tool, source: Source | None, context: Context
+        self, recording: CallRecording, tool: Tool, source: Source | None, context: Context
     ) -> str:
         """Record the request of a tool that is not called; why there is none, if that is so."""
         upstream = self._upstreams(recording).get(type(tool.binding))
@@ -64,7 +64,7 @@ class CallChains:
             content.text for content in result.content if isinstance(content, TextContent)
         )
 
-    def _upstreams(self, recording: Recording) -> Mapping[type, Upstream]:
+    def _upstreams(self, recording: CallRecording) -> Mapping[type, Upstream]:
         relay = RecordingRelay(self.federation.relay, self.client.connections, recording)
         mcp = McpUpstream(relay, self.federation.task_ids)
         return self.upstreams(mcp, RecordingClient(self.client, recording))
@@ -82,14 +82,14 @@ def console_of(
     api: AdminApi,
     *,
     access: Access,
-    shared: Shared,
+    shared: SharedState,
     catalogs: Catalogs,
     metrics: Metrics,
     pool: Callable[[], Pool | None],
     outcome: Callable[[Context, Request], Awaitable[Any]],
-    offers: Mapping[str, Offer],
+    offers: Mapping[str, WingContributions],
     states: Callable[[], Mapping[str, Any]],
-    siblings: Siblings | None,
+    siblings: WorkerPeers | None,
     examine: Examine | None,
     chains: CallChains,
 ) -> Console:

@@ -15,7 +15,7 @@ from registry.embedding.abc import Embedder, EmbeddingFailed
 from registry.embedding.kinds import KINDS, Kinds
 from registry.embedding.models import register
 from registry.embedding.providers import Embedders, ServingEmbedder, make_embedder
-from registry.embedding.watched import Watched
+from registry.embedding.watched import HealthCheckedEmbedder
 from registry.embedding.worker_pool import After, WorkerPool, no_op
 
 log = logging.getLogger("toolgate.embedding")
@@ -99,7 +99,7 @@ class PurposeEmbeddings:
         self,
         settings: EmbeddingSettings,
         handle: DatabaseHandle,
-        embedders: Embedders[Watched],
+        embedders: Embedders[HealthCheckedEmbedder],
         *,
         purpose: str,
         after: After,
@@ -161,12 +161,14 @@ class PurposeEmbeddings:
                 return
 
 
-def _watch_model(settings: EmbeddingSettings) -> Watched | None:
+def _watch_model(settings: EmbeddingSettings) -> HealthCheckedEmbedder | None:
     embedder = make_embedder(settings)
-    return None if embedder is None else Watched(embedder)
+    return None if embedder is None else HealthCheckedEmbedder(embedder)
 
 
-def _target_of(embedders: Embedders[Watched], purpose: str) -> tuple[Watched | None, str | None]:
+def _target_of(
+    embedders: Embedders[HealthCheckedEmbedder], purpose: str
+) -> tuple[HealthCheckedEmbedder | None, str | None]:
     try:
         return embedders.of(purpose), None
     except EmbeddingFailed as error:

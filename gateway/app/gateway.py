@@ -16,7 +16,7 @@ from gateway.abc import Events, Guard, Middleware, Relay, Upstream
 from gateway.admin.health import Health
 from gateway.admin.resources.status import Examine, Restart
 from gateway.admin.service import AdminApi
-from gateway.admin.siblings import Siblings
+from gateway.admin.siblings import WorkerPeers
 from gateway.app.access import Access, StoredSecrets
 from gateway.app.admin import AdminParts, admin_api, operations_of
 from gateway.app.application import application, fronts
@@ -24,7 +24,7 @@ from gateway.app.components import components_of, has_jobs
 from gateway.app.embedding import Embeddings
 from gateway.app.gauges import register_gauges
 from gateway.app.methods import dispatchers, resource_reader, usage_log
-from gateway.app.shared import Shared, reap
+from gateway.app.shared import SharedState, reap
 from gateway.app.upstreams import Federation, Upstreams
 from gateway.context import Context, Principal
 from gateway.methods.answers import AnswerProcessing, Mismatches
@@ -66,7 +66,7 @@ OTEL_MISSING = "{} needs the packages of an extra: pip install 'toolgate[otel]'"
 class Gateway:
     """The wired parts of one gateway process."""
 
-    def __init__(self, settings: Settings, siblings: Siblings | None = None) -> None:
+    def __init__(self, settings: Settings, siblings: WorkerPeers | None = None) -> None:
         """Wire a gateway. `siblings`: the other workers of this machine (`server.workers`)."""
         self.settings = settings
         self.siblings = siblings
@@ -84,7 +84,7 @@ class Gateway:
         self.mismatches = Mismatches()
         self.catalogs = _catalogs(settings, events)
         policy_view = PolicyView(settings.policy, settings.limits.json_depth, events)
-        self.shared = Shared(
+        self.shared = SharedState(
             settings, self.catalogs, handle.database, rules=policy_view.version, events=events
         )
         self.upstreams = Upstreams(settings, handle.pool)
@@ -279,10 +279,10 @@ class Gateway:
         """The wings that are switched on; None: there are none."""
         if not enabled_wings(self.settings):
             return None
-        from gateway.app.wings import WingGround, Wings
+        from gateway.app.wings import WingDependencies, Wings
 
         return Wings(
-            WingGround(
+            WingDependencies(
                 settings=self.settings,
                 handle=self._handle,
                 events=self.events,

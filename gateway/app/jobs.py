@@ -39,7 +39,7 @@ from gateway.operations.operation import (
     unavailable,
 )
 from gateway.operations.requests import Headers
-from gateway.operations.serving import OperationServer, Repeats
+from gateway.operations.serving import IdempotentRunner, OperationServer
 from gateway.policy.visibility import PolicyView
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.wings.table import with_jobs
@@ -57,7 +57,7 @@ log = logging.getLogger("toolgate.jobs")
 
 def removal_alone(settings: Settings, handle: DatabaseHandle) -> OperationServer:
     """The operations on jobs of a gateway without an admin API, where wings have jobs."""
-    repeats = Repeats(IdempotencyKeys(handle.pool, settings.admin.idempotency_ttl_s))
+    repeats = IdempotentRunner(IdempotencyKeys(handle.pool, settings.admin.idempotency_ttl_s))
     return OperationServer(job_operations(settings, handle.pool), repeats, settings.admin.path)
 
 

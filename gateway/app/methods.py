@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from config.settings import SearchSettings, Settings
 from gateway.abc import Guard, Middleware, Relay, Upstream
 from gateway.app.access import Access
-from gateway.app.shared import Shared
+from gateway.app.shared import SharedState
 from gateway.app.upstreams import Federation
 from gateway.context import Context, Principal
 from gateway.methods.answers import AnswerProcessing
@@ -127,7 +127,7 @@ def dispatchers(
     access: Access,
     federation: Federation,
     relay: Relay,
-    shared: Shared,
+    shared: SharedState,
     middleware: Sequence[Middleware],
     guards: Sequence[Guard],
     answering: AnswerProcessing,
@@ -291,7 +291,7 @@ def tool_methods(lists: Lists, tools: ToolMethods) -> Table:
 
 
 def session_methods(
-    lists: Lists, shared: Shared, instructions: str, of_toolsets: Mapping[str, str]
+    lists: Lists, shared: SharedState, instructions: str, of_toolsets: Mapping[str, str]
 ) -> Table:
     """Methods of every MCP endpoint; `of_toolsets` has the instructions of toolset endpoints."""
     lifecycle = Lifecycle(lists, instructions, of_toolsets)
@@ -308,7 +308,7 @@ def session_methods(
 
 
 def _method_table(
-    lists: Lists, relay: Relay, shared: Shared, skills: SkillFiles, *, task_ids: TaskIds
+    lists: Lists, relay: Relay, shared: SharedState, skills: SkillFiles, *, task_ids: TaskIds
 ) -> Table:
     """Methods relayed to other servers, beside tools; and skills, which are served alike."""
     prompts, completion = Prompts(lists, relay, skills), Completion(lists, relay)

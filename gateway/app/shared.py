@@ -32,7 +32,7 @@ log = logging.getLogger("toolgate.app")
 REAP_EVERY_S = 30
 
 
-class Shared:
+class SharedState:
     def __init__(
         self,
         settings: Settings,
@@ -135,7 +135,7 @@ def _stored_answer_limits(answers: AnswersSettings) -> StoredAnswerLimits:
     )
 
 
-async def reap(shared: Shared, idempotency: Idempotency) -> None:
+async def reap(shared: SharedState, idempotency: Idempotency) -> None:
     """Periodic expiry until cancelled; also renews state in use."""
     while True:
         await asyncio.sleep(REAP_EVERY_S)

@@ -9,7 +9,7 @@ from config.settings import Scripts, Settings
 from config.sources import SourceSettings
 from gateway import hybrid
 from gateway.abc import Events, Upstream
-from gateway.app.shared import Shared
+from gateway.app.shared import SharedState
 from gateway.hybrid import Service
 from gateway.hybrid.functions import Function, load_functions
 from gateway.methods.results import SERVER
@@ -26,7 +26,7 @@ from gateway.upstreams.http.downloads import Downloads
 from gateway.upstreams.http.uploads import ReadResource, Uploads
 from gateway.upstreams.hybrid.upstream import HybridUpstream
 from gateway.upstreams.mcp.lister import Lister
-from gateway.upstreams.mcp.parking import DeferredCalls, Parking, RemoteParking
+from gateway.upstreams.mcp.parking import DeferredCalls, ParkedCalls, RemoteParking
 from gateway.upstreams.mcp.relay import McpRelay, McpUpstream
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.transports import Transports
@@ -34,7 +34,7 @@ from gateway.upstreams.python import ActionLimits, PythonUpstream
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from gateway.upstreams.script import ScriptUpstream
 from gateway.upstreams.wing import WingUpstream
-from registry.catalog.catalog import Catalog, Located
+from registry.catalog.catalog import Catalog, ResourceLocation
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from schemas.binding import (
@@ -78,7 +78,7 @@ def load_services(
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedCode:
     """Loaded Python services and functions, by their names in the settings."""
 
     services: dict[str, Service]
@@ -168,16 +168,16 @@ class Upstreams:
         )
         return {binding: make(parts) for binding, make in UPSTREAMS.items()}
 
-    def load(self, settings: Settings) -> Loaded:
+    def load(self, settings: Settings) -> LoadedCode:
         """Load what new settings add; loaded code stays as it is. Raises ToolgateError, also for
         unusable certificates."""
         contexts(settings.sources)
-        return Loaded(
+        return LoadedCode(
             load_services(settings.sources, self.services),
             load_functions(settings.functions, self.functions),
         )
 
-    async def reconfigure(self, settings: Settings, loaded: Loaded) -> bool:
+    async def reconfigure(self, settings: Settings, loaded: LoadedCode) -> bool:
         """Apply loaded code and settings of sources; returns whether the latter have changed."""
         before, self._settings = self._settings, settings
         self.validated.clear()
@@ -210,7 +210,7 @@ class Federation:
         self,
         settings: Settings,
         transports: Transports,
-        shared: Shared,
+        shared: SharedState,
         catalogs: Catalogs,
         *,
         events: Events,
@@ -223,11 +223,13 @@ class Federation:
         self._hub = shared.hub
         self._catalogs = catalogs
         self._sealer: Sealer | None = None
-        self._watched: dict[tuple[Endpoint, str], Located] = {}  # as it was when the watch began
+        self._watched: dict[
+            tuple[Endpoint, str], ResourceLocation
+        ] = {}  # as it was when the watch began
         self._events = events
         self.servers = Servers(transports, self, upstream)
         self.lister = Lister(self.servers, upstream)
-        self.parking = Parking(mcp.parked_calls, mcp.parked_s)
+        self.parking = ParkedCalls(mcp.parked_calls, mcp.parked_s)
         remote = RemoteParking(shared.bus, stores.log, stores.sessions, self.parking)
         deferred = DeferredCalls(
             self.parking, remote, node=shared.bus.node, sealer=self.sealer, parked_s=mcp.parked_s

@@ -45,7 +45,7 @@ from gateway.operations.operation import (
     unavailable,
 )
 from gateway.operations.requests import headers_of, too_large
-from gateway.operations.serving import Repeats, problem_response
+from gateway.operations.serving import IdempotentRunner, problem_response
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import OTHER
 from gateway.state.idempotency import IdempotencyKeys
@@ -57,10 +57,10 @@ from gateway.wings.abc import (
     Answer,
     CheckCall,
     Notify,
-    Offer,
     Screen,
     View,
     Wing,
+    WingContributions,
     WingParts,
     background,
 )
@@ -115,7 +115,7 @@ READY_WAIT_S = 30.0  # time limit of readiness for the wings to open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WingGround:
+class WingDependencies:
     """The parts of a gateway that its wings are wired to."""
 
     settings: Settings
@@ -124,7 +124,7 @@ class WingGround:
     catalogs: Catalogs
     access: Access
     upstreams: dict[str, Upstream]  # of open wings, by name
-    offers: dict[str, Offer]  # of open wings, by name
+    offers: dict[str, WingContributions]  # of open wings, by name
     metrics: CollectorRegistry
     middleware: Callable[[], Sequence[Middleware]]  # of every message, outermost first
     outcome: Callable[[Context, Request], Awaitable[Any]]  # of the dispatcher
@@ -141,7 +141,7 @@ class Wings:
     """The wings that are switched on. Raises ToolgateError for one that cannot be imported, and for
     mistakes in the settings of one that is not optional."""
 
-    def __init__(self, ground: WingGround) -> None:
+    def __init__(self, ground: WingDependencies) -> None:
         if texts := mistakes(ground.settings):
             raise ToolgateError("\n  ".join(texts))
         self._ground = ground
@@ -160,7 +160,7 @@ class Wings:
         ground.events.catalog_loaded.subscribe(self._catalog_loaded)
 
     @property
-    def offers(self) -> Mapping[str, Offer]:
+    def offers(self) -> Mapping[str, WingContributions]:
         """Contributions of open wings, by name."""
         return self._ground.offers
 
@@ -300,7 +300,7 @@ class ServedWing(WingLife):
     def __init__(
         self,
         wing: Wing,
-        ground: WingGround,
+        ground: WingDependencies,
         *,
         offering: Middleware,
         opened: Callable[[], None],
@@ -315,7 +315,7 @@ class ServedWing(WingLife):
         self._ground = ground
         self._own = section(ground.settings, wing.name)
         self._jobs = ground.jobs if self.name in with_jobs(ground.settings) else None
-        self._imported = offered_import(self.name, (), Offer())
+        self._imported = offered_import(self.name, (), WingContributions())
         self._apps: Mapping[str, ASGIApp] = {}
         self._answers: Mapping[str, Answer] = {}
         self.methods, self.observes = wing.methods, wing.observes
@@ -327,7 +327,7 @@ class ServedWing(WingLife):
             settings.server.body_limit_bytes,
             SERVER.version,
             identify=ground.access.identify,
-            repeats=Repeats(keys),
+            repeats=IdempotentRunner(keys),
             call=self.calls,
             verify_scope=self._verifies,
             defer=None if self._jobs is None else self._jobs.defer,
@@ -461,7 +461,7 @@ class ServedWing(WingLife):
         )
 
     @asynccontextmanager
-    async def serving(self, offer: Offer) -> AsyncIterator[None]:
+    async def serving(self, offer: WingContributions) -> AsyncIterator[None]:
         offer = replace(offer, operations=self._operations(offer))
         self._imported = offered_import(self.name, drafts(self._wing, offer), offer)
         self._apps = offer.apps
@@ -487,7 +487,7 @@ class ServedWing(WingLife):
         self._apps = {}
         self._answers = {}
 
-    def _operations(self, offer: Offer) -> Sequence[Operation]:
+    def _operations(self, offer: WingContributions) -> Sequence[Operation]:
         """The operations, and those on their jobs; or all of them without jobs."""
         if self._jobs is None:
             return [replace(operation, job=None) for operation in offer.operations]
@@ -522,7 +522,7 @@ async def migrate_wing(wing: Wing, database: Database) -> None:
             await migrate(connection, components_of(wing))
 
 
-def library_of(offers: Mapping[str, Offer]) -> Library | None:
+def library_of(offers: Mapping[str, WingContributions]) -> Library | None:
     """The documents that an open wing keeps; None: no such wing is open."""
     return next((wing.library for wing in offers.values() if wing.library is not None), None)
 
@@ -530,7 +530,7 @@ def library_of(offers: Mapping[str, Offer]) -> Library | None:
 class WingCalls:
     """Calls of a wing's operations that come over its REST API, guarded like any call of a tool."""
 
-    def __init__(self, name: str, ground: WingGround, offering: Middleware) -> None:
+    def __init__(self, name: str, ground: WingDependencies, offering: Middleware) -> None:
         self._name = name
         self._offering = offering
         self._ground = ground

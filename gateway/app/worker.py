@@ -20,10 +20,10 @@ from gateway.context import Context, Identity, Principal
 from gateway.methods.results import call_result
 from gateway.middleware.guardrails import Guardrails
 from gateway.operations.jobs import Heard
-from gateway.operations.serving import OperationServer, Repeats
+from gateway.operations.serving import IdempotentRunner, OperationServer
 from gateway.policy.visibility import PolicyView
 from gateway.state.idempotency import IdempotencyKeys
-from gateway.wings.abc import Offer, Task, Wing, WingParts
+from gateway.wings.abc import Task, Wing, WingContributions, WingParts
 from gateway.wings.life import WingLife
 from gateway.wings.models.models import ConfiguredModels
 from gateway.wings.serving import WingServer, drafts
@@ -51,7 +51,7 @@ async def jobs_of_worker(
         handle.pool, embedders.get, settings.search, when_down=settings.disclosure.when_down
     )
     operations = operations_as_jobs(settings, handle.pool, lister, search.run)
-    repeats = Repeats(IdempotencyKeys(handle.pool, settings.admin.idempotency_ttl_s))
+    repeats = IdempotentRunner(IdempotencyKeys(handle.pool, settings.admin.idempotency_ttl_s))
     server = OperationServer(operations, repeats, settings.admin.path)
     own = replace(settings.jobs, concurrency=max(settings.jobs.concurrency, 1))
     async with AsyncExitStack() as stack:
@@ -123,7 +123,7 @@ class WorkerParts:
     embedders: Mapping[str, Embedder]
     search: Search
     models: ConfiguredModels
-    offers: dict[str, Offer]
+    offers: dict[str, WingContributions]
 
 
 class WorkerWing(WingLife):
@@ -136,7 +136,7 @@ class WorkerWing(WingLife):
         jobs: Jobs,
         settings: Settings,
         *,
-        offers: dict[str, Offer],
+        offers: dict[str, WingContributions],
     ) -> None:
         """`offers` of the wings that are open in the process."""
         super().__init__(wing)
@@ -150,10 +150,10 @@ class WorkerWing(WingLife):
         return self._parts
 
     @asynccontextmanager
-    async def serving(self, offer: Offer) -> AsyncIterator[None]:
+    async def serving(self, offer: WingContributions) -> AsyncIterator[None]:
         drafts(self._wing, offer)
         settings, pool = self._settings, self._parts.pool
-        repeats = Repeats(IdempotencyKeys(lambda: pool, settings.admin.idempotency_ttl_s))
+        repeats = IdempotentRunner(IdempotencyKeys(lambda: pool, settings.admin.idempotency_ttl_s))
         server = WingServer(
             offer.operations,
             repeats,
@@ -168,7 +168,7 @@ class WorkerWing(WingLife):
         finally:
             self._offers.pop(self.name, None)
 
-    def tasks(self, offer: Offer) -> Sequence[Task]:  # noqa: ARG002 - the signature is theirs
+    def tasks(self, offer: WingContributions) -> Sequence[Task]:  # noqa: ARG002 - the signature is theirs
         return ()
 
 

@@ -15,13 +15,13 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from gateway.console.assets import assets
-from gateway.console.desk import ConsoleParts, Desk
-from gateway.console.login import NOBODY, Doors, set_session
+from gateway.console.desk import ConsoleOperations, ConsoleParts
+from gateway.console.login import NOBODY, LoginMethods, set_session
 from gateway.console.pages import ROUTES
 from gateway.console.routes import PageRoute
 from gateway.console.sessions import CookieNames, cookies_of, is_csrf_token, is_id, new_id
 from gateway.console.texts import Texts, language_of
-from gateway.console.visit import THEMES, Visit, read_form
+from gateway.console.visit import THEMES, PageRequest, read_form
 from gateway.context import Identity
 from gateway.operations.operation import ProblemDetails
 from gateway.operations.requests import headers_of, receive_body
@@ -52,7 +52,7 @@ class Console:
         """`root` is the path of the console."""
         self._parts = parts
         self._root = root
-        self._doors = Doors(parts, root)
+        self._doors = LoginMethods(parts, root)
         self._routes = [
             (route, compile_path(route.path)[0]) for route in (*self._doors.routes, *ROUTES)
         ]
@@ -111,7 +111,7 @@ class Console:
                 return route, match.groupdict()
         return None
 
-    async def _visit(self, request: Request) -> Visit:
+    async def _visit(self, request: Request) -> PageRequest:
         """Raises TooManyRequests, and psycopg.OperationalError."""
         header = request.headers
         cookies = cookies_of(header.get("cookie", ""))
@@ -128,7 +128,7 @@ class Console:
         known = lasting or (sent if is_id(sent) else "")
         language = language_of(cookies.get("language", ""), header.get("accept-language", ""))
         theme = cookies.get("theme", "auto")
-        return Visit(
+        return PageRequest(
             request=request,
             parts=self._parts,
             root=self._root,
@@ -138,11 +138,13 @@ class Console:
             has_cookie=bool(known),
             is_open=self._doors.is_open,
             identity=identity,
-            desk=Desk(self._parts, identity or NOBODY, caller=caller or NOBODY, client=client),
+            desk=ConsoleOperations(
+                self._parts, identity or NOBODY, caller=caller or NOBODY, client=client
+            ),
             cookies=names,
         )
 
-    async def _with_form(self, visit: Visit) -> Visit:
+    async def _with_form(self, visit: PageRequest) -> PageRequest:
         """The visit with its form. Raises ProblemDetails for one from elsewhere."""
         request, limit_bytes, limit = visit.request, FORM_BYTES, "4 MiB of a form"
         if visit.identity is None and not visit.is_open:  # all that a stranger sends is a key
@@ -159,13 +161,13 @@ class Console:
             raise ProblemDetails(403, "csrf", text)
         return replace(visit, form=form)
 
-    def _to_login(self, visit: Visit) -> Response:
+    def _to_login(self, visit: PageRequest) -> Response:
         if visit.request.headers.get("hx-request"):  # a part of a page: the whole one has to go
             return Response(status_code=401, headers={"HX-Redirect": visit.url("login")})
         path = visit.request.url.path if visit.request.method == "GET" else ""
         return self._with_cookie(visit, visit.to("login", next=path.removeprefix(self._root)))
 
-    def _with_cookie(self, visit: Visit, response: Response) -> Response:
+    def _with_cookie(self, visit: PageRequest, response: Response) -> Response:
         """Gives a cookie to who has none that is good, so that forms have a token."""
         own = any(
             visit.cookies.session in header for header in response.headers.getlist("set-cookie")

@@ -29,8 +29,8 @@ from gateway.operations.operation import (
 )
 from gateway.operations.requests import convert_body, converted_query, read_names, refuse_nul
 from gateway.operations.serving import OperationResponse, problem_response
-from gateway.upstreams.recorded import Recording
-from gateway.wings.abc import CallTool, Offer, WingEvent
+from gateway.upstreams.recorded import CallRecording
+from gateway.wings.abc import CallTool, WingContributions, WingEvent
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from schemas.errors import Fault
@@ -44,7 +44,7 @@ NOTHING: Mapping[str, Any] = {}
 NO_ERRORS: Mapping[str, str] = {}
 
 
-Preview = Callable[[Recording, Tool, Source | None, Context], Awaitable[str]]
+Preview = Callable[[CallRecording, Tool, Source | None, Context], Awaitable[str]]
 """Records the request that a call would send; why there is none, if that is so."""
 
 
@@ -58,11 +58,11 @@ class ConsoleParts:
     identify: Identify  # the caller of an HTTP request
     id_token: IdToken
     call: CallTool
-    recorded: Callable[[Recording], CallTool]  # calls whose requests to services are recorded
+    recorded: Callable[[CallRecording], CallTool]  # calls whose requests to services are recorded
     preview: Preview
     inspects: Callable[[Tool, Source | None], bool]  # whether guardrails are about a tool
     catalogs: Catalogs
-    offers: Mapping[str, Offer]  # of open wings, by name
+    offers: Mapping[str, WingContributions]  # of open wings, by name
     figures: Figures
     metrics: CollectorRegistry
     examine: Examine | None  # the checks of `toolgate doctor`
@@ -115,10 +115,10 @@ class Trial:
     fault: Fault | None = None
     note: str = ""  # why a preview has no request
     took_ms: float = 0.0
-    recording: Recording | None = None  # of requests to services
+    recording: CallRecording | None = None  # of requests to services
 
 
-class Desk:
+class ConsoleOperations:
     def __init__(
         self, parts: ConsoleParts, identity: Identity, *, caller: Identity, client: str
     ) -> None:
@@ -224,7 +224,7 @@ class Desk:
         if tool is not None:
             source = catalog.sources.get(tool.source)
             inspected = self._parts.inspects(tool, source)
-            recording = Recording(tool, dict(arguments), sends=sends, inspected=inspected)
+            recording = CallRecording(tool, dict(arguments), sends=sends, inspected=inspected)
         if sends:
             return await self.call(name, arguments, recording)
         context, note = self._context(), "It is not served."
@@ -234,7 +234,7 @@ class Desk:
         return Trial(request=request, request_id=id_, note=note, recording=recording)
 
     async def call(
-        self, name: str, arguments: Mapping[str, Any], recording: Recording | None = None
+        self, name: str, arguments: Mapping[str, Any], recording: CallRecording | None = None
     ) -> Trial:
         """Call a tool as a client of the visitor would."""
         context = self._context()

@@ -21,7 +21,7 @@ from gateway.console.sessions import (
     new_id,
 )
 from gateway.console.texts import LANGUAGES
-from gateway.console.visit import THEMES, Visit, segments_of
+from gateway.console.visit import THEMES, PageRequest, segments_of
 from gateway.context import KEY_MARK, Context, Identity, Principal, new_request_id
 from gateway.operations.callers import caller_of, current_caller, read_caller
 from gateway.operations.operation import ALL, ProblemDetails, unavailable
@@ -39,7 +39,7 @@ RENEWALS = 1  # at a time, each of which keeps a connection of the pool while it
 NOBODY = Identity(Principal("anonymous", ""), refusal=Forbidden("Log in first"))
 
 
-class Doors:
+class LoginMethods:
     """How visitors come in."""
 
     def __init__(self, parts: ConsoleParts, root: str) -> None:
@@ -149,7 +149,7 @@ class Doors:
         finally:
             self._renewing.release_on_behalf_of(turn)
 
-    async def login(self, visit: Visit) -> Response:
+    async def login(self, visit: PageRequest) -> Response:
         if self.is_open or (visit.identity is not None and visit.request.method == "GET"):
             return visit.to()
         if visit.request.method == "GET":
@@ -163,7 +163,7 @@ class Doors:
         return await self._begin(visit, identity, visit.posted_value("next"))
 
     def _page(
-        self, visit: Visit, below: str, *, refused: bool = False, ended: str = ""
+        self, visit: PageRequest, below: str, *, refused: bool = False, ended: str = ""
     ) -> Response:
         """The page to log in. `ended`: where the session at the authorization server ends."""
         status = 401 if refused else 200
@@ -177,7 +177,7 @@ class Doors:
             ended=ended,
         )
 
-    async def begin(self, visit: Visit) -> Response:
+    async def begin(self, visit: PageRequest) -> Response:
         """Send the browser to the authorization server."""
         if self._oauth is None:
             return visit.problem(404)
@@ -189,7 +189,7 @@ class Doors:
         _set_pending(visit, response, pending.seal())
         return response
 
-    async def callback(self, visit: Visit) -> Response:
+    async def callback(self, visit: PageRequest) -> Response:
         """The browser comes back with a code."""
         if self._oauth is None:
             return visit.problem(404)
@@ -207,7 +207,7 @@ class Doors:
         return response
 
     async def _begin(
-        self, visit: Visit, identity: Identity, below: str, refresh: str = ""
+        self, visit: PageRequest, identity: Identity, below: str, refresh: str = ""
     ) -> Response:
         """A new session, with a new id; the one before it ends."""
         pool, principal = self._pool(), identity.principal
@@ -222,7 +222,7 @@ class Doors:
         set_session(visit, response, self._ids.sign(session_id))
         return response
 
-    async def logout(self, visit: Visit) -> Response:
+    async def logout(self, visit: PageRequest) -> Response:
         if not self.is_open:
             await self._end(visit.session_id)
         response = visit.to("login", left="yes")
@@ -235,7 +235,7 @@ class Doors:
         if refresh and self._oauth is not None:
             await self._oauth.revoke(refresh)
 
-    async def prefer(self, visit: Visit) -> Response:
+    async def prefer(self, visit: PageRequest) -> Response:
         """Set the language and the theme."""
         response = visit.to(*segments_of(visit.posted_value("next")))
         for name, known in (("language", tuple(LANGUAGES)), ("theme", THEMES)):
@@ -256,7 +256,7 @@ class Doors:
         return pool
 
 
-def set_session(visit: Visit, response: Response, session_id: str) -> None:
+def set_session(visit: PageRequest, response: Response, session_id: str) -> None:
     response.set_cookie(
         visit.cookies.session,
         session_id,
@@ -267,7 +267,7 @@ def set_session(visit: Visit, response: Response, session_id: str) -> None:
     )
 
 
-def _set_pending(visit: Visit, response: Response, value: str) -> None:
+def _set_pending(visit: PageRequest, response: Response, value: str) -> None:
     """The cookie of a login that has begun; "" removes it."""
     response.set_cookie(
         visit.cookies.login,

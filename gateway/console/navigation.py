@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gateway.console.desk import ConsoleParts, Desk
+from gateway.console.desk import ConsoleOperations, ConsoleParts
 from gateway.wings.table import WINGS
 
 
@@ -50,7 +50,7 @@ OF_WINGS: Mapping[str, tuple[Place, ...]] = {
 """Pages that the console itself has for a wing, by its name."""
 
 
-def navigation(parts: ConsoleParts, desk: Desk) -> Iterator[tuple[str, list[Place]]]:
+def navigation(parts: ConsoleParts, desk: ConsoleOperations) -> Iterator[tuple[str, list[Place]]]:
     """The groups of places that the visitor may see; those of wings last."""
     for title, places in GROUPS.items():
         if seen := [place for place in places if _may_see(desk, place)]:
@@ -67,5 +67,5 @@ def _place_of_wing(name: str) -> int:
     return list(WINGS).index(name) if name in WINGS else len(WINGS)
 
 
-def _may_see(desk: Desk, place: Place) -> bool:
+def _may_see(desk: ConsoleOperations, place: Place) -> bool:
     return desk.may(place.needs) and (desk.is_operator or not place.for_operators)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from gateway.console.visit import Visit
+from gateway.console.visit import PageRequest
 
-Page = Callable[[Visit], Awaitable[Response]]
+Page = Callable[[PageRequest], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Screens that are lists: each is a row, whose pages are made from operations.
 
 A screen has a list, a page of each entry, and the operations that may be done with one. A wing
-brings its own in `Offer.pages`.
+brings its own in `WingContributions.pages`.
 """
 
 from collections.abc import Mapping

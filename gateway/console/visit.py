@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from gateway.console.assets import asset
-from gateway.console.desk import ConsoleParts, Desk, OperationAnswer
+from gateway.console.desk import ConsoleOperations, ConsoleParts, OperationAnswer
 from gateway.console.navigation import Place, navigation
 from gateway.console.sessions import CookieNames, csrf_token
 from gateway.console.texts import LANGUAGES, Texts, visible
@@ -31,7 +31,7 @@ RENDERINGS = 64  # that are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
+class PageRequest:
     """A request of a visitor who may see the page."""
 
     request: Request
@@ -43,7 +43,7 @@ class Visit:
     has_cookie: bool  # the browser has sent it
     is_open: bool  # nobody has to log in here
     identity: Identity | None  # None: not logged in
-    desk: Desk
+    desk: ConsoleOperations
     cookies: CookieNames
     form: Mapping[str, Sequence[str]] = field(default_factory=dict)  # posted
 

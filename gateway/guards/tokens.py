@@ -29,7 +29,7 @@ from gateway.guards import claims as token_claims
 from gateway.guards.claims import Claims
 from gateway.guards.issuers import Issuer, plain
 from gateway.guards.keys import Key, KeyRing
-from registry.access.revocations import Revoked
+from registry.access.revocations import RevocationCache
 from schemas.errors import ToolgateError
 
 KNOWN_BYTES = 32 << 20  # of cached tokens; their decoded claims take some times as much
@@ -79,7 +79,7 @@ class Tokens:
         self._by_iss = {issuer.iss: issuer for issuer in issuers}
         self._known: dict[bytes, Token] = {}  # by digest, so that no token stays in memory
         self._known_bytes = 0
-        self._revoked = Revoked()
+        self._revoked = RevocationCache()
 
     def find_known(self, text: bytes, path: str) -> Token | None:
         """The token, if it was verified before and is still valid for `path`; else None, and
@@ -125,7 +125,7 @@ class Tokens:
             raise ExpiredSignatureError("expired")
         return claims
 
-    def revoke(self, revoked: Revoked) -> None:
+    def revoke(self, revoked: RevocationCache) -> None:
         """Replace the set of revoked tokens."""
         self._revoked = revoked
         for digest in [digest for digest, token in self._known.items() if self._is_revoked(token)]:

@@ -18,7 +18,7 @@ from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import MissingPart, part
 from registry.display.outlines import Fold
 from registry.display.profiles import SelectedProfile
-from registry.display.shapes import Ceiling, ListedTool, length
+from registry.display.shapes import ListedTool, ListingBudget, length
 from registry.display.summaries import shorten
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import decode_json, encode
@@ -59,7 +59,7 @@ class DescribeSeveral:
     ) -> ToolResult:
         """Raises InvalidParams where none of the tools exists."""
         catalog, chosen = self._lists.visible(context), self._lists.profile(context)
-        ceiling = Ceiling(self._tokens, self._lists.shaper, chosen, tool.name)
+        ceiling = ListingBudget(self._tokens, self._lists.shaper, chosen, tool.name)
         return answer(await to_thread.run_sync(_several, catalog, ceiling, arguments))
 
 
@@ -89,7 +89,7 @@ def _one(catalog: Catalog, chosen: SelectedProfile, called: str, arguments: Json
     return _part(tool, path, readable) if path else _whole(tool, readable)
 
 
-def _several(catalog: Catalog, ceiling: Ceiling, arguments: Json) -> Json:
+def _several(catalog: Catalog, ceiling: ListingBudget, arguments: Json) -> Json:
     names = list(dict.fromkeys(arguments["names"]))
     tools_by_name = {name: _find_tool(catalog, ceiling.chosen, name) for name in names[:NAMES]}
     tools = [tool for tool in tools_by_name.values() if tool is not None]
@@ -110,7 +110,7 @@ def _several(catalog: Catalog, ceiling: Ceiling, arguments: Json) -> Json:
     return {"tools": told, **rest, **({"more": " ".join(more)} if more else {})}
 
 
-def _wholes(tools: list[Tool], ceiling: Ceiling, left: int) -> tuple[list[Json], list[str]]:
+def _wholes(tools: list[Tool], ceiling: ListingBudget, left: int) -> tuple[list[Json], list[str]]:
     """Descriptions of the tools, in `left` characters, and notes on omissions."""
 
     def readable(schema: Any) -> Any:
@@ -131,7 +131,7 @@ def _wholes(tools: list[Tool], ceiling: Ceiling, left: int) -> tuple[list[Json],
 
 
 def _parts(
-    tools: list[Tool], path: str, ceiling: Ceiling, left: int
+    tools: list[Tool], path: str, ceiling: ListingBudget, left: int
 ) -> tuple[list[Json], list[str]]:
     """The same for the parts of their input schemas at `path`. Raises InvalidParams where no tool
     has that path."""

@@ -18,7 +18,7 @@ from gateway.methods.results import STAMP
 from gateway.methods.skills.agents import Agents, fitting
 from gateway.policy.visibility import PolicyView
 from gateway.protocol import cursors
-from registry.catalog.catalog import Catalog, Located, Page
+from registry.catalog.catalog import Catalog, Page, ResourceLocation
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.lists import ShortList, encode_tool
 from registry.display.budgets import tokens
@@ -125,7 +125,7 @@ class Lists:
         """Whether policy rules hide anything from the caller."""
         return self.whole(context) is not self.catalogs.of(context.principal.tenant)
 
-    def locate(self, context: Context, catalog: Catalog, uri: str) -> Located | None:
+    def locate(self, context: Context, catalog: Catalog, uri: str) -> ResourceLocation | None:
         """Where a resource is to be read; None: it does not exist or is hidden from the caller."""
         located = catalog.locate(uri)
         if (

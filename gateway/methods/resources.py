@@ -20,7 +20,7 @@ from gateway.protocol import failures
 from gateway.protocol.shapes import Members, View
 from gateway.state.hub import Hub
 from gateway.state.stored_answers import StoredAnswer, StoredAnswers, handle_of
-from registry.catalog.catalog import Catalog, Located
+from registry.catalog.catalog import Catalog, ResourceLocation
 from schemas.errors import MethodNotFound, RelayedFault, SessionRequired
 from schemas.jsonrpc import Request, encode
 from schemas.mcp.messages import ResourceParams, read
@@ -87,7 +87,9 @@ class ResourceMethods:
         await self._hub.subscribe(_session(context), uri)
         return {}
 
-    def _locate(self, context: Context, catalog: Catalog, uri: str, method: str) -> Located:
+    def _locate(
+        self, context: Context, catalog: Catalog, uri: str, method: str
+    ) -> ResourceLocation:
         located = self._lists.locate(context, catalog, uri)
         if located is not None:
             return located

@@ -27,7 +27,7 @@ from registry.catalog.lookup import by_words
 from registry.database.postgres import AWAY
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import DESCRIBES
-from registry.display.shapes import Ceiling, ListedTool, length
+from registry.display.shapes import ListedTool, ListingBudget, length
 from registry.display.summaries import shorten
 from registry.search.query import Filters, SearchQuery, SearchResult, ToolsetFilter
 from schemas.errors import Unavailable, Unreachable
@@ -180,7 +180,7 @@ class SearchTools:
             scored, note = await self._find_tools(query, catalog, context)
         except Unreachable as fault:
             return unsearchable_result(fault)
-        ceiling = Ceiling(self._limits.tokens, shaper, chosen, DESCRIBES)
+        ceiling = ListingBudget(self._limits.tokens, shaper, chosen, DESCRIBES)
         entries = [
             ListedTool(
                 replace(tool, name=catalog.display_name(tool, chosen)), {"score": round(score, 3)}
@@ -267,7 +267,7 @@ def _find_by_words(tools: Sequence[Tool], query: str, limit: int) -> list[tuple[
 
 def _found_tools(
     entries: Sequence[ListedTool],
-    ceiling: Ceiling,
+    ceiling: ListingBudget,
     *,
     schemas: bool,
     note: str | None,

@@ -55,7 +55,7 @@ Routes = Mapping[tuple[str, ...], Mapping[str, Operation]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class ReceivedRequest:
     """A request for an operation, its path read and the rest unparsed."""
 
     operation: Operation
@@ -105,18 +105,18 @@ class OperationApi(ABC):
         """The operations that are served now. Raises ProblemDetails while none is."""
 
     @abstractmethod
-    async def answer(self, received: Received) -> OperationResponse:
+    async def answer(self, received: ReceivedRequest) -> OperationResponse:
         """The response to a request whose body was read. Raises ProblemDetails."""
 
     def admit(self, identity: Identity, client: str) -> None:  # noqa: B027 - optional
         """Check and count a request, before it is routed. Raises ProblemDetails, and
         TooManyRequests."""
 
-    def authorize(self, received: Received) -> None:  # noqa: B027 - optional
+    def authorize(self, received: ReceivedRequest) -> None:  # noqa: B027 - optional
         """Check the right to call the operation, before the body is read. Raises
         ProblemDetails."""
 
-    def record(self, received: Received, status: int) -> None:  # noqa: B027 - optional
+    def record(self, received: ReceivedRequest, status: int) -> None:  # noqa: B027 - optional
         """Record a request and the status of its response."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -158,7 +158,7 @@ class OperationApi(ABC):
         if operation is None:
             text = f"{scope['method'][:20]} is not for this path; it takes {allow}."
             raise ProblemDetails(405, "method-not-allowed", text, headers={"Allow": allow})
-        received = Received(
+        received = ReceivedRequest(
             operation=operation,
             identity=identity,
             names=names,
@@ -170,7 +170,9 @@ class OperationApi(ABC):
         )
         return await self._answer_received(received, receive)
 
-    async def _answer_received(self, received: Received, receive: Receive) -> OperationResponse:
+    async def _answer_received(
+        self, received: ReceivedRequest, receive: Receive
+    ) -> OperationResponse:
         response = None
         try:
             self.authorize(received)
@@ -197,7 +199,7 @@ class OperationApi(ABC):
         except TooManyRequests as fault:
             raise again_later(fault) from fault
 
-    async def _body(self, received: Received, receive: Receive) -> bytes:
+    async def _body(self, received: ReceivedRequest, receive: Receive) -> bytes:
         """The request body. Raises ProblemDetails. Operations by GET take none; a small one is read
         to report it."""
         is_get = received.operation.method == "GET"

@@ -387,7 +387,7 @@ def unknown() -> ProblemDetails:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class OperationDependencies:
     opened: Callable[[], Pool | None]  # None until the database was reached
     pages: Pages
     host_id: str  # the tenant of the gateway

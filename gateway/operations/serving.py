@@ -89,7 +89,7 @@ Defer = Callable[[Operation, OperationInput, Headers], Awaitable[JobView]]
 """Stores the request as a job."""
 
 
-class Repeats:
+class IdempotentRunner:
     def __init__(self, once: IdempotencyKeys) -> None:
         self._once = once
 
@@ -166,7 +166,7 @@ class OperationServer:
     def __init__(
         self,
         operations: Sequence[Operation],
-        repeats: Repeats,
+        repeats: IdempotentRunner,
         root: str,
         defer: Defer | None = None,
     ) -> None:

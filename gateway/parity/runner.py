@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.parity.judge import Deviation, fits, judge, parse
-from gateway.parity.send import Sender, Unanswered, VectorAnswer
+from gateway.parity.send import NoAnswer, Sender, VectorAnswer
 from gateway.parity.vectors import Expect, Mode, Suite, Target, VectorRequest, VectorRun
 from schemas.errors import ToolgateError
 from schemas.hybrid import HANDLER_NOT_FOUND, split
@@ -97,7 +97,7 @@ async def play(
         old = fill(legacy_expectation(run, index), values)
         try:
             answer = await sender.send(fill(step.given, values), tokens)
-        except Unanswered as error:
+        except NoAnswer as error:
             played.append(PlayedStep(None, str(error), as_legacy=False))
             findings.append(Deviation("answer", "an HTTP answer", str(error)))
             break
@@ -152,7 +152,7 @@ async def reach(sender: Sender, runs: Iterable[VectorRun]) -> None:
         url = sender.url(target)
         try:
             answer = await sender.send(VectorRequest(target, "GET", token=None), {})
-        except Unanswered as error:
+        except NoAnswer as error:
             raise ToolgateError(f"{url} cannot be reached: {error}") from error
         if answer.status == NOT_FOUND:
             hint = f"{FLAGS[target]} says where the target has it"
@@ -198,7 +198,7 @@ async def _lacking(sender: Sender, given: VectorRequest, tokens: Mapping[str, st
     try:
         answer = await sender.send(given, tokens)
         body = parse(answer.body)
-    except Unanswered:
+    except NoAnswer:
         return False
     except ValueError:
         body = None

@@ -21,7 +21,7 @@ from schemas.errors import ToolgateError
 ANSWER_LIMIT_BYTES = 64 * 2**20
 
 
-class Unanswered(ToolgateError):
+class NoAnswer(ToolgateError):
     """No HTTP answer was received; `str()` gives the reason."""
 
 
@@ -72,9 +72,9 @@ class Sender:
             ) as response:
                 received = await _read(response)
         except TimeoutError as error:
-            raise Unanswered(f"no answer within {self.timeout.total:g} s") from error
+            raise NoAnswer(f"no answer within {self.timeout.total:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise Unanswered(_why(error)) from error
+            raise NoAnswer(_why(error)) from error
         headers_ = {name.lower(): value for name, value in response.headers.items()}
         return VectorAnswer(response.status, headers_, received)
 

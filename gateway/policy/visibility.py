@@ -31,7 +31,7 @@ from gateway.policy.engine import (
 from registry.access.policies import stored_rules
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
-from registry.catalog.resources import Located
+from registry.catalog.resources import ResourceLocation
 from registry.database.postgres import Pool
 from schemas.errors import InvalidParams
 from schemas.expressions import too_large
@@ -294,7 +294,7 @@ class PolicyView:
         view = views.use(key)
         return view or views.put(key, _view(catalog, hidden, _denied_ids(full_catalog, elsewhere)))
 
-    def admits(self, context: Context, located: Located) -> bool:
+    def admits(self, context: Context, located: ResourceLocation) -> bool:
         """Whether the caller may read a resource. One that is not listed is judged as if listed
         under its URI; one from a template follows the template, unless a rule denies it."""
         rules = self._rules(context.principal.tenant)

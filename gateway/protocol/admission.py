@@ -55,13 +55,13 @@ class Headers(Struct):
     mirrored: dict[str, str] | None = None  # Mcp-Param-*, by the rest of their names
 
 
-class Admitted(Struct, frozen=True):
+class AdmittedRequest(Struct, frozen=True):
     revision: Revision
     session: Session | None = None
     opens: InitializeParams | None = None  # an `initialize`: a session is to be opened
 
 
-_STATELESS = {name: Admitted(revision) for name, revision in STATELESS.items()}
+_STATELESS = {name: AdmittedRequest(revision) for name, revision in STATELESS.items()}
 _NEWEST = next(iter(_STATELESS.values()))
 
 
@@ -70,7 +70,7 @@ def admit(
     message: Message | list[Message],
     find: FindSession,
     sessionless: bool = False,
-) -> Admitted:
+) -> AdmittedRequest:
     """Admit a POSTed body; `sessionless` admits it without `initialize` too. Raises the Fault that
     rejects it."""
     if isinstance(message, list):
@@ -93,7 +93,7 @@ def admit(
     if message.method == "initialize":
         return _admit_initialize(message)
     if sessionless and headers.session is None:
-        return Admitted(_unnegotiated_revision(headers))
+        return AdmittedRequest(_unnegotiated_revision(headers))
     return _session(headers, find)
 
 
@@ -108,11 +108,11 @@ def check_version(headers: Headers) -> None:
         raise _unsupported_version(headers.version)
 
 
-def _admit_initialize(request: Request) -> Admitted:
+def _admit_initialize(request: Request) -> AdmittedRequest:
     if request.id is UNSET:
         raise InvalidRequest("initialize is a request: it needs an id")
     params = read_introduction(request)
-    return Admitted(negotiate(params.protocol_version), opens=params)
+    return AdmittedRequest(negotiate(params.protocol_version), opens=params)
 
 
 def read_introduction(request: Request) -> InitializeParams:
@@ -127,7 +127,7 @@ def read_introduction(request: Request) -> InitializeParams:
     return params
 
 
-def _session(headers: Headers, find: FindSession) -> Admitted:
+def _session(headers: Headers, find: FindSession) -> AdmittedRequest:
     if headers.session is None:
         raise SessionRequired(
             "Mcp-Session-Id is missing. Send `initialize` first, or a 2026-07-28 request, "
@@ -137,7 +137,7 @@ def _session(headers: Headers, find: FindSession) -> Admitted:
     session = find(headers.session)
     if session is None:
         raise SessionNotFound("Session not found: it ended or never was. Send `initialize` again")
-    return Admitted(session.revision, session)
+    return AdmittedRequest(session.revision, session)
 
 
 def _unnegotiated_revision(headers: Headers) -> Revision:
@@ -148,7 +148,7 @@ def _unnegotiated_revision(headers: Headers) -> Revision:
 
 def _admit_batch(
     headers: Headers, batch: list[Message], find: FindSession, sessionless: bool
-) -> Admitted:
+) -> AdmittedRequest:
     if not batch:
         raise InvalidRequest("The batch is empty")
     if headers.version in STATELESS or (headers.session is None and not sessionless):
@@ -173,14 +173,14 @@ def _ids_length(batch: list[Message]) -> int:
     return len(encode(ids))
 
 
-def _speaker(headers: Headers, find: FindSession) -> Admitted:
+def _speaker(headers: Headers, find: FindSession) -> AdmittedRequest:
     if headers.session is not None:
         return _session(headers, find)
     check_version(headers)
-    return Admitted(_unnegotiated_revision(headers))
+    return AdmittedRequest(_unnegotiated_revision(headers))
 
 
-def _admit_stateless(headers: Headers, request: Request, version: Any) -> Admitted:
+def _admit_stateless(headers: Headers, request: Request, version: Any) -> AdmittedRequest:
     if request.id is UNSET:
         return _NEWEST
     check_id(request.id)

@@ -19,7 +19,7 @@ ELICIT, SAMPLE, ROOTS = "elicitation/create", "sampling/createMessage", "roots/l
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusalReason:
     """Why a request is not sent to a client."""
 
     reason: str
@@ -28,7 +28,7 @@ class Refused:
 
 def for_client(
     method: str, params: Json, revision: Revision, capabilities: Json, *, asker: str = ""
-) -> Json | Refused:
+) -> Json | RefusalReason:
     """`params` adapted to a client of `revision` with these capabilities, or Refused; `asker` is
     the server's name, for requests that show it to people."""
     match method:
@@ -39,8 +39,8 @@ def for_client(
         case "roots/list":
             if isinstance(capabilities.get("roots"), dict):
                 return params
-            return Refused("The client shows no roots", {"roots": {}})
-    return Refused(f"Clients are not asked {method[:100]!r}")
+            return RefusalReason("The client shows no roots", {"roots": {}})
+    return RefusalReason(f"Clients are not asked {method[:100]!r}")
 
 
 def for_server(method: str, asked: Json, result: Any, server: Revision) -> Any:
@@ -59,17 +59,17 @@ def for_server(method: str, asked: Json, result: Any, server: Revision) -> Any:
 
 def _elicitation(
     params: Json, revision: Revision, capabilities: Json, asker: str
-) -> Json | Refused:
+) -> Json | RefusalReason:
     can = capabilities.get("elicitation")
     if not revision.elicits or not isinstance(can, dict):
-        return Refused("The client cannot be asked for input", {"elicitation": {}})
+        return RefusalReason("The client cannot be asked for input", {"elicitation": {}})
     if asker and isinstance(message := params.get("message"), str):
         params = {**params, "message": f"{asker}: {message}"}
     if params.get("mode") == "url":
         return _by_url(params, revision, can)
     if revision.elicits_urls:
         if can and "form" not in can:
-            return Refused("The client shows no forms", {"elicitation": {"form": {}}})
+            return RefusalReason("The client shows no forms", {"elicitation": {"form": {}}})
         return params
     params = {name: value for name, value in params.items() if name != "mode"}
     if isinstance(schema := params.get("requestedSchema"), dict):
@@ -77,10 +77,10 @@ def _elicitation(
     return params
 
 
-def _by_url(params: Json, revision: Revision, can: Json) -> Json | Refused:
+def _by_url(params: Json, revision: Revision, can: Json) -> Json | RefusalReason:
     if not revision.elicits_urls or "url" not in can:
         reason = "The client cannot be asked to open an address"
-        return Refused(reason, {"elicitation": {"url": {}}})
+        return RefusalReason(reason, {"elicitation": {"url": {}}})
     if revision.handshake:
         return {"elicitationId": secrets.token_urlsafe(16), **params}
     return {name: value for name, value in params.items() if name != "elicitationId"}
@@ -143,15 +143,15 @@ def _as_asked(asked: Json, content: Json) -> Json:
     }
 
 
-def _sampling(params: Json, revision: Revision, capabilities: Json) -> Json | Refused:
+def _sampling(params: Json, revision: Revision, capabilities: Json) -> Json | RefusalReason:
     can = capabilities.get("sampling")
     if not isinstance(can, dict):
-        return Refused("The client has no model to ask", {"sampling": {}})
+        return RefusalReason("The client has no model to ask", {"sampling": {}})
     if not params.keys().isdisjoint(("tools", "toolChoice")) and (
         not revision.elicits_urls or "tools" not in can
     ):
         reason = "The client's model can be given no tools"
-        return Refused(reason, {"sampling": {"tools": {}}})
+        return RefusalReason(reason, {"sampling": {"tools": {}}})
     messages = params.get("messages")
     if revision.elicits_urls or not isinstance(messages, list):
         return params

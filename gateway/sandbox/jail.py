@@ -39,7 +39,7 @@ libc.prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 libc.syscall.restype = ctypes.c_long
 
 
-class Wall(Exception):
+class IsolationFailure(Exception):
     """A layer of isolation that could not be set up."""
 
 
@@ -50,7 +50,7 @@ def main() -> int:
         return REFUSED
     try:
         mapped = _unshare()
-    except Wall as wall:
+    except IsolationFailure as wall:
         return _refuse(wall)
     ready, go = os.pipe()
     child = os.fork()
@@ -58,7 +58,7 @@ def main() -> int:
         os.close(go)
         try:
             _enter(plan, mapped, ready)
-        except (Wall, OSError, ValueError) as wall:
+        except (IsolationFailure, OSError, ValueError) as wall:
             _refuse(wall)
         os._exit(REFUSED)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
@@ -84,7 +84,7 @@ def _unshare() -> bool:
         Path("/proc/self/uid_map").write_text(f"{NOBODY} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{NOBODY} {group} 1")
     except OSError as error:
-        raise Wall(f"user namespaces: {error.strerror}") from error
+        raise IsolationFailure(f"user namespaces: {error.strerror}") from error
     return True
 
 
@@ -172,7 +172,7 @@ def _die_with_parent() -> None:
 
 def _check(done: int, what: str) -> None:
     if done == -1:
-        raise Wall(f"{what}: {os.strerror(ctypes.get_errno())}")
+        raise IsolationFailure(f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
 def _refuse(wall: Exception) -> int:

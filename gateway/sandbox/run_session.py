@@ -122,7 +122,7 @@ class LibraryNames:
         return self._ask("neighbors", entity)
 
 
-class Space(dict[str, Any]):
+class CellNamespace(dict[str, Any]):
     """Variables of the cells. `context` is fetched when it is first used."""
 
     channel: Channel
@@ -139,7 +139,7 @@ class Cells:
         self._channel = channel
         self._limit = output_limit
         self._final: list[Any] = []
-        self._space = Space({"__name__": "cell", "answer": {"content": "", "ready": False}})
+        self._space = CellNamespace({"__name__": "cell", "answer": {"content": "", "ready": False}})
         self._space.channel = channel
         self._names = {
             "llm_query": self._query("llm_query"), "llm_query_batched": self._batch("llm_query"),
@@ -218,7 +218,7 @@ def freeze(seed: int, clock: float) -> None:
     os.urandom = random.randbytes  # noqa: S311 - as above
     moment = datetime.datetime.fromtimestamp(clock, datetime.UTC)
 
-    class Frozen(datetime.datetime):
+    class FrozenDatetime(datetime.datetime):
         @classmethod
         def now(cls, tz: datetime.tzinfo | None = None) -> Any:
             return moment.astimezone(tz) if tz else moment.replace(tzinfo=None)
@@ -227,7 +227,7 @@ def freeze(seed: int, clock: float) -> None:
         def utcnow(cls) -> Any:
             return moment.replace(tzinfo=None)
 
-    datetime.datetime = Frozen  # type: ignore[misc]
+    datetime.datetime = FrozenDatetime  # type: ignore[misc]
     for name in ("time", "monotonic", "perf_counter", "process_time"):
         setattr(time, name, lambda: clock)
         setattr(time, f"{name}_ns", lambda: int(clock * 1e9))

@@ -130,7 +130,7 @@ def _outermost(paths: list[Path]) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessResult:
     code: int  # see jail.py
     output: bytes
     errors: str
@@ -162,11 +162,11 @@ class Process(asyncio.SubprocessProtocol):
         stdin.write_eof()
         return process
 
-    async def wait(self) -> Ended:
+    async def wait(self) -> ProcessResult:
         await self._over.wait()
         code = self._transport.get_returncode() or 0
         too_long = len(self._output) > self._limit
-        return Ended(
+        return ProcessResult(
             code if code >= 0 else 128 - code,
             bytes(self._output),
             self._errors.decode(errors="replace"),
@@ -328,7 +328,7 @@ def process_limits(found: Runtime, memory_bytes: int, cpu_s: int) -> dict[str, i
     }
 
 
-async def _run_to_end(plan: str, input_: bytes, settings: Scripts) -> Ended:
+async def _run_to_end(plan: str, input_: bytes, settings: Scripts) -> ProcessResult:
     process = await Process.start(plan, input_, settings.output_bytes)
     try:
         with Deadline(settings.time_s):
@@ -341,7 +341,7 @@ async def _run_to_end(plan: str, input_: bytes, settings: Scripts) -> Ended:
         await process.close()
 
 
-def _answer(ended: Ended, settings: Scripts) -> Raw:
+def _answer(ended: ProcessResult, settings: Scripts) -> Raw:
     if ended.too_long:
         raise ScriptFailed(
             f"answered more than {settings.output_bytes} bytes (scripts.output_bytes)"
@@ -367,7 +367,7 @@ def _answer(ended: Ended, settings: Scripts) -> Raw:
     raise ScriptFailed(f"failed: {output.error[:MESSAGE_CHARACTERS]}{more}")
 
 
-def _death(ended: Ended) -> str:
+def _death(ended: ProcessResult) -> str:
     if any(sign in ended.errors for sign in _MEMORY_SIGNS):
         return "ran out of memory (scripts.memory_bytes)"
     if ended.code > 128:

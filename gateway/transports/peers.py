@@ -22,7 +22,7 @@ from schemas.jsonrpc import ErrorReply, Reply, encode
 TURNS = 3
 
 
-class Timed(Protocol):
+class TimedConnection(Protocol):
     def beat(self) -> None:
         """Do what is due, such as sending a keep-alive."""
 
@@ -32,15 +32,15 @@ class KeepAliveTimer:
         """Keep-alive timer: `beat` of every member runs every `every_s` at the latest, first after
         two thirds of that."""
         self._turn_s = every_s / TURNS
-        self._waiting: tuple[set[Timed], ...] = tuple(set() for _ in range(TURNS))
+        self._waiting: tuple[set[TimedConnection], ...] = tuple(set() for _ in range(TURNS))
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, one: Timed) -> None:
+    def enter(self, one: TimedConnection) -> None:
         self._waiting[0].add(one)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._turn_s, self._turn)
 
-    def leave(self, one: Timed) -> None:
+    def leave(self, one: TimedConnection) -> None:
         for waiting in self._waiting:
             waiting.discard(one)
 

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.context import NO_OPTIONS, Context, Identity, Principal, Session
-from gateway.protocol.admission import Admitted, Headers, admit, check_version
+from gateway.protocol.admission import AdmittedRequest, Headers, admit, check_version
 from gateway.protocol.dispatcher import UnknownMethod, member_server, run_cancellable
 from gateway.protocol.sse import STANDALONE, read_position
 from gateway.state.streams import Ids
@@ -145,7 +145,7 @@ class PostHandler:
             self._pulse.leave(peer)
 
     async def _open(
-        self, admitted: Admitted, principal: Principal, toolset: str | None
+        self, admitted: AdmittedRequest, principal: Principal, toolset: str | None
     ) -> Session | None:
         opens = admitted.opens
         if opens is None:

@@ -71,7 +71,7 @@ class ServiceExchange:
     failure: str = ""
 
 
-class Recording:
+class CallRecording:
     def __init__(self, tool: Tool, arguments: Any, *, sends: bool, inspected: bool = False) -> None:
         """The exchanges of a call. `sends`: False for a preview; `inspected`: guardrails are about
         the tool, so that bodies of answers are left out."""
@@ -209,7 +209,7 @@ class Recording:
 class RecordingClient(Client):
     """A client on the connections of another one, for one call."""
 
-    def __init__(self, client: Client, recording: Recording) -> None:
+    def __init__(self, client: Client, recording: CallRecording) -> None:
         self.connections = client.connections
         self._client = client
         self._recording = recording
@@ -241,7 +241,7 @@ class RecordingClient(Client):
 class RecordingRelay:
     """Implements `Relay`, for one call."""
 
-    def __init__(self, relay: Relay, connections: Connections, recording: Recording) -> None:
+    def __init__(self, relay: Relay, connections: Connections, recording: CallRecording) -> None:
         """`connections`: to the servers of the relay."""
         self._relay = relay
         self._connections = connections

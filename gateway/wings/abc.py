@@ -1,4 +1,4 @@
-"""The wing interface: static description (Wing), dependencies (WingParts), contributions (Offer).
+"""The wing interface: static description (Wing), dependencies (WingParts) and contributions.
 
 A wing is a folder `gateway/wings/NAME/` whose `wing.py` has a `Wing`, and a row of
 `gateway.wings.table`. Wings do not import each other: they meet through operations, which they call
@@ -181,7 +181,7 @@ class WingEvent(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class WingContributions:
     """Contributions of an open wing to its gateway."""
 
     operations: Sequence[Operation] = ()  # their ids begin with the wing's name and `_`
@@ -237,7 +237,7 @@ class Wing:
     optional."""
 
     name: str
-    open: Callable[[WingParts], AbstractAsyncContextManager[Offer]]
+    open: Callable[[WingParts], AbstractAsyncContextManager[WingContributions]]
     """Opened once the database responds, and again, after a pause, whenever it failed; closed
     before the database is."""
 

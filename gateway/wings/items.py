@@ -8,8 +8,8 @@ from msgspec import Raw
 from gateway.abc import Relay, RelayRequest
 from gateway.context import Context
 from gateway.protocol.failures import RESOURCE_NOT_FOUND
-from gateway.wings.abc import Offer, WingPrompt, WingResource
-from registry.importers.drafts import Imported, ItemDraft
+from gateway.wings.abc import WingContributions, WingPrompt, WingResource
+from registry.importers.drafts import ImportedDescription, ItemDraft
 from registry.names.uris import Template, UriBits
 from schemas.errors import InvalidParams, RelayedFault, Unavailable
 from schemas.jsonrpc import encode
@@ -19,12 +19,14 @@ from schemas.source import Outcome, Source
 from schemas.tool import ToolDraft
 
 
-def offered_import(name: str, drafts: Sequence[ToolDraft], offer: Offer) -> Imported:
+def offered_import(
+    name: str, drafts: Sequence[ToolDraft], offer: WingContributions
+) -> ImportedDescription:
     """Import of the source of the wing `name`, with everything it offers to clients."""
     items = tuple(_items(offer))
     outcomes = [Outcome(item.key, item.key, item.name, "imported") for item in drafts]
     outcomes += [Outcome(item.id, item.key, item.name, "imported") for item in items]
-    return Imported(
+    return ImportedDescription(
         name, None, (), tuple(drafts), tuple(outcomes), items=items, server=_facts(offer)
     )
 
@@ -32,7 +34,7 @@ def offered_import(name: str, drafts: Sequence[ToolDraft], offer: Offer) -> Impo
 class WingRelay:
     """Answers requests for the items of wings, and relays others. Implements `Relay`."""
 
-    def __init__(self, relay: Relay, offers: Mapping[str, Offer]) -> None:
+    def __init__(self, relay: Relay, offers: Mapping[str, WingContributions]) -> None:
         """`offers` of the wings that are open, by name, which changes as they are opened and
         closed."""
         self._relay = relay
@@ -56,7 +58,7 @@ class WingRelay:
         await self._relay.unwatch(source, uri)
 
 
-def _items(offer: Offer) -> Iterator[ItemDraft]:
+def _items(offer: WingContributions) -> Iterator[ItemDraft]:
     for resource in offer.resources:
         about = {
             "name": resource.name,
@@ -78,7 +80,7 @@ def _items(offer: Offer) -> Iterator[ItemDraft]:
         yield ItemDraft("prompt", prompt.name, prompt.name, {"name": prompt.name, **definition})
 
 
-def _facts(offer: Offer) -> ServerFacts | None:
+def _facts(offer: WingContributions) -> ServerFacts | None:
     """The capabilities of the items; None: there are none."""
     offered = {"resources": offer.resources, "prompts": offer.prompts}
     capabilities: dict[str, Any] = {name: {} for name, items in offered.items() if items}

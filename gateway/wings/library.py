@@ -104,7 +104,7 @@ class FileLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
+class ReadableCollection:
     """A collection that the caller may read."""
 
     id: str
@@ -186,19 +186,21 @@ class Library(Protocol):
     """Every method is judged by what the caller of the context may read: what it may not is not
     there. All raise ProblemDetails."""
 
-    async def collections(self, context: Context) -> Sequence[Shelf]: ...
+    async def collections(self, context: Context) -> Sequence[ReadableCollection]: ...
 
     async def status(
         self, context: Context, collections: Sequence[str] | None
     ) -> Sequence[ShelfStatus]: ...
 
-    async def prepare(self, context: Context, collection: str, place: SourcePlace) -> Shelf:
+    async def prepare(
+        self, context: Context, collection: str, place: SourcePlace
+    ) -> ReadableCollection:
         """The collection of a source, which is made if there is none. The caller may write to it,
         and the location is one that may be stored: without credentials."""
         ...
 
     async def ingest(
-        self, context: Context, shelf: Shelf, place: SourcePlace, job: Job
+        self, context: Context, shelf: ReadableCollection, place: SourcePlace, job: Job
     ) -> IngestedSource:
         """Store the files of a source, and delete those that it no longer has. A collection that
         is deleted meanwhile stays deleted."""

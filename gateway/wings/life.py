@@ -10,7 +10,7 @@ from typing import Literal
 
 import anyio
 
-from gateway.wings.abc import Offer, Task, Wing, WingParts
+from gateway.wings.abc import Task, Wing, WingContributions, WingParts
 from registry.database.postgres import AWAY
 from schemas.errors import ToolgateError
 
@@ -38,10 +38,10 @@ class WingLife(ABC):
         fail."""
 
     @abstractmethod
-    def serving(self, offer: Offer) -> AbstractAsyncContextManager[None]:
+    def serving(self, offer: WingContributions) -> AbstractAsyncContextManager[None]:
         """Serve what the wing offers. Raises ToolgateError if it offers what it may not."""
 
-    def tasks(self, offer: Offer) -> Sequence[Task]:
+    def tasks(self, offer: WingContributions) -> Sequence[Task]:
         """The tasks that run in this process."""
         return offer.tasks
 
@@ -87,7 +87,7 @@ class WingLife(ABC):
             log.exception("wing_failed", extra={"wing": self.name})
         return max(0.0, time.monotonic() - since)
 
-    async def _work(self, offer: Offer) -> None:
+    async def _work(self, offer: WingContributions) -> None:
         async with anyio.create_task_group() as tasks:
             for task in self.tasks(offer):
                 tasks.start_soon(task)

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from gateway.abc import Execute, ToolCall
 from gateway.context import CallHeaders, Context, Identify, Identity
 from gateway.operations.calls import OperationResult, OperationUpstream, arguments_of
-from gateway.operations.http import OperationApi, Received, Routes, again_later, check_scope
+from gateway.operations.http import OperationApi, ReceivedRequest, Routes, again_later, check_scope
 from gateway.operations.jobs import JobView
 from gateway.operations.openapi import describe
 from gateway.operations.operation import (
@@ -26,11 +26,11 @@ from gateway.operations.operation import (
     unavailable,
 )
 from gateway.operations.requests import Headers
-from gateway.operations.serving import Defer, OperationResponse, OperationServer, Repeats
+from gateway.operations.serving import Defer, IdempotentRunner, OperationResponse, OperationServer
 from gateway.operations.streams import PARAMS
 from gateway.operations.tools import draft_of, output_schema
 from gateway.protocol.shapes import is_failure
-from gateway.wings.abc import Offer, Wing
+from gateway.wings.abc import Wing, WingContributions
 from schemas.binding import WingBinding
 from schemas.errors import (
     ApprovalRequired,
@@ -62,7 +62,7 @@ def not_open(name: str) -> ProblemDetails:
     return unavailable(f"The wing {name} is unavailable; try again later.")
 
 
-def drafts(wing: Wing, offer: Offer) -> tuple[ToolDraft, ...]:
+def drafts(wing: Wing, offer: WingContributions) -> tuple[ToolDraft, ...]:
     """The tools that a wing offers. Raises ToolgateError for an offer that cannot be served."""
     ids = Counter(operation.id for operation in offer.operations)
     names = Counter(operation.tool_name for operation in offer.operations)
@@ -92,7 +92,7 @@ class ObservedCalls:
     """A guard that tells a wing of calls of others' tools. It is the innermost one: what rules and
     limits refuse is no call."""
 
-    def __init__(self, name: str, offers: Mapping[str, Offer]) -> None:
+    def __init__(self, name: str, offers: Mapping[str, WingContributions]) -> None:
         """`offers` of the wings that are open, by name."""
         self._name = name
         self._offers = offers
@@ -127,7 +127,7 @@ class WingServer(OperationServer):
     def __init__(
         self,
         operations: Sequence[Operation],
-        repeats: Repeats,
+        repeats: IdempotentRunner,
         root: str,
         defer: Defer | None = None,
         *,
@@ -205,7 +205,7 @@ class WingApi(OperationApi):
         version: str,
         *,
         identify: Identify,
-        repeats: Repeats,
+        repeats: IdempotentRunner,
         call: Callable[[Context, Request], Awaitable[object]],
         verify_scope: bool,
         masks: bool,
@@ -271,12 +271,12 @@ class WingApi(OperationApi):
     def routes(self) -> Routes:
         return self.server.routes
 
-    def authorize(self, received: Received) -> None:
+    def authorize(self, received: ReceivedRequest) -> None:
         if self._verify_scope and received.identity.verified:
             scopes = scopes_of(received.identity)
             check_scope(replace(received.principal, scopes=scopes), received.operation.scope)
 
-    async def answer(self, received: Received) -> OperationResponse:
+    async def answer(self, received: ReceivedRequest) -> OperationResponse:
         operation, asked = received.operation, received.parse()
         headers, body = received.headers, received.body
         call_headers = CallHeaders(

@@ -33,7 +33,7 @@ class Revocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Revoked:
+class RevocationCache:
     """The revocations of all tenants, as cached by a gateway."""
 
     tokens: frozenset[tuple[str, str]] = frozenset()  # tenant, jti
@@ -103,7 +103,7 @@ class Revocations:
             return done.rowcount > 0
 
 
-async def load_revocations(pool: Pool) -> Revoked:
+async def load_revocations(pool: Pool) -> RevocationCache:
     """The current revocations of all tenants."""
     async with borrow(pool) as connection:
         rows = await connection.execute(
@@ -115,7 +115,9 @@ async def load_revocations(pool: Pool) -> Revoked:
     for tenant, _, subject, before in records:
         if subject is not None:
             subjects[tenant, subject] = max(before, subjects.get((tenant, subject), before))
-    return Revoked(frozenset((row[0], row[1]) for row in records if row[1] is not None), subjects)
+    return RevocationCache(
+        frozenset((row[0], row[1]) for row in records if row[1] is not None), subjects
+    )
 
 
 async def purge(pool: Pool) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from config.settings import Toolset
 from registry.catalog.lists import CatalogLists, OwnTasks, Page
 from registry.catalog.lookup import Lookup, by_service
-from registry.catalog.resources import CatalogResources, Located
+from registry.catalog.resources import CatalogResources, ResourceLocation
 from registry.catalog.toolsets import members
 from registry.display.disclosure import DESCRIBER
 from registry.display.profiles import SelectedProfile
@@ -26,7 +26,7 @@ from schemas.memo import Memo
 from schemas.source import Source
 from schemas.tool import Tool
 
-__all__ = ["Catalog", "Located", "Page"]
+__all__ = ["Catalog", "Page", "ResourceLocation"]
 
 
 VIEWS_LIMIT = 64  # per catalog, by callers' permissions
@@ -151,7 +151,7 @@ class Catalog:
     def prompt(self, name: str) -> SnapshotItem | None:
         return self._prompts.get(name)
 
-    def locate(self, uri: str) -> Located | None:
+    def locate(self, uri: str) -> ResourceLocation | None:
         """The server and URI of a resource; see `Resources.locate`."""
         return self.routes.locate(uri)
 

@@ -18,7 +18,7 @@ from registry.catalog.lookup import Lookup
 from registry.display.budgets import LEVELS, tokens
 from registry.display.disclosure import DESCRIBER, DESCRIBES, own_tools
 from registry.display.profiles import SelectedProfile
-from registry.display.shapes import Shown, ToolShaper, for_objects, shown_names
+from registry.display.shapes import ShapedTool, ToolShaper, for_objects, shown_names
 from registry.skills.snapshot import Agent, SkillSnapshot, prompts_of, resources_of
 from schemas.binding import Does, GatewayBinding
 from schemas.mcp.messages import ListKind
@@ -267,7 +267,7 @@ class ToolList:
         }
         return [whole.get(tool.name, "") for tool in self._listed]
 
-    def _fitting(self) -> tuple[int, list[Shown], dict[str, int]]:
+    def _fitting(self) -> tuple[int, list[ShapedTool], dict[str, int]]:
         """The first level at which the list is within its budget, all tools at that level, and the
         tokens of each listed tool, by its name in the catalog."""
         budgets = self._shaper.budgets

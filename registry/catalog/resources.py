@@ -24,7 +24,7 @@ LOOKUPS = 100  # of URIs of one answer that no list has
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class ResourceLocation:
     """The server and URI of a resource."""
 
     source: Source
@@ -49,7 +49,7 @@ class CatalogResources:
         self._of_servers = of_servers
         self._only = _only(of_servers, sources)
 
-    def locate(self, uri: str) -> Located | None:
+    def locate(self, uri: str) -> ResourceLocation | None:
         """The server that owns `uri`: as a listed resource, as the `toolgate://` URI of one, by a
         template; else the only server that has resources at all.
 
@@ -62,7 +62,7 @@ class CatalogResources:
             return self._inside(*named)
         if item := self._template(uri):
             return self._at(item, uri)
-        return Located(self._only, uri) if self._only else None
+        return ResourceLocation(self._only, uri) if self._only else None
 
     def expose(self, source: str, uri: str, lookups: Iterator[int] | None = None) -> str:
         """The URI under which clients see the resource `uri` of `source`, such that `locate` finds
@@ -91,16 +91,16 @@ class CatalogResources:
     def _templates(self) -> "_Templates":
         return _Templates([item for item in self._of_servers if item.kind == "template"])
 
-    def _at(self, item: SnapshotItem, uri: str) -> Located:
-        return Located(self._sources[item.source], uri, item.eras, item)
+    def _at(self, item: SnapshotItem, uri: str) -> ResourceLocation:
+        return ResourceLocation(self._sources[item.source], uri, item.eras, item)
 
-    def _inside(self, name: str, uri: str) -> Located | None:
+    def _inside(self, name: str, uri: str) -> ResourceLocation | None:
         """Resolve a `toolgate://` URI: only ever to the server that it names."""
         source = self._sources.get(name)
         if source is None or not source.facts.server or not uri:
             return None
         item = self._by_key.get((name, uri)) or self._template(uri, name)
-        return Located(source, uri, item.eras if item else "both", item)
+        return ResourceLocation(source, uri, item.eras if item else "both", item)
 
     def _template(self, uri: str, source: str | None = None) -> SnapshotItem | None:
         """The template that matches `uri`: of `source`, else of those that clients see

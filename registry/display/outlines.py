@@ -141,7 +141,7 @@ class _Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class FoldedSchema:
     schema: Json
     parts: int  # shown as summaries
     texts: bool = False  # whether descriptions are cut
@@ -161,7 +161,7 @@ class Fold:
     depth: int = DEEPEST
     text: int | None = None  # longest description inside the schema, characters
 
-    def __call__(self, schema: Json) -> Folded:
+    def __call__(self, schema: Json) -> FoldedSchema:
         try:
             for text, size in TERSE:
                 texts = [limit for limit in (text, self.text) if limit is not None]
@@ -171,7 +171,7 @@ class Fold:
         except UnsupportedReference:
             pass
         shown = outline(schema, self.limit, self.more)
-        return Folded(shown, len(shown["properties"]) or 1)
+        return FoldedSchema(shown, len(shown["properties"]) or 1)
 
 
 class _Folding:
@@ -201,14 +201,14 @@ class _Folding:
     def fits(self) -> bool:
         return self._left >= 0
 
-    def run(self) -> Folded:
+    def run(self) -> FoldedSchema:
         while self._waiting:
             self._unfold_level(self._waiting.pop(min(self._waiting)))
         schema = self._root.shown
         for reference, shown in self._shown.items():
             _, keyword, name = reference.split("/", 2)
             schema.setdefault(keyword, {})[name] = shown
-        return Folded(schema, self._folded, self._cut)
+        return FoldedSchema(schema, self._folded, self._cut)
 
     def _unfold_level(self, parts: list[_Part]) -> None:
         """Unfold as many parts as fit, small ones first."""

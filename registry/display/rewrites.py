@@ -225,7 +225,7 @@ _ACCEPTED = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _REJECTED = re.compile(r"[^A-Za-z0-9_]+")
 
 
-class Inexpressible(Exception):
+class NotExpressible(Exception):
     """The tool cannot be expressed for such a client; `str()` is the reason."""
 
 
@@ -233,7 +233,7 @@ def rewritten(
     schema: Json, profile: Profile, more: str, aliases: Mapping[str, str] | None = None
 ) -> Json:
     """Rewrite the schema. `more` is the note in summaries on where to get the whole; `aliases`
-    are `argument_aliases` of the whole. Raises Inexpressible."""
+    are `argument_aliases` of the whole. Raises NotExpressible."""
     if profile.patterns == "portable":
         schema = with_portable_patterns(schema)
     return _Rewriting(schema, profile, more, aliases).run()
@@ -328,7 +328,7 @@ class _Rewriting:
 
     def _named_well(self, root: Json) -> Json:
         """The schema with other names for arguments whose names the client rejects; without those
-        for which there are none. Raises Inexpressible."""
+        for which there are none. Raises NotExpressible."""
         properties = root.get("properties")
         if not self._profile.arguments or not isinstance(properties, dict):
             return root
@@ -345,7 +345,7 @@ class _Rewriting:
         required = root.get("required") or ()
         for name in required:
             if name in gone:
-                raise Inexpressible(f"its argument {name[:80]!r} has a name that is not accepted")
+                raise NotExpressible(f"its argument {name[:80]!r} has a name that is not accepted")
         root = {keyword: value for keyword, value in root.items() if keyword not in _OF_NAMES}
         if gone or "patternProperties" in root:  # a name may match where the other one did not
             root = {key: value for key, value in root.items() if key not in _OPEN}

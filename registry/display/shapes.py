@@ -25,7 +25,7 @@ from registry.display.budgets import CHARACTERS, TextLimits, limits_at, limits_o
 from registry.display.outlines import Fold, trim
 from registry.display.profiles import UNCHANGED, Profiles, SelectedProfile
 from registry.display.rewrites import (
-    Inexpressible,
+    NotExpressible,
     argument_aliases,
     rewrites_schemas,
     rewritten,
@@ -155,7 +155,7 @@ _FIELDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShapedTool:
     """A tool as listed."""
 
     tool: Tool
@@ -182,14 +182,14 @@ class ToolShaper:
         self.search_limit = search_limit
         self.budgets = budgets
         self.profiles = profiles or Profiles()
-        self._kept: Memo[tuple[str, str, int, str], Shown] = Memo(KEPT)
+        self._kept: Memo[tuple[str, str, int, str], ShapedTool] = Memo(KEPT)
         self._warned: set[tuple[str, str]] = set()
 
-    def shape(self, tool: Tool, chosen: SelectedProfile, level: int, describer: str) -> Shown:
+    def shape(self, tool: Tool, chosen: SelectedProfile, level: int, describer: str) -> ShapedTool:
         """The tool in a list of this level (see `budgets.room`), under its own name. `describer` is
         the name of describe_tool there."""
         if self.budgets is None and chosen == UNCHANGED:
-            return Shown(tool)
+            return ShapedTool(tool)
         limits = (
             limits_at(self.budgets, level, self._tokens_limit(chosen)) if self.budgets else None
         )
@@ -197,11 +197,11 @@ class ToolShaper:
             (tool.digest, chosen.name, level, describer), tool, chosen, limits
         )
 
-    def express(self, tool: Tool, chosen: SelectedProfile, describer: str) -> Shown:
+    def express(self, tool: Tool, chosen: SelectedProfile, describer: str) -> ShapedTool:
         """The whole tool as a profile has it, in no budget, for a model that the gateway asks
         itself. `describer` is the name of describe_tool there."""
         if not rewrites_schemas(chosen.profile) and not chosen.profile.describes:
-            return Shown(tool)
+            return ShapedTool(tool)
         return self._cached_shape((tool.digest, chosen.name, WHOLE, describer), tool, chosen, None)
 
     def with_tokens(self, tool_tokens: int | None) -> "ToolShaper":
@@ -225,7 +225,7 @@ class ToolShaper:
         wanted = (self._tool_tokens, chosen.tool_tokens)
         return min((limit for limit in wanted if limit is not None), default=None)
 
-    def within(self, tool: Tool, chosen: SelectedProfile, limit: int, describer: str) -> Shown:
+    def within(self, tool: Tool, chosen: SelectedProfile, limit: int, describer: str) -> ShapedTool:
         """The tool in about `limit` tokens, without its output schema and mirrored headers; for an
         answer."""
         limits = limits_of(limit, self.budgets)
@@ -249,7 +249,7 @@ class ToolShaper:
         tool: Tool,
         chosen: SelectedProfile,
         limits: TextLimits | None,
-    ) -> Shown:
+    ) -> ShapedTool:
         """The cached shape of a tool, made on first use; the key ends with the name of
         describe_tool."""
         shown = self._kept.get(key)
@@ -261,7 +261,7 @@ class ToolShaper:
 
     def _make_shape(
         self, tool: Tool, chosen: SelectedProfile, limits: TextLimits | None, describer: str
-    ) -> Shown:
+    ) -> ShapedTool:
         whole = tool
         description = shorten(tool.description, limits.description) if limits else tool.description
         if not description and chosen.profile.describes:
@@ -273,10 +273,10 @@ class ToolShaper:
             if self._fields and tool.binding.facts.projects is not None:
                 tool = replace(tool, input_schema=_with_fields(tool.input_schema))
             schema, shortened = _schema_of(tool, chosen, limits, f"Call {describer} for all.")
-        except Inexpressible as reason:
-            return Shown(tool, left_out=str(reason))
+        except NotExpressible as reason:
+            return ShapedTool(tool, left_out=str(reason))
         cut = len(description) < len(whole.description)
-        return Shown(replace(tool, input_schema=schema), shortened or cut)
+        return ShapedTool(replace(tool, input_schema=schema), shortened or cut)
 
     def _hides_output(self, tool: Tool, limits: TextLimits) -> bool:
         if tool.output_schema is None or tool.binding.facts.projects is None:
@@ -320,7 +320,7 @@ def _with_fields(raw: Raw) -> Raw:
 def _schema_of(
     tool: Tool, chosen: SelectedProfile, limits: TextLimits | None, more: str
 ) -> tuple[Raw, bool]:
-    """The input schema, and whether it is shortened. Raises Inexpressible."""
+    """The input schema, and whether it is shortened. Raises NotExpressible."""
     raw, profile = tool.input_schema, chosen.profile
     left = max(limits.tool - _texts(tool), limits.tool // 4) if limits else UNLIMITED
     refers = not profile.references and b'"$ref"' in bytes(raw)
@@ -333,7 +333,7 @@ def _schema_of(
     try:
         whole = decode_json(bytes(raw))
     except ParseError as error:
-        raise Inexpressible("its input schema cannot be read") from error
+        raise NotExpressible("its input schema cannot be read") from error
     if not isinstance(whole, dict):
         return raw, False
     try:
@@ -345,7 +345,7 @@ def _schema_of(
     except (RecursionError, ValueError) as error:
         if profile == UNCHANGED.profile:
             return raw, False
-        raise Inexpressible("its input schema cannot be rewritten") from error
+        raise NotExpressible("its input schema cannot be rewritten") from error
 
 
 def _write_schema(
@@ -385,20 +385,20 @@ class ListedTool:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedTools:
     entries: list[Json]
     folded: int  # of them without their input schema
     left_out: int  # no room at all
 
 
 @dataclass(frozen=True, slots=True)
-class Ceiling:
+class ListingBudget:
     tokens: int  # of all tools together
     shaper: ToolShaper
     chosen: SelectedProfile
     describer: str  # name of the tool that describes what is left out
 
-    def fit(self, tools: Sequence[ListedTool], left: int, schemas: bool) -> Fitted:
+    def fit(self, tools: Sequence[ListedTool], left: int, schemas: bool) -> FittedTools:
         """The tools in at most `left` characters. Without `schemas`: names and lines alone."""
         entries: list[Json] = []
         for tool in tools:
@@ -411,7 +411,7 @@ class Ceiling:
         for place, entry in unfolded.items():
             entries[place] = entry
         left_out = len(tools) - len(entries)
-        return Fitted(entries, len(entries) - len(unfolded), left_out)
+        return FittedTools(entries, len(entries) - len(unfolded), left_out)
 
     def _unfolded_entries(
         self, tools: Sequence[ListedTool], lines: Sequence[Json], left: int

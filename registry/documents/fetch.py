@@ -51,7 +51,7 @@ _HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedDocument:
     """A document as fetched, undecoded."""
 
     data: bytes
@@ -69,7 +69,7 @@ async def fetch(
     private_networks: bool,
     named: bool = True,
     validator: tuple[str, str] = ("", ""),
-) -> Fetched:
+) -> FetchedDocument:
     """Read `location`: a path, `file://` or http(s) URL. `timeout_s` holds for all redirects.
     `named`: an operator chose it; else it must be public. `validator`: of what was fetched before.
 
@@ -109,7 +109,7 @@ def _path_of(url: str) -> Path:
     return Path(url2pathname(parts.path))
 
 
-def _read_file(absolute: Path, limit_bytes: int) -> Fetched:
+def _read_file(absolute: Path, limit_bytes: int) -> FetchedDocument:
     try:
         mode = absolute.stat().st_mode
         if stat.S_ISDIR(mode):
@@ -125,7 +125,7 @@ def _read_file(absolute: Path, limit_bytes: int) -> Fetched:
         raise ImportRejected(f"Cannot read {absolute}: {reason}.") from error
     if len(data) > limit_bytes:
         raise _too_large(str(absolute), limit_bytes)
-    return Fetched(data, str(absolute))
+    return FetchedDocument(data, str(absolute))
 
 
 async def _fetch_url(
@@ -136,7 +136,7 @@ async def _fetch_url(
     *,
     named: bool,
     validator: tuple[str, str],
-) -> Fetched:
+) -> FetchedDocument:
     try:
         url = addresses.read_url(location)
     except ValueError as error:
@@ -156,7 +156,7 @@ async def _fetch_url(
 
 async def _follow(
     url: URL, limit_bytes: int, private_networks: bool, *, named: bool, validator: tuple[str, str]
-) -> Fetched:
+) -> FetchedDocument:
     """Follow redirects by hand: each address is checked before connecting."""
     trusted = private_networks
     resolver: AbstractResolver = _Recorder()
@@ -169,9 +169,11 @@ async def _follow(
                 trusted = trusted or resolver.private(url)
             if response.status not in _REDIRECTS or "Location" not in response.headers:
                 if response.status == _NOT_MODIFIED and validator[0]:
-                    return Fetched(b"", _public_url(url), trusted, validator, unchanged=True)
+                    return FetchedDocument(
+                        b"", _public_url(url), trusted, validator, unchanged=True
+                    )
                 data = await _read_response(response, url, limit_bytes)
-                return Fetched(data, _public_url(url), trusted, _validator(response))
+                return FetchedDocument(data, _public_url(url), trusted, _validator(response))
             target = _redirect_target(url, response.headers["Location"])
         if not trusted:
             _check_literal(target, f"{_public_url(url)} redirects to {_public_url(target)}")

@@ -43,7 +43,7 @@ class Provenance(Struct, frozen=True):
     reads: tuple[str, ...] = ()  # labels of older models whose vectors its queries find as well
 
 
-class Bundled:
+class BundledEmbedder:
     """`Embedder` on onnxruntime. The model is loaded with the first text, in a thread."""
 
     def __init__(

@@ -28,7 +28,7 @@ NONE_YET = "There are no vectors yet."
 
 
 def make_embedder(settings: EmbeddingSettings, label: str = "") -> Embedder | None:
-    """The embedder of new texts; None: embeddings are disabled. `label`: see `Bundled`.
+    """The embedder of new texts; None: embeddings are disabled. `label`: see `BundledEmbedder`.
 
     It loads and connects lazily, with its first text. Raises EmbeddingFailed, which names the
     setting that is missing or invalid.
@@ -43,9 +43,9 @@ def _own_embedder(settings: EmbeddingSettings, label: str) -> Embedder | None:
     """The embedder that runs in this process."""
     match settings.provider:
         case "bundled":
-            from registry.embedding.bundled import Bundled
+            from registry.embedding.bundled import BundledEmbedder
 
-            return Bundled(settings.batch_size, settings.threads, label=label)
+            return BundledEmbedder(settings.batch_size, settings.threads, label=label)
         case "multilingual":
             from registry.embedding.multilingual import Multilingual
 

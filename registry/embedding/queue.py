@@ -19,7 +19,7 @@ from psycopg.rows import class_row
 from config.types import VECTOR_DIMENSION
 from registry.database.postgres import Pool, borrow
 from registry.embedding.abc import Vectors
-from registry.embedding.vectors import Reals, RealsDumper
+from registry.embedding.vectors import Float4Array, RealsDumper
 
 ERROR = 200  # characters stored of the reason of a failure
 
@@ -104,7 +104,7 @@ class Queue:
 
         A task whose text has changed stays, and its vector is dropped.
         """
-        return await self._run(_FINISH, tasks, vectors=Reals(vectors.ravel()))
+        return await self._run(_FINISH, tasks, vectors=Float4Array(vectors.ravel()))
 
     async def blank(self, tasks: Sequence[Task]) -> int:
         """Finish tasks with blank texts, without a vector."""
@@ -130,7 +130,7 @@ class Queue:
         return await self._run(_RELEASE, tasks)
 
     async def _run(
-        self, statement: bytes, tasks: Sequence[Task], **more: Sequence[Any] | Reals
+        self, statement: bytes, tasks: Sequence[Task], **more: Sequence[Any] | Float4Array
     ) -> int:
         given = {
             "hosts": [task.host_id for task in tasks],
@@ -149,7 +149,7 @@ class Queue:
 
     async def _execute(self, statement: bytes, values: Mapping[str, Any]) -> int:
         async with self._transaction() as connection, connection.cursor() as cursor:
-            cursor.adapters.register_dumper(Reals, RealsDumper)
+            cursor.adapters.register_dumper(Float4Array, RealsDumper)
             await cursor.execute(statement, values)
             return cursor.rowcount
 

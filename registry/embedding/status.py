@@ -28,7 +28,7 @@ class EmbeddingCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailureCount:
     """A reason why texts have no vector, and how many it affects."""
 
     error: str
@@ -40,7 +40,7 @@ class Failed:
 class EmbeddingStatus:
     models: dict[str, Models]  # by purpose
     counts: tuple[EmbeddingCounts, ...]
-    failed: tuple[Failed, ...]  # most frequent reasons first
+    failed: tuple[FailureCount, ...]  # most frequent reasons first
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ async def status(pool: Pool, host_id: str) -> EmbeddingStatus:
         async with connection.cursor(row_factory=class_row(EmbeddingCounts)) as cursor:
             await cursor.execute(_COUNTS, {"host": host_id, **_labels(known)})
             counts = await cursor.fetchall()
-        async with connection.cursor(row_factory=class_row(Failed)) as failures:
+        async with connection.cursor(row_factory=class_row(FailureCount)) as failures:
             await failures.execute(_FAILED, [host_id])
             failed = await failures.fetchall()
     return EmbeddingStatus(known, tuple(counts), tuple(failed))

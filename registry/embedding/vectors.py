@@ -30,7 +30,7 @@ OPPOSED = 1e-6  # length of the mean of vectors that cancel each other
 
 
 @dataclass(frozen=True, slots=True)
-class Reals:
+class Float4Array:
     """A query parameter, for cursors that have `RealsDumper` registered."""
 
     numbers: "NDArray[np.float32]"  # shape (n,), n > 0

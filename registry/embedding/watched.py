@@ -10,7 +10,7 @@ ASK_S, ASK_LONGEST_S = 5.0, 300.0  # initial and longest pause between probes of
 TEXT = "toolgate"  # text of a probe
 
 
-class Watched:
+class HealthCheckedEmbedder:
     """Health-checked embedder: forwards to another, and remembers whether its last call
     succeeded."""
 

@@ -34,7 +34,7 @@ RELEASE_S = 5.0  # time limit of a release, so that an unreachable database does
 
 
 @dataclass(frozen=True, slots=True)
-class Retrying:
+class RetryBackoff:
     """The retry backoff, as in the settings."""
 
     retries: int
@@ -75,7 +75,7 @@ class Worker:
         self._poll_s = settings.poll_s
         self._quiet_s = settings.quiet_s
         self._burst_s = settings.burst_s
-        self._retrying = Retrying(settings.retries, settings.backoff_s, settings.backoff_max_s)
+        self._retrying = RetryBackoff(settings.retries, settings.backoff_s, settings.backoff_max_s)
         self._failing = 0  # consecutive batches without any vector
         self._wake = anyio.Event()
         self._stopped = False

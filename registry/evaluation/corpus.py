@@ -11,8 +11,8 @@ from registry.embedding.abc import Embedder
 from registry.embedding.models import register
 from registry.embedding.providers import ServingEmbedder, make_embedder
 from registry.embedding.worker import Worker
-from registry.evaluation.runs import Remembering
-from registry.evaluation.sets import Index, Listed
+from registry.evaluation.runs import CachingEmbedder
+from registry.evaluation.sets import CatalogTool, Index
 from registry.evaluation.temporary_catalog import HOST, load, scratch_database
 from registry.search import Filters, Search
 from registry.search.indexes import ensure_indexes
@@ -42,14 +42,14 @@ class Corpus:
     names: Mapping[str, str]  # ids in results, by tool_id
     index: Index
     tools: Sequence[CorpusTool]
-    embedder: Remembering | None
+    embedder: CachingEmbedder | None
 
 
 async def of_registry(database: Database, settings: Settings, serving: ServingEmbedder) -> Corpus:
     """The tools of the registry, searched with the gateway's query embedder."""
     host_id = settings.tenant.host_id
     tools = await ToolStore(database.pool).tools(host_id)
-    remembering = Remembering(serving.embedder) if serving.embedder else None
+    remembering = CachingEmbedder(serving.embedder) if serving.embedder else None
     return Corpus(
         _search(database, settings, remembering, serving.note),
         Filters(host_id),
@@ -62,7 +62,7 @@ async def of_registry(database: Database, settings: Settings, serving: ServingEm
 
 @asynccontextmanager
 async def of_catalog(
-    tools: Sequence[Listed], settings: Settings, progress: Progress
+    tools: Sequence[CatalogTool], settings: Settings, progress: Progress
 ) -> AsyncIterator[Corpus]:
     """`tools` as tools of a gateway with these settings, in a temporary database."""
     embedder = make_embedder(settings.embedding)
@@ -76,7 +76,7 @@ async def of_catalog(
 
 async def load_corpus(
     database: Database,
-    tools: Sequence[Listed],
+    tools: Sequence[CatalogTool],
     settings: Settings,
     embedder: Embedder | None,
     *,
@@ -92,7 +92,7 @@ async def load_corpus(
     if embedder:
         await _embed(database, Worker(database.pool, embedder, settings.embedding), progress)
         await ensure_indexes(database, settings.search.exact_limit)
-    remembering = Remembering(embedder) if embedder else None
+    remembering = CachingEmbedder(embedder) if embedder else None
     return Corpus(
         _search(database, settings, remembering),
         Filters(HOST),
@@ -104,7 +104,7 @@ async def load_corpus(
 
 
 def _search(
-    database: Database, settings: Settings, embedder: Remembering | None, why: str | None = None
+    database: Database, settings: Settings, embedder: CachingEmbedder | None, why: str | None = None
 ) -> Search:
     return Search(
         lambda: database.pool,

@@ -9,7 +9,7 @@ from registry.evaluation.baseline import Baseline, text
 from registry.evaluation.corpus import Corpus, NotEmbedded, Progress
 from registry.evaluation.curves import calibration_pairs
 from registry.evaluation.results import BASELINE, SEED, SetResult, measure, recall_curve
-from registry.evaluation.runs import Ran, search_all
+from registry.evaluation.runs import ModeResults, search_all
 from registry.evaluation.sets import EvaluationRequest
 from registry.search import Mode
 from registry.search.run import NO_VECTORS
@@ -41,7 +41,7 @@ async def evaluate(
 
     Without vectors dense is left out, with a note. Raises NotEmbedded where that leaves no mode.
     """
-    ran: dict[str, Ran] = {}
+    ran: dict[str, ModeResults] = {}
     left_out = [mode for mode in modes if mode == "dense" and corpus.embedder is None]
     measurable = [mode for mode in modes if mode not in left_out]
     if not measurable:
@@ -90,7 +90,7 @@ async def _warm_up(corpus: Corpus, request: EvaluationRequest) -> None:
 
 async def _run_mode(
     corpus: Corpus, requests: Sequence[EvaluationRequest], mode: Mode, progress: Progress
-) -> Ran:
+) -> ModeResults:
     done = 0
 
     def step() -> None:

@@ -3,7 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from registry.evaluation.results import METRICS, Interval, Measured, SetResult, mean_of, percentiles
+from registry.evaluation.results import (
+    METRICS,
+    Interval,
+    SetMetrics,
+    SetResult,
+    mean_of,
+    percentiles,
+)
 
 MAIN = "ndcg@10"  # the metric that modes are compared by
 UNKNOWN_SHOWN = 5  # unknown tools listed
@@ -61,7 +68,7 @@ def comparisons(modes: Sequence[str]) -> list[tuple[str, str]]:
     return [(modes[0], base) for base in modes[1:]]
 
 
-def quality_rows(one: Measured) -> list[tuple[str, ...]]:
+def quality_rows(one: SetMetrics) -> list[tuple[str, ...]]:
     """Rows of set, mode and its METRICS; of MAIN with its interval."""
     return [
         (one.name, mode, *(_quality(one.interval(mode, metric), metric) for metric in METRICS))
@@ -76,7 +83,7 @@ def _quality(interval: Interval, metric: str) -> str:
     return f"{mean} [{interval.low:.1f}, {interval.high:.1f}]"
 
 
-def difference_rows(one: Measured) -> list[tuple[str, ...]]:
+def difference_rows(one: SetMetrics) -> list[tuple[str, ...]]:
     """Rows of set, the two modes, the first one's lead in MAIN, its interval, whether that is
     significant."""
     rows: list[tuple[str, ...]] = []
@@ -129,7 +136,7 @@ def _set_json(one: SetResult) -> dict[str, Any]:
     }
 
 
-def _quality_json(one: Measured) -> dict[str, Any]:
+def _quality_json(one: SetMetrics) -> dict[str, Any]:
     return {
         "modes": {
             mode: {metric: _interval_json(one.interval(mode, metric)) for metric in METRICS}

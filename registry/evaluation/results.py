@@ -87,7 +87,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class BootstrapMeans:
     """The means of some columns, and those of each resample."""
 
     means: Values  # (columns,)
@@ -102,11 +102,11 @@ class Sampled:
         low, high = np.percentile(draws, _PERCENTILES)
         return Interval(float(mean), float(low), float(high), self.requests)
 
-    def only(self, columns: Sequence[int]) -> "Sampled":
-        return Sampled(self.means[columns], self.draws[:, columns], self.requests)
+    def only(self, columns: Sequence[int]) -> "BootstrapMeans":
+        return BootstrapMeans(self.means[columns], self.draws[:, columns], self.requests)
 
 
-def bootstrap(values: Values, seed: int = SEED, resamples: int = RESAMPLES) -> Sampled:
+def bootstrap(values: Values, seed: int = SEED, resamples: int = RESAMPLES) -> BootstrapMeans:
     """Bootstrap of `values`: one row for each request, shape (requests, columns), at least one
     row."""
     count = len(values)
@@ -115,14 +115,14 @@ def bootstrap(values: Values, seed: int = SEED, resamples: int = RESAMPLES) -> S
     for number in range(resamples):  # a matrix of all weights would take 8 bytes x 2000 x requests
         weights = np.bincount(generator.integers(count, size=count), minlength=count)
         draws[number] = weights @ values / count
-    return Sampled(values.mean(axis=0), draws, count)
+    return BootstrapMeans(values.mean(axis=0), draws, count)
 
 
-def macro(sets: Sequence[Sampled]) -> Sampled:
+def macro(sets: Sequence[BootstrapMeans]) -> BootstrapMeans:
     """The macro average: each set weighs the same."""
     means = np.mean([sample.means for sample in sets], axis=0)
     draws = np.mean([sample.draws for sample in sets], axis=0)
-    return Sampled(means, draws, min(sample.requests for sample in sets))
+    return BootstrapMeans(means, draws, min(sample.requests for sample in sets))
 
 
 def percentiles(values: Sequence[float]) -> Mapping[str, float]:
@@ -139,20 +139,20 @@ Found = Sequence[Sequence[str]]  # tools found, by request
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class SetMetrics:
     """Metrics of one set, or the mean of several. Columns: the METRICS of each mode, one after the
     other."""
 
     name: str
     modes: tuple[str, ...]
-    sample: Sampled
+    sample: BootstrapMeans
 
     def interval(self, mode: str, metric: str, minus: str | None = None) -> Interval:
         """The interval of a mode, or of its lead over the mode `minus`."""
         subtracted = None if minus is None else self._column(minus, metric)
         return self.sample.interval(self._column(mode, metric), subtracted)
 
-    def only(self, modes: Sequence[str]) -> Sampled:
+    def only(self, modes: Sequence[str]) -> BootstrapMeans:
         return self.sample.only(
             [self._column(mode, metric) for mode in modes for metric in METRICS]
         )
@@ -165,7 +165,7 @@ class Measured:
 class SetResult:
     """The results of one set of requests."""
 
-    quality: Measured
+    quality: SetMetrics
     tools: int
     requests: int
     unknown: Mapping[str, Sequence[str]]  # relevant tools that do not exist: ids of their requests
@@ -194,7 +194,7 @@ def recall_curve(found: Found, wanted: Sequence[RelevantTools]) -> list[float]:
 
 def measure(
     name: str, found: Mapping[str, Found], wanted: Sequence[RelevantTools], number: int = 0
-) -> Measured:
+) -> SetMetrics:
     """Metrics of a set; `number` is its index, so that each draws its own samples."""
     columns = [
         [
@@ -203,17 +203,17 @@ def measure(
         ]
         for answers in found.values()
     ]
-    return Measured(name, tuple(found), bootstrap(100 * np.hstack(columns), SEED + number))
+    return SetMetrics(name, tuple(found), bootstrap(100 * np.hstack(columns), SEED + number))
 
 
-def mean_of(sets: Sequence[Measured]) -> Measured:
+def mean_of(sets: Sequence[SetMetrics]) -> SetMetrics:
     """The mean over results, for the modes common to all."""
     modes = tuple(
         measured
         for measured in sets[0].modes
         if all(measured in measured_set.modes for measured_set in sets)
     )
-    return Measured(
+    return SetMetrics(
         f"mean of {len(sets)}", modes, macro([measured.only(modes) for measured in sets])
     )
 
@@ -240,7 +240,7 @@ class Threshold:
         return cls(metric, percent, mode or None)
 
 
-def missed_thresholds(thresholds: Sequence[Threshold], quality: Measured) -> list[str]:
+def missed_thresholds(thresholds: Sequence[Threshold], quality: SetMetrics) -> list[str]:
     """A sentence for each threshold that is missed."""
     sentences = []
     for threshold in thresholds:

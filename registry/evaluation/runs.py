@@ -19,7 +19,7 @@ Done = Callable[[], None]
 
 
 @dataclass(slots=True)
-class Ran:
+class ModeResults:
     """The results of one mode."""
 
     found: list[list[str]] = field(default_factory=list)  # ids of tools, by request
@@ -30,7 +30,7 @@ class Ran:
     notes: Counter[str] = field(default_factory=Counter)
 
 
-class Remembering:
+class CachingEmbedder:
     """A caching embedder: each text is embedded once, for all modes."""
 
     def __init__(self, embedder: Embedder) -> None:
@@ -68,14 +68,14 @@ async def search_all(
     mode: Mode,
     *,
     names: Mapping[str, str],
-    embedder: Remembering | None,
+    embedder: CachingEmbedder | None,
     done: Done,
-) -> Ran:
+) -> ModeResults:
     """Search sequentially: the times are those of an otherwise idle gateway.
 
     `names`: names of tools in the results, by their ids in the registry.
     """
-    ran = Ran()
+    ran = ModeResults()
     for request in requests:
         before = embedder.spent_ms if embedder else 0.0
         started = perf_counter()

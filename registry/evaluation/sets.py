@@ -125,7 +125,7 @@ Slots = tuple[frozenset[str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class CatalogTool:
     """A tool of a catalog."""
 
     id: str  # unique in the catalog
@@ -169,7 +169,7 @@ def read_requests(path: Path) -> list[EvaluationRequest]:
     return rows
 
 
-def read_catalog(path: Path) -> list[Listed]:
+def read_catalog(path: Path) -> list[CatalogTool]:
     tools, lines = [], dict[str, int]()
     for record in records(path):
         tool, line = _listed_tool(record), record.line
@@ -233,12 +233,12 @@ def _request(row: Record) -> EvaluationRequest:
     )
 
 
-def _listed_tool(row: Record) -> Listed:
+def _listed_tool(row: Record) -> CatalogTool:
     function = row.value.get("function")  # the format of OpenAI's API
     if isinstance(function, dict):
         row = Record(row.path, row.line, {**row.value, **function})
     name, server = row.text("name", needed=True), row.text("server")
-    return Listed(
+    return CatalogTool(
         id=_id(row, f"{server}/{name}" if server else name),
         name=name,
         title=row.text("title") or None,

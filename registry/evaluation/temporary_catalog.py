@@ -14,7 +14,7 @@ from psycopg.types.json import Json
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import EMBEDDED, Database, borrow
-from registry.evaluation.sets import Listed
+from registry.evaluation.sets import CatalogTool
 from registry.names.tool_names import add_suffix, assign, legal
 from registry.sources.plan import SourceDraft, storable
 from registry.sources.store import ToolStore
@@ -47,7 +47,9 @@ def _folder() -> Iterator[Path]:
         yield Path(name)
 
 
-async def load(database: Database, tools: Sequence[Listed], host_id: str = HOST) -> dict[str, str]:
+async def load(
+    database: Database, tools: Sequence[CatalogTool], host_id: str = HOST
+) -> dict[str, str]:
     """Insert `tools` as the tenant's tools, as imports would; ids in the catalog by tool ids.
 
     Each server is a source. Tools without a server are inserted as if made by hand.
@@ -78,7 +80,7 @@ def _source(server: str) -> str:
     return server if len(server) <= SOURCE_LIMIT else add_suffix(server, server, SOURCE_LIMIT)
 
 
-def _drafts(tools: Sequence[Listed]) -> list[ToolDraft]:
+def _drafts(tools: Sequence[CatalogTool]) -> list[ToolDraft]:
     """Drafts under callable names. A tool distinguished only by a hash keeps its own name as
     title."""
     wanted = {

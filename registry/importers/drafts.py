@@ -61,7 +61,7 @@ class ItemDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedDescription:
     """The result of an import: tools, and an outcome for each operation and item, in document
     order."""
 

@@ -70,7 +70,7 @@ class JobProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Stalled:
+class StalledJob:
     """A job that was taken from its worker."""
 
     host_id: str
@@ -179,10 +179,10 @@ async def store_queue_id(
     )
 
 
-async def take_over(connection: AsyncConnection, after_s: float) -> list[Stalled]:
+async def take_over(connection: AsyncConnection, after_s: float) -> list[StalledJob]:
     """Let jobs of any tenant wait again that neither a worker runs nor the queue will start: there
     was no sign of life for `after_s`. Returns those that need an entry in the queue."""
-    cursor = connection.cursor(row_factory=class_row(Stalled))
+    cursor = connection.cursor(row_factory=class_row(StalledJob))
     await cursor.execute(
         sql.SQL(
             """

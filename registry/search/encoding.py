@@ -30,7 +30,7 @@ DOWN = "the embedding model gives no vectors at the moment"
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
+class EncodedQuery:
     """An encoded query. `vectors`: of the whole query, then of its sentences where it has several;
     shape (texts, dimension)."""
 
@@ -46,14 +46,14 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class CurrentEmbedder:
     """The current embedder, or the reason that there is none."""
 
     embedder: Embedder | None = None
     why: str | None = None
 
 
-class Encoding:
+class QueryEncoder:
     """Encodes queries, with the model of their purpose."""
 
     def __init__(
@@ -80,25 +80,25 @@ class Encoding:
         """Whether the circuit breaker of a model is open: it failed a moment ago."""
         return any(map(self._is_paused, self._paused_until))
 
-    def ready(self, purpose: str) -> Ready:
+    def ready(self, purpose: str) -> CurrentEmbedder:
         embedder = self._embedder(purpose)
         if embedder is None:
-            return Ready(None, self._why(purpose) or DISABLED)
+            return CurrentEmbedder(None, self._why(purpose) or DISABLED)
         if self._paused_until and self._is_paused(embedder.model):
-            return Ready(None, DOWN)
-        return Ready(embedder)
+            return CurrentEmbedder(None, DOWN)
+        return CurrentEmbedder(embedder)
 
     def _is_paused(self, model: str) -> bool:
         return self._clock() < self._paused_until.get(model, 0.0)
 
-    async def of(self, purpose: str, text: str) -> Encoded:
+    async def of(self, purpose: str, text: str) -> EncodedQuery:
         """The text by the model of a purpose, or why there is none."""
         ready = self.ready(purpose)
         if ready.embedder is None:
-            return Encoded(why=ready.why)
+            return EncodedQuery(why=ready.why)
         return await self.encode(ready.embedder, text)
 
-    async def encode(self, embedder: Embedder, text: str) -> Encoded:
+    async def encode(self, embedder: Embedder, text: str) -> EncodedQuery:
         """Encode all texts in one call of the model.
 
         Of several sentences only these are encoded, and the vector of the whole query is their mean
@@ -107,7 +107,7 @@ class Encoding:
         """
         key = (embedder.model, text)
         if (known := self._cache.use(key)) is not None:
-            return Encoded(known, embedder.model)
+            return EncodedQuery(known, embedder.model)
         started = time.perf_counter()
         try:
             with anyio.fail_after(self._timeout_s):
@@ -116,8 +116,8 @@ class Encoding:
             self._paused_until[embedder.model] = self._clock() + PAUSE_S
             reason = str(error) or f"no answer in {self._timeout_s:g} s"
             log.warning("search_model_failed", extra={"reason": reason, "pause_s": PAUSE_S})
-            return Encoded(why=DOWN, took_ms=_since(started))
-        return Encoded(vectors, embedder.model, took_ms=_since(started))
+            return EncodedQuery(why=DOWN, took_ms=_since(started))
+        return EncodedQuery(vectors, embedder.model, took_ms=_since(started))
 
     async def _encode_text(self, embedder: Embedder, text: str) -> "Vectors":
         text = query_text(text)

@@ -44,7 +44,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedCandidate:
     candidate: Candidate
     score: float
     covered: float = 0.0  # see `covering`
@@ -52,7 +52,7 @@ class Ranked:
 
 def rank(
     candidates: Sequence[Candidate], share: float, limit: int, enough: float = 0.0
-) -> list[Ranked]:
+) -> list[RankedCandidate]:
     """The best `limit`, best first; ties in the order of their names.
 
     score = (share * cosine + (1 - share) * bm25 / full) * weight, where `full` is the best BM25, or
@@ -72,12 +72,12 @@ def rank(
         words = one.bm25 / full
         return round((share * meaning + (1 - share) * words) * one.weight, DIGITS)
 
-    scored = [Ranked(candidate, score(candidate)) for candidate in candidates]
+    scored = [RankedCandidate(candidate, score(candidate)) for candidate in candidates]
     scored.sort(key=lambda one: (-one.score, one.candidate.name, one.candidate.id))
     return scored[:limit]
 
 
-def covering(found: Sequence[Ranked], limit: int) -> list[Ranked]:
+def covering(found: Sequence[RankedCandidate], limit: int) -> list[RankedCandidate]:
     """The best `limit` of what is ranked, such that every sentence of the query has its tools.
 
     A request for several things has several sentences. Each time that is chosen whose score is best
@@ -90,7 +90,7 @@ def covering(found: Sequence[Ranked], limit: int) -> list[Ranked]:
         return list(found[:limit])
     left = list(found[: max(COMPARED, limit)])
     nearest: Sequence[float] = ()
-    chosen: list[Ranked] = []
+    chosen: list[RankedCandidate] = []
     while left and len(chosen) < min(limit, CHOSEN):
         best = max((_with_coverage(ranked, nearest) for ranked in left), key=lambda one: one.score)
         chosen.append(best)
@@ -99,12 +99,12 @@ def covering(found: Sequence[Ranked], limit: int) -> list[Ranked]:
     return [*chosen, *left][:limit]
 
 
-def _with_coverage(one: Ranked, nearest: Sequence[float]) -> Ranked:
+def _with_coverage(one: RankedCandidate, nearest: Sequence[float]) -> RankedCandidate:
     """With the score of what it adds to the sentences, to which those before are so near."""
     pairs = zip_longest(one.candidate.sentences or (), nearest, fillvalue=0.0)
     added = sum(max(0.0, own - nearest_cosine) for own, nearest_cosine in pairs)
     covered = round(COVERAGE * added * one.candidate.weight, DIGITS)
-    return Ranked(one.candidate, round(one.score + covered, DIGITS), covered)
+    return RankedCandidate(one.candidate, round(one.score + covered, DIGITS), covered)
 
 
 def _nearest(nearest: Sequence[float], sentences: Sequence[float] | None) -> Sequence[float]:

@@ -16,7 +16,7 @@ from psycopg_pool import PoolTimeout
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import Pool, borrow, make_pool
-from registry.search.rest import Rest
+from registry.search.rest import SearchBreaker
 from registry.search.transaction import PLANNER, A, Planner, Transaction, Work, read, transaction
 from schemas.signals import Signal
 
@@ -27,7 +27,7 @@ POSITION = "SELECT pg_current_wal_insert_lsn()::text"
 _PLANNER = PLANNER + b", coalesce(pg_last_wal_replay_lsn() >= %(position)s::pg_lsn, false)"
 
 
-class Stale(Exception):
+class StaleReplica(Exception):
     """The replica has not replayed the log up to the catalog, or is no streaming replica."""
 
 
@@ -42,7 +42,7 @@ class ReplicaTransaction(Transaction):
         await self._cursor.execute(_PLANNER, values)
         *_, reached = await self._cursor.fetchone() or (False,)
         if not reached:
-            raise Stale
+            raise StaleReplica
 
 
 class Replica:
@@ -61,7 +61,7 @@ class Replica:
             size=settings.read_pool_max,
             timeout_s=settings.read_timeout_s,
         )
-        self._rest = Rest(settings.retry_max_s, clock)
+        self._rest = SearchBreaker(settings.retry_max_s, clock)
         self._position: str | None = None  # of the newest catalog; None: not queried yet
         self._loads = 0
         self.reads = self.fallbacks = 0
@@ -81,7 +81,7 @@ class Replica:
         try:
             async with self._transaction(position) as opened:
                 done = await work(opened)
-        except Stale:
+        except StaleReplica:
             self._on_answer()
         except psycopg.errors.SerializationFailure:
             pass  # cancelled, because it was in the way of what the replica replays

@@ -24,7 +24,7 @@ from config.settings import SearchSettings as Settings
 from registry.embedding.onnx import make_session
 from registry.embedding.texts import ToolFields, query_text, readable, tool_text
 from registry.search.fusion import DIGITS, Hit
-from registry.search.rest import Rest
+from registry.search.rest import SearchBreaker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +55,7 @@ class SecondStage:
         self._model: _CrossEncoder | None = None
         self._lock = threading.Lock()
         self._runs = CapacityLimiter(RUNS)
-        self._rest = Rest(LONGEST_REST_S, clock)
+        self._rest = SearchBreaker(LONGEST_REST_S, clock)
 
     async def rerank(self, query: str, hits: Sequence[Hit]) -> list[Hit]:
         """`hits`, best first, in their new order."""

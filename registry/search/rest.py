@@ -6,7 +6,7 @@ from collections.abc import Callable
 FIRST_REST_S = 1.0
 
 
-class Rest:
+class SearchBreaker:
     """A circuit breaker whose rests double until it answers. When one is over, one search tries."""
 
     def __init__(self, longest_s: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -18,10 +18,10 @@ from config.settings import SearchSettings as Settings
 from registry.database.fragments import Fragment
 from registry.embedding.kinds import TOOL
 from registry.search import statements
-from registry.search.encoding import Encoded
+from registry.search.encoding import EncodedQuery
 from registry.search.filters import DocumentCounts, narrowing, partitions
 from registry.search.fit import POOR, fit
-from registry.search.fusion import Candidate, Hit, Ranked, covering, enough, rank
+from registry.search.fusion import Candidate, Hit, RankedCandidate, covering, enough, rank
 from registry.search.indexes import predicate, suffix
 from registry.search.languages import language_note
 from registry.search.lexical import Word, WordPlan, idfs, last_word, plan
@@ -112,7 +112,7 @@ class SearchRun:
         )
 
     async def finish(
-        self, transaction: Transaction, prepared: Sequence[PreparedPart], encoded: Encoded
+        self, transaction: Transaction, prepared: Sequence[PreparedPart], encoded: EncodedQuery
     ) -> SearchResult:
         candidates: list[Candidate] = []
         for part in prepared:
@@ -144,7 +144,7 @@ class SearchRun:
             candidates, len(candidates) if self._narrowed is not None else docs, self._model or ""
         )
 
-    def note(self, encoded: Encoded, missing: int = 0) -> str | None:
+    def note(self, encoded: EncodedQuery, missing: int = 0) -> str | None:
         """The parts that could not be searched, if any."""
         if encoded.why:
             return NO_VECTORS if self._dense else f"searched by words only: {encoded.why}"
@@ -210,7 +210,7 @@ class SearchRun:
         return [doc_id for (doc_id,) in rows]
 
     async def _candidates(
-        self, transaction: Transaction, part: PreparedPart, encoded: Encoded
+        self, transaction: Transaction, part: PreparedPart, encoded: EncodedQuery
     ) -> list[Candidate]:
         words, vectors = part.plan, encoded.vectors
         queries: Any = () if vectors is None else vectors  # of the whole, then of its sentences
@@ -243,7 +243,7 @@ class SearchRun:
         rows = await transaction.rows(planner, statements.candidates(shape), values)
         return [Candidate(*row) for row in rows]
 
-    async def _hits(self, transaction: Transaction, best: Sequence[Ranked]) -> list[Hit]:
+    async def _hits(self, transaction: Transaction, best: Sequence[RankedCandidate]) -> list[Hit]:
         if not best or not self._query.details:
             return [_hit(ranked, None, "", "") for ranked in best]
         values = {**self._values, "ids": [ranked.candidate.id for ranked in best]}
@@ -270,7 +270,7 @@ def effort(ef: int, docs: int, reach: int) -> int:
     return min(max(round(ef * math.pow(docs / USUAL, 0.6)), reach), EF_LIMIT)
 
 
-def _hit(one: Ranked, title: str | None, description: str, source: str) -> Hit:
+def _hit(one: RankedCandidate, title: str | None, description: str, source: str) -> Hit:
     candidate = one.candidate
     return Hit(
         *(candidate.id, candidate.name, title, description, source),

@@ -18,7 +18,7 @@ from registry.database.postgres import Pool
 from registry.embedding.abc import Embedder
 from registry.embedding.kinds import TOOL
 from registry.embedding.texts import readable
-from registry.search.encoding import Encoded, Encoding, Ready
+from registry.search.encoding import CurrentEmbedder, EncodedQuery, QueryEncoder
 from registry.search.filters import DocumentCounts
 from registry.search.query import SearchQuery, SearchResult, Timings
 from registry.search.run import SearchRun
@@ -28,7 +28,7 @@ from schemas.errors import InvalidParams, Unavailable, Unreachable
 if TYPE_CHECKING:
     from registry.search.replica import Replica
 
-Find: TypeAlias = Callable[[Pool, SearchQuery, Ready, str], Awaitable[SearchResult]]
+Find: TypeAlias = Callable[[Pool, SearchQuery, CurrentEmbedder, str], Awaitable[SearchResult]]
 """A search of text that was cleaned, with the embedder that is ready."""
 
 A = TypeVar("A")
@@ -74,7 +74,7 @@ class Search:
         self._pool = pool
         self._settings = settings
         self._when_down = when_down
-        self._encoding = Encoding(
+        self._encoding = QueryEncoder(
             embedding,
             timeout_s=settings.query_timeout_s,
             sentences_limit=settings.sentences,
@@ -102,7 +102,11 @@ class Search:
             raise InvalidParams("the query is empty; describe what to find in a sentence or two")
         if (pool := self._pool()) is None:
             raise Unavailable("the registry is not there yet; try again in a moment")
-        ready = Ready() if query.mode == "lexical" else self._encoding.ready(query.kind.purpose)
+        ready = (
+            CurrentEmbedder()
+            if query.mode == "lexical"
+            else self._encoding.ready(query.kind.purpose)
+        )
         if query.mode != "lexical" and ready.embedder is None:
             self._refuse_words()
         return await self._find(pool, query, ready, text)
@@ -113,7 +117,9 @@ class Search:
 
         second = SecondStage(self._settings)
 
-        async def find(pool: Pool, query: SearchQuery, ready: Ready, text: str) -> SearchResult:
+        async def find(
+            pool: Pool, query: SearchQuery, ready: CurrentEmbedder, text: str
+        ) -> SearchResult:
             if query.mode != "hybrid" or query.kind is not TOOL:
                 return await self._first_stage(pool, query, ready, text)
             more = replace(query, limit=max(query.limit, second.reads), details=True)
@@ -123,14 +129,14 @@ class Search:
         return find
 
     async def _first_stage(
-        self, pool: Pool, query: SearchQuery, ready: Ready, text: str
+        self, pool: Pool, query: SearchQuery, ready: CurrentEmbedder, text: str
     ) -> SearchResult:
         model = ready.embedder.model if ready.embedder else None
         run = SearchRun(self._settings, self._counts, query, text=text, model=model)
         started = time.perf_counter()
         prepare = partial(self._read, pool, run.prepare)
         if ready.embedder is None:
-            prepared, encoded = await prepare(), Encoded(why=ready.why)
+            prepared, encoded = await prepare(), EncodedQuery(why=ready.why)
         else:
             encode = partial(self._encoding.encode, ready.embedder, text)
             prepared, encoded = await both(prepare, encode)

@@ -29,7 +29,7 @@ class AgentDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class Granted:
+class GrantedSkills:
     skill: str
     priority: int
     sequence: int
@@ -77,7 +77,7 @@ class AgentStore:
             )
             return agent.name not in known
 
-    async def agents(self, host_id: str) -> list[tuple[AgentDraft, list[Granted]]]:
+    async def agents(self, host_id: str) -> list[tuple[AgentDraft, list[GrantedSkills]]]:
         """Agents by name, with the skills of each, most important first."""
         async with borrow(self._pool) as connection, connection.transaction():
             rows = await connection.execute(
@@ -86,7 +86,7 @@ class AgentStore:
                 ' ORDER BY name COLLATE "C"',
                 [host_id],
             )
-            agents = {id_: (AgentDraft(*rest), list[Granted]()) async for id_, *rest in rows}
+            agents = {id_: (AgentDraft(*rest), list[GrantedSkills]()) async for id_, *rest in rows}
             granted = await connection.execute(
                 """
                 SELECT agent_def_id, skill.name, priority, sequence_id
@@ -98,7 +98,7 @@ class AgentStore:
             )
             async for id_, *grant in granted:
                 if id_ in agents:
-                    agents[id_][1].append(Granted(*grant))
+                    agents[id_][1].append(GrantedSkills(*grant))
         return list(agents.values())
 
     async def remove(self, host_id: str, name: str) -> None:

@@ -253,7 +253,7 @@ def _columns(document: SkillDocument) -> list[object]:
     ]
 
 
-__all__ = ["Freed", "SavedSkill", "SkillRefused", "SkillStore", "SkillVersion"]
+__all__ = ["RelatedSkills", "SavedSkill", "SkillRefused", "SkillStore", "SkillVersion"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ class SkillVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Freed:
+class RelatedSkills:
     """Skills related to a removed skill, by name."""
 
     below: list[str]  # those that lost their parent
@@ -305,7 +305,7 @@ class SkillStore:
                 await connection.rollback()
         return saved
 
-    async def remove(self, host_id: str, name: str) -> Freed:
+    async def remove(self, host_id: str, name: str) -> RelatedSkills:
         """Remove a skill with its versions. Refused while other skills require it."""
         async with self._writing(host_id) as (connection, known):
             skill = known.skill(name)
@@ -326,7 +326,7 @@ class SkillStore:
             for skill_name, known_skill in known.skills.items()
             if known_skill.parent == name
         )
-        return Freed(below, list(naming))
+        return RelatedSkills(below, list(naming))
 
     async def link(
         self, host_id: str, name: str, tools: Sequence[str], access: Access | None

@@ -19,7 +19,7 @@ from config.settings import Imports
 from registry.documents.addresses import PublicResolver, check_host, check_url_host, read_url
 from registry.documents.containers import Bundle, unpack
 from registry.documents.fetch import fetch, has_credentials, read_at_most
-from registry.importers.drafts import Imported
+from registry.importers.drafts import ImportedDescription
 from registry.importers.openapi import parse
 from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from registry.sources.openapi_documents import OpenApiDescription
@@ -251,7 +251,7 @@ def read_graphql(
     *,
     exclude: tuple[str, ...],
     schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES,
-) -> Imported:
+) -> ImportedDescription:
     """The result of `describe_graphql` as tools, without network or file access. Raises
     ImportRejected."""
     # graphql-core takes 0.1 s to import, which every command would pay for

@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 from config.settings import Imports
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import options_of
-from registry.importers.drafts import Imported
+from registry.importers.drafts import ImportedDescription
 from registry.sources.compat import (
     SOURCE_VISIT_LIMIT,
     SchemaChange,
@@ -29,8 +29,8 @@ from registry.sources.compat import (
 from registry.sources.imports import ImportReport, draft_source
 from registry.sources.plan import Changes, Row
 from registry.sources.source_reader import ImportSpec, Lister, Origins, find, reread
-from registry.sources.store import Served, SourceDraft, ToolStore
-from registry.sources.write import Before, Check, Progress, RollbackTarget
+from registry.sources.store import ServedOperation, SourceDraft, ToolStore
+from registry.sources.write import Check, PreviousImport, Progress, RollbackTarget
 from schemas.binding import (
     Binding,
     Credential,
@@ -188,7 +188,7 @@ class Difference(Struct, frozen=True):
         return any(tool.breaking for tool in self.tools)
 
 
-def difference(source: str, before: Sequence[Served], changes: Changes) -> Difference:
+def difference(source: str, before: Sequence[ServedOperation], changes: Changes) -> Difference:
     """The difference of `changes` from the tools served `before`."""
     known = {served_tool.tool.id: served_tool for served_tool in before}
     with comparison_budget(SOURCE_VISIT_LIMIT):
@@ -200,7 +200,7 @@ def difference(source: str, before: Sequence[Served], changes: Changes) -> Diffe
     return Difference(source, tuple(tool_changes), len(changes.saved.names) - added - changed)
 
 
-def _removals(before: Sequence[Served], changes: Changes) -> Iterator[ToolChange]:
+def _removals(before: Sequence[ServedOperation], changes: Changes) -> Iterator[ToolChange]:
     removed_ids = set(changes.removed)
     for served_tool in before:
         if served_tool.endpoint_id in removed_ids:
@@ -210,7 +210,9 @@ def _removals(before: Sequence[Served], changes: Changes) -> Iterator[ToolChange
             )
 
 
-def _additions_and_changes(known: Mapping[str, Served], changes: Changes) -> Iterator[ToolChange]:
+def _additions_and_changes(
+    known: Mapping[str, ServedOperation], changes: Changes
+) -> Iterator[ToolChange]:
     for row in changes.rows:
         was = known.get(row.tool_id)
         if was is None:
@@ -220,7 +222,7 @@ def _additions_and_changes(known: Mapping[str, Served], changes: Changes) -> Ite
             yield ToolChange("changed", row.name, row.endpoint, breaking, changes=schema_changes)
 
 
-def _changes(was: Served, row: Row, changes: Changes) -> Iterator[SchemaChange]:
+def _changes(was: ServedOperation, row: Row, changes: Changes) -> Iterator[SchemaChange]:
     tool = was.tool
     yield from _rename_change(tool, row, changes)
     if was.key != row.endpoint:
@@ -393,7 +395,9 @@ class History:
         )
         return RollbackResult(version, report, changed)
 
-    async def _compare_drafts(self, draft: SourceDraft, imported: Imported) -> Difference:
+    async def _compare_drafts(
+        self, draft: SourceDraft, imported: ImportedDescription
+    ) -> Difference:
         changes, served = await self._store.compare(self._host_id, draft, imported.drafts)
         return await asyncio.to_thread(difference, draft.name, served, changes)
 
@@ -432,7 +436,7 @@ def _check_current(name: str, versions: Mapping[int, Version]) -> Check:
     """Check that the version held back is still the one served when the rollback is written."""
     current = next((version.number for version in versions.values() if version.current), None)
 
-    def check(before: Before | None) -> None:
+    def check(before: PreviousImport | None) -> None:
         if before is None or before.version != current:
             raise ImportRejected(
                 f"{name} changed while it was rolled back; nothing was written. Try again."

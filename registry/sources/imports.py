@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from config.settings import Imports
 from registry.documents.containers import Bundle
-from registry.importers.drafts import Imported
+from registry.importers.drafts import ImportedDescription
 from registry.names.tool_names import is_reserved
 from registry.sources.plan import scrub
 from registry.sources.source_reader import (
@@ -29,13 +29,15 @@ from registry.sources.source_reader import (
 )
 from registry.sources.specs import STDIO, UPLOAD, as_imported, spec_of
 from registry.sources.store import SavedTools, SourceDraft, ToolStore
-from registry.sources.write import Before, Check, Progress, same_stored_spec, stored_spec
+from registry.sources.write import Check, PreviousImport, Progress, same_stored_spec, stored_spec
 from schemas.errors import ImportRejected
 from schemas.source import Outcome, Source, facts_of
 from schemas.tool import ToolDraft
 
 
-def draft_source(spec: ImportSpec, found: FoundSource, imported: Imported) -> SourceDraft:
+def draft_source(
+    spec: ImportSpec, found: FoundSource, imported: ImportedDescription
+) -> SourceDraft:
     """The source that the import makes."""
     stated = stated_base_url(spec)
     declared = IMPORTERS[spec.kind].declared(found.location, imported.servers)
@@ -60,7 +62,9 @@ def draft_source(spec: ImportSpec, found: FoundSource, imported: Imported) -> So
     )
 
 
-def relative_server(spec: ImportSpec, found: FoundSource, imported: Imported) -> str | None:
+def relative_server(
+    spec: ImportSpec, found: FoundSource, imported: ImportedDescription
+) -> str | None:
     """The remedy where a description read from a file names a server by a relative URL."""
     if not IMPORTERS[spec.kind].relative or spec.base_url or is_url(found.location):
         return None
@@ -294,7 +298,7 @@ async def _dry_run(spec: ImportSpec, found: FoundSource) -> ImportReport:
     return ImportReport(draft, imported.outcomes, None, notes, drafts=imported.drafts)
 
 
-def _notes(spec: ImportSpec, found: FoundSource, imported: Imported) -> tuple[str, ...]:
+def _notes(spec: ImportSpec, found: FoundSource, imported: ImportedDescription) -> tuple[str, ...]:
     note = relative_server(spec, found, imported)
     return (*imported.notes, *([note] if note else []))
 
@@ -325,7 +329,7 @@ def _read_upload(
 
 
 def _check_absent(name: str) -> Check:
-    def check(before: Before | None) -> None:
+    def check(before: PreviousImport | None) -> None:
         if before is not None:
             raise SourceExists(name)
 
@@ -333,7 +337,7 @@ def _check_absent(name: str) -> Check:
 
 
 def _check_version(name: str, number: int | None) -> Check:
-    def check(before: Before | None) -> None:
+    def check(before: PreviousImport | None) -> None:
         if number is not None and (before is None or before.version != number):
             raise SourceChanged(f"{name} was imported in the meantime.")
 
@@ -344,7 +348,7 @@ def _check_not_rolled_back(name: str, known: Source | None) -> Check:
     """Check that no rollback made while the description was read is undone by this import."""
     held = known.rolled_back if known else None
 
-    def check(before: Before | None) -> None:
+    def check(before: PreviousImport | None) -> None:
         if before and before.rolled_back not in (None, held and held.version):
             raise ImportRejected(
                 f"{name} was rolled back while it was imported; nothing was written. "

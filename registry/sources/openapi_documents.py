@@ -26,8 +26,8 @@ from registry.documents.containers import (
     file_location,
     unpack,
 )
-from registry.documents.fetch import Fetched, fetch, has_credentials, local_path
-from registry.importers.drafts import Imported
+from registry.documents.fetch import FetchedDocument, fetch, has_credentials, local_path
+from registry.importers.drafts import ImportedDescription
 from registry.importers.openapi import OpenApiOptions, Overlay, overlay, parse, read
 from registry.importers.openapi.extensions import NO_OVERLAY
 from registry.importers.openapi.files import Files, is_url, scan, scheme, stands_alone
@@ -142,14 +142,16 @@ async def _in_place(
         data = await to_thread.run_sync(files.read, name, limit)
     except Unreadable as error:
         raise ImportRejected(f"Cannot read {name} in {location}: {error}.") from error
-    first = Fetched(data, location)
+    first = FetchedDocument(data, location)
     return await _Gathering(name, files, RemoteFiles(limits), limits).run(first)
 
 
 class RemoteFiles:
     """Files at URLs. Those at the operator's origin are as trusted as the description itself."""
 
-    def __init__(self, limits: Imports, first: Fetched | None = None, typed: str = "") -> None:
+    def __init__(
+        self, limits: Imports, first: FetchedDocument | None = None, typed: str = ""
+    ) -> None:
         """`first` is the description, if it is at a URL; `typed` is the URL as entered, perhaps
         with credentials."""
         self._limits = limits
@@ -205,7 +207,7 @@ class _Gathering:
         self._data: dict[str, bytes] = {}
         self._unread: dict[str, str] = {}
 
-    async def run(self, first: Fetched) -> GatheredFiles:
+    async def run(self, first: FetchedDocument) -> GatheredFiles:
         self._store(self._entry, first.data)
         if not stands_alone(first.data):
             where = file_location(first.location, self._entry)
@@ -307,7 +309,7 @@ def read_openapi(
     *,
     exclude: tuple[str, ...],
     schemas_limit_bytes: int = SCHEMAS_LIMIT_BYTES,
-) -> Imported:
+) -> ImportedDescription:
     """The result of `describe_openapi` as tools, without network or file access. Raises
     ImportRejected."""
     bundle = unpack(document, location)

@@ -84,7 +84,7 @@ def _members(pinned: Document) -> Document:
     return known | more
 
 
-class Pinning:
+class SourcePins:
     """The pins of one source, in the transaction that imports it."""
 
     def __init__(self, connection: AsyncConnection, host_id: str, api_id: str) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import urljoin, urlsplit
 from config.settings import Imports
 from registry.documents.containers import unpack
 from registry.documents.fetch import fetch, local_path
-from registry.importers.drafts import Imported
+from registry.importers.drafts import ImportedDescription
 from registry.importers.hybrid import describe_actions, read_file, select
 from registry.importers.mcp import read_snapshot
 from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
@@ -62,7 +62,7 @@ OWN_TENANT = (
     "expected a caller of the gateway's own tenant (tenant.host_id), since such servers are asked "
     "with the credentials of the settings"
 )
-Offered = Mapping[str, Imported]  # by name of a wing of this process
+Offered = Mapping[str, ImportedDescription]  # by name of a wing of this process
 
 NO_SERVICES: Services = {}
 NOTHING_OFFERED: Offered = {}
@@ -110,10 +110,12 @@ class FoundSource:
     location: str
     document: bytes | None
     digest: str
-    read: Callable[[], Imported]  # raises ImportRejected, also when there would be no tools
+    read: Callable[
+        [], ImportedDescription
+    ]  # raises ImportRejected, also when there would be no tools
 
 
-Read = Callable[[bytes, str, ImportSpec, Limits], Imported]
+Read = Callable[[bytes, str, ImportSpec, Limits], ImportedDescription]
 Find = Callable[[ImportSpec, Imports, Origins], Awaitable[FoundSource]]
 
 
@@ -184,7 +186,9 @@ def reread(spec: ImportSpec, document: bytes, limits: Limits = None) -> FoundSou
     )
 
 
-def _read_openapi(data: bytes, location: str, spec: ImportSpec, limits: Limits) -> Imported:
+def _read_openapi(
+    data: bytes, location: str, spec: ImportSpec, limits: Limits
+) -> ImportedDescription:
     imported = read_openapi(
         data,
         location,
@@ -228,21 +232,27 @@ def _introspection(spec: ImportSpec, lister: Lister | None) -> Callable[[], Awai
     return ask
 
 
-def _read_mcp(snapshot: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
+def _read_mcp(
+    snapshot: bytes, location: str, spec: ImportSpec, _limits: Limits
+) -> ImportedDescription:
     with _with_location(location):
         # Empty lists are a server's valid answer, not a mistake in a description.
         imported = read_snapshot(snapshot, spec.include, spec.exclude)
         return _non_empty(imported) if imported.outcomes else imported
 
 
-def _read_hybrid(data: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
+def _read_hybrid(
+    data: bytes, location: str, spec: ImportSpec, _limits: Limits
+) -> ImportedDescription:
     actions = read_file(data, location)
     with _with_location(location):
         imported = select(actions, "hybrid", _side(spec), spec.include, exclude=spec.exclude)
     return _non_empty(imported)
 
 
-def _read_graphql(document: bytes, location: str, spec: ImportSpec, limits: Limits) -> Imported:
+def _read_graphql(
+    document: bytes, location: str, spec: ImportSpec, limits: Limits
+) -> ImportedDescription:
     imported = read_graphql(
         document,
         location,
@@ -278,7 +288,7 @@ def _reader_with_hint(kind: str) -> Read:
 
     def read_with_hint(
         document: bytes, location: str, spec: ImportSpec, limits: Limits
-    ) -> Imported:
+    ) -> ImportedDescription:
         try:
             return read(document, location, spec, limits)
         except ImportRejected as error:
@@ -342,14 +352,14 @@ def _digest(document: bytes) -> str:
     return hashlib.sha256(b"%d\0" % IMPORTER + document).hexdigest()
 
 
-def _non_empty(imported: Imported) -> Imported:
+def _non_empty(imported: ImportedDescription) -> ImportedDescription:
     """`imported`, unless it has neither tools nor items. Raises ImportRejected."""
     if not imported.drafts and not imported.items:
         raise ImportRejected(_empty_reason(imported))
     return imported
 
 
-def _empty_reason(imported: Imported) -> str:
+def _empty_reason(imported: ImportedDescription) -> str:
     excluded = sum(outcome.status == "excluded" for outcome in imported.outcomes)
     if not imported.outcomes:
         return "Nothing to import: the description has no operations (`paths` is empty)"
@@ -395,7 +405,7 @@ def _endpoint(_location: str, servers: tuple[str, ...]) -> str | None:
     return servers[0] if servers else None  # the slash at its end counts
 
 
-def _no_document(*_read: object) -> Imported:
+def _no_document(*_read: object) -> ImportedDescription:
     raise ImportRejected("What is served by the gateway itself has no description.")
 
 

@@ -25,7 +25,7 @@ from schemas.tool import Tool, ToolDraft
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedOperation:
     """An operation of the current description, and its tool."""
 
     endpoint_id: str
@@ -33,7 +33,9 @@ class Served:
     tool: Tool
 
 
-async def served_tools(cursor: AsyncCursor[Any], host_id: str, source: str) -> list[Served]:
+async def served_tools(
+    cursor: AsyncCursor[Any], host_id: str, source: str
+) -> list[ServedOperation]:
     """Operations by key, including tools held back or deactivated by hand."""
     for json_type in ("json", "jsonb"):
         cursor.adapters.register_loader(json_type, RawLoader)
@@ -55,9 +57,9 @@ async def served_tools(cursor: AsyncCursor[Any], host_id: str, source: str) -> l
     return await to_thread.run_sync(_read, rows)
 
 
-def _read(rows: list[tuple[Any, ...]]) -> list[Served]:
+def _read(rows: list[tuple[Any, ...]]) -> list[ServedOperation]:
     ids = {row[2]: (row[0], row[1]) for row in rows}
-    return [Served(*ids[tool.id], tool) for tool in readable([row[2:] for row in rows])]
+    return [ServedOperation(*ids[tool.id], tool) for tool in readable([row[2:] for row in rows])]
 
 
 __all__ = ["SavedTools", "SourceDraft", "ToolStore"]
@@ -104,7 +106,7 @@ class ToolStore:
 
     async def compare(
         self, host_id: str, source: SourceDraft, drafts: Sequence[ToolDraft]
-    ) -> tuple[Changes, list[Served]]:
+    ) -> tuple[Changes, list[ServedOperation]]:
         """The changes that `save` would make, and the current tools."""
         async with borrow(self._pool) as connection, connection.transaction():
             changes = await ImportWriter(connection, host_id, source, 0).compare(drafts)

@@ -20,7 +20,7 @@ from psycopg.types.json import Json, Jsonb
 from registry.database.rows import lock
 from registry.names.tool_names import Naming
 from registry.sources.items import ItemSaving, ItemsSaved
-from registry.sources.pins import Pinning, document
+from registry.sources.pins import SourcePins, document
 from registry.sources.plan import (
     AliasSaving,
     Changes,
@@ -55,7 +55,7 @@ class StoredDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class PreviousImport:
     """The state of a source at its last import."""
 
     id: str
@@ -73,7 +73,7 @@ class SourceSaving:
         self._host_id = host_id
         self._source = source
 
-    async def before(self) -> Before | None:
+    async def before(self) -> PreviousImport | None:
         row = await self._one(
             "SELECT api_id::text, kind, options,"
             " (SELECT number FROM api_version_t AS version WHERE version.current"
@@ -81,7 +81,7 @@ class SourceSaving:
             " (rolled_back ->> 'version')::int FROM api_t AS api WHERE host_id = %s AND name = %s",
             [self._host_id, self._source.name],
         )
-        return Before(*row) if row else None
+        return PreviousImport(*row) if row else None
 
     async def save(self, rolled_back: RolledBack | None = None) -> str:
         """Save the source; returns its id. `rolled_back`: the version replaced by an older one;
@@ -328,7 +328,7 @@ class VersionSaving:
 
 
 Progress = Callable[[int, int], None]
-Check = Callable[[Before | None], None]
+Check = Callable[[PreviousImport | None], None]
 """Raises ImportRejected when the source has changed since the decision to write it."""
 
 
@@ -406,7 +406,7 @@ class ImportWriter:
             return await saving.restore(self._rollback.version)
         return await saving.run(document, self._versions_kept)
 
-    def _naming(self, before: Before | None) -> Naming:
+    def _naming(self, before: PreviousImport | None) -> Naming:
         options = self._source.options
         prefix = options.prefix
         return Naming(
@@ -423,10 +423,14 @@ class ImportWriter:
         return await saving.run(naming, drafts)
 
     async def _pin(
-        self, api_id: str, drafts: Sequence[ToolDraft], saved: SavedTools, before: Before | None
+        self,
+        api_id: str,
+        drafts: Sequence[ToolDraft],
+        saved: SavedTools,
+        before: PreviousImport | None,
     ) -> dict[str, str]:
         """Hold back unapproved tools; reasons by name of tool."""
-        pinning = Pinning(self._connection, self._host_id, api_id)
+        pinning = SourcePins(self._connection, self._host_id, api_id)
         if not self._source.options.pin:
             await pinning.forget()
             return {}

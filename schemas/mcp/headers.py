@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from schemas.binding import Mirrored
+from schemas.binding import MirroredArgument
 from schemas.errors import HeaderMismatch
 from schemas.jsonrpc import json_type
 
@@ -64,13 +64,13 @@ def decode_header(value: str | None) -> str | None:
         return None
 
 
-def mirrored_in(schema: Any) -> tuple[Mirrored, ...]:
+def mirrored_in(schema: Any) -> tuple[MirroredArgument, ...]:
     """The arguments that an input schema wants repeated in headers.
 
     Raises ValueError with the reason, worded to follow the tool's name, for an invalid
     annotation: clients have to drop such a tool.
     """
-    by_header: dict[str, Mirrored] = {}
+    by_header: dict[str, MirroredArgument] = {}
     for path, inner in _positions(schema):
         if ANNOTATION in inner:
             argument = _mirrored_argument(path, inner)
@@ -81,7 +81,9 @@ def mirrored_in(schema: Any) -> tuple[Mirrored, ...]:
     return tuple(by_header.values())
 
 
-def param_headers(mirrored: Sequence[Mirrored], arguments: Mapping[str, Any]) -> dict[str, str]:
+def param_headers(
+    mirrored: Sequence[MirroredArgument], arguments: Mapping[str, Any]
+) -> dict[str, str]:
     """The headers that a call with these arguments has to carry."""
     headers: dict[str, str] = {}
     for argument in mirrored:
@@ -92,7 +94,7 @@ def param_headers(mirrored: Sequence[Mirrored], arguments: Mapping[str, Any]) ->
 
 
 def check_params(
-    mirrored: Sequence[Mirrored], sent: Mapping[str, str], arguments: Mapping[str, Any]
+    mirrored: Sequence[MirroredArgument], sent: Mapping[str, str], arguments: Mapping[str, Any]
 ) -> None:
     """Check the headers of a call. Raises HeaderMismatch unless `sent` (keyed by lower-case header
     names after `Mcp-Param-`) matches the arguments."""
@@ -139,7 +141,7 @@ def _inner(
             yield None, value
 
 
-def _mirrored_argument(path: tuple[str, ...] | None, schema: dict[str, Any]) -> Mirrored:
+def _mirrored_argument(path: tuple[str, ...] | None, schema: dict[str, Any]) -> MirroredArgument:
     header, type_ = schema[ANNOTATION], schema.get("type")
     if not path:
         raise _invalid(path, "is only for what `properties` alone lead to")
@@ -150,7 +152,7 @@ def _mirrored_argument(path: tuple[str, ...] | None, schema: dict[str, Any]) -> 
     if type_ not in _MIRRORABLE:
         named = repr(type_[:60]) if isinstance(type_, str) else json_type(type_)
         raise _invalid(path, f"is only for the types {', '.join(_MIRRORABLE)}, not {named}")
-    return Mirrored(path, header)
+    return MirroredArgument(path, header)
 
 
 def _invalid(path: tuple[str, ...] | None, reason: str) -> ValueError:

@@ -21,7 +21,7 @@ from config.access import Rule
 from config.models import Strategy
 from config.settings import DatabaseSettings, Settings, Toolset
 from config.sources import SourceSettings
-from gateway.console.desk import Desk
+from gateway.console.desk import ConsoleOperations
 from tests import polling
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, Recorder, pets, running, wordless
@@ -176,12 +176,12 @@ class House:
         return f"{self.client.url}/console"
 
     @property
-    def desk(self) -> Desk:
+    def desk(self) -> ConsoleOperations:
         """What visitors of the console do."""
         made = self.client.gateway.console
         assert made is not None
         identity, caller = made._doors._visitor
-        return Desk(made._parts, identity, caller=caller, client="127.0.0.1")
+        return ConsoleOperations(made._parts, identity, caller=caller, client="127.0.0.1")
 
     async def has_wings(self) -> bool:
         answers = [await self.desk.run(one) for one in FIRST]

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, cast
 
 from gateway.app.upstreams import UPSTREAMS
 from gateway.context import Context
-from registry.importers.drafts import Imported
+from registry.importers.drafts import ImportedDescription
 from registry.sources.compat import SchemaChange
 from registry.sources.history import COMPARISONS
 from registry.sources.source_reader import IMPORTERS, Importer, ImportSpec, Limits
-from schemas.binding import Facts, ServiceBinding
+from schemas.binding import KindFacts, ServiceBinding
 from schemas.errors import ImportRejected
 from schemas.source import KINDS, ImportOptions, Kind, Outcome, Source, SourceFacts
 from schemas.tool import Outage, TextContent, Tool, ToolDraft, ToolResult
@@ -25,7 +25,7 @@ KIND = "parrot"
 class ParrotBinding(ServiceBinding, frozen=True, tag=KIND, omit_defaults=True, kw_only=True):
     """One parrot; a portal reaches it as an action of the service `aviary`."""
 
-    facts: ClassVar[Facts] = Facts(remote=True, keeps_answers=True, projects="answer")
+    facts: ClassVar[KindFacts] = KindFacts(remote=True, keeps_answers=True, projects="answer")
 
     word: str
 
@@ -37,7 +37,7 @@ class ParrotOptions(ImportOptions, frozen=True, omit_defaults=True):
     shout: bool = False
 
 
-def read(document: bytes, location: str, spec: ImportSpec, _limits: Limits) -> Imported:
+def read(document: bytes, location: str, spec: ImportSpec, _limits: Limits) -> ImportedDescription:
     """Each line is a parrot: its name, its word, and perhaps the scope of those who may ask it."""
     lines = [line.split() for line in document.decode().splitlines()]
     if any(len(line) not in (2, 3) for line in lines):
@@ -47,7 +47,9 @@ def read(document: bytes, location: str, spec: ImportSpec, _limits: Limits) -> I
         _draft(name, word.upper() if shouts else word, *scope) for name, word, *scope in lines
     )
     outcomes = tuple(Outcome(one.key, one.name, one.name, "imported") for one in drafts)
-    return Imported("Aviary", str(len(drafts)), ("https://aviary.example",), drafts, outcomes)
+    return ImportedDescription(
+        "Aviary", str(len(drafts)), ("https://aviary.example",), drafts, outcomes
+    )
 
 
 def _draft(name: str, word: str, scope: str | None = None) -> ToolDraft:

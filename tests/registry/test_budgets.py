@@ -10,7 +10,7 @@ from config.settings import Toolset
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import tokens
 from registry.display.shapes import ToolShaper
-from schemas.binding import HybridBinding, McpBinding, Mirrored
+from schemas.binding import HybridBinding, McpBinding, MirroredArgument
 from schemas.mcp.revisions import V2025_06_18, V2026_07_28
 from tests.registry.shown import described, listed, shaper
 
@@ -158,7 +158,7 @@ def test_each_tool_is_shaped_once_for_all_catalogs() -> None:
 
 
 def test_arguments_that_headers_repeat_are_never_folded() -> None:
-    binding = McpBinding("own", mirrored=(Mirrored(("part_1", "field_1"), "field"),))
+    binding = McpBinding("own", mirrored=(MirroredArgument(("part_1", "field_1"), "field"),))
     tool = described("a", DEEP, binding=binding)
     [shown] = listed(Catalog([tool], shaper=shaper(tool_tokens=300)))
     assert shown["inputSchema"] == DEEP

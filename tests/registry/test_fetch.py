@@ -9,13 +9,13 @@ from aiohttp import web
 from yarl import URL
 
 from registry.documents import addresses
-from registry.documents.fetch import REDIRECT_LIMIT, Fetched, _redirect_target, fetch
+from registry.documents.fetch import REDIRECT_LIMIT, FetchedDocument, _redirect_target, fetch
 from schemas.errors import ImportRejected
 
 pytestmark = pytest.mark.anyio
 
 
-async def get(location, limit_bytes=1000, timeout_s=5, private_networks=False) -> Fetched:
+async def get(location, limit_bytes=1000, timeout_s=5, private_networks=False) -> FetchedDocument:
     with anyio.fail_after(30):
         return await fetch(
             str(location),
@@ -60,7 +60,7 @@ def redirect(to, status=302):
 async def test_a_path_is_read_and_made_absolute(tmp_path, monkeypatch):
     (tmp_path / "api.yaml").write_bytes(b"openapi: 3.1.0")
     monkeypatch.chdir(tmp_path)
-    assert await get("api.yaml") == Fetched(b"openapi: 3.1.0", str(tmp_path / "api.yaml"))
+    assert await get("api.yaml") == FetchedDocument(b"openapi: 3.1.0", str(tmp_path / "api.yaml"))
 
 
 async def test_a_file_url_is_read(tmp_path):
@@ -94,7 +94,7 @@ async def test_a_file_above_the_limit_names_the_setting(tmp_path):
 
 async def test_a_url_is_fetched_from_a_private_network_if_the_operator_named_it():
     async with serve(answer(body=b"{}")) as url:
-        assert await get(f"{url}/api.json?v=1") == Fetched(b"{}", f"{url}/api.json?v=1")
+        assert await get(f"{url}/api.json?v=1") == FetchedDocument(b"{}", f"{url}/api.json?v=1")
 
 
 async def test_credentials_are_sent_and_never_shown():

@@ -9,8 +9,8 @@ from jsonschema_rs import Draft202012Validator
 from msgspec.json import decode
 
 from registry.display.profiles import BUILT_IN
-from registry.display.shapes import Ceiling, Fitted, ListedTool
-from schemas.binding import McpBinding, Mirrored
+from registry.display.shapes import FittedTools, ListedTool, ListingBudget
+from schemas.binding import McpBinding, MirroredArgument
 from schemas.jsonrpc import encode
 from tests.registry.anyschema import schemas
 from tests.registry.shown import described, shaper
@@ -34,15 +34,15 @@ HUGE = {
 }
 
 
-def ceiling(tokens: int = 2000, profile: str = "plain") -> Ceiling:
+def ceiling(tokens: int = 2000, profile: str = "plain") -> ListingBudget:
     chosen = SHAPING.profiles.chosen_profile(profile)
     assert chosen is not None
-    return Ceiling(tokens, SHAPING, chosen, "describe_tools")
+    return ListingBudget(tokens, SHAPING, chosen, "describe_tools")
 
 
 def fitted(
     given: list[Any], characters: int = 8000, profile: str = "plain", whole: bool = True
-) -> Fitted:
+) -> FittedTools:
     tools = [
         ListedTool(described(f"tool_{n}", one, description=f"Does {n}. " * 200), {"score": 0.5})
         for n, one in enumerate(given)
@@ -103,7 +103,7 @@ def test_what_a_profile_cannot_have_is_there_by_its_name() -> None:
 
 
 def test_a_large_tool_of_a_server_that_wants_headers_is_shortened_too() -> None:
-    binding = McpBinding("x", mirrored=(Mirrored(("must",), "Must"),))
+    binding = McpBinding("x", mirrored=(MirroredArgument(("must",), "Must"),))
     tools = [ListedTool(described("x", HUGE, binding=binding), {})]
     found = ceiling().fit(tools, 4000, schemas=True)
     assert found.folded == 0

@@ -12,8 +12,8 @@ from aiohttp import web
 
 from config.load import load
 from registry.documents.containers import Unreadable, unpack
-from registry.documents.fetch import Fetched
-from registry.importers.drafts import Imported
+from registry.documents.fetch import FetchedDocument
+from registry.importers.drafts import ImportedDescription
 from registry.sources.openapi_documents import RemoteFiles
 from registry.sources.source_reader import FoundSource, ImportSpec, Origins, find, reread
 from schemas.errors import ImportRejected
@@ -53,7 +53,7 @@ async def found(location, limits=None, **options) -> FoundSource:
         return await find(spec, imports, Origins())
 
 
-async def imported(location, limits=None, **options) -> Imported:
+async def imported(location, limits=None, **options) -> ImportedDescription:
     return (await found(location, limits, **options)).read()
 
 
@@ -63,7 +63,7 @@ async def refusal(location, limits=None, **options) -> str:
     return str(caught.value)
 
 
-def is_whole(result: Imported) -> None:
+def is_whole(result: ImportedDescription) -> None:
     [draft], [outcome] = result.drafts, result.outcomes
     assert (draft.name, outcome.status) == ("pets", "imported")
     assert list(draft.input_schema["$defs"].values()) == [{"type": "integer"}]
@@ -365,7 +365,9 @@ async def test_an_overlay_at_a_url_with_credentials_is_refused(tmp_path):
 
 async def test_a_description_fetched_by_https_leads_to_no_http():
     limits = load(None, {}).imports
-    remote = RemoteFiles(limits, Fetched(b"", "https://a.example/api"), "https://a.example/api")
+    remote = RemoteFiles(
+        limits, FetchedDocument(b"", "https://a.example/api"), "https://a.example/api"
+    )
     with pytest.raises(Unreadable, match="it leads from https to http"):
         await remote.read("http://a.example/b.yaml", 10)
 

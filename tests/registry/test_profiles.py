@@ -15,7 +15,7 @@ from registry.display.disclosure import DESCRIBER
 from registry.display.outlines import Fold
 from registry.display.portable_patterns import is_portable
 from registry.display.profiles import BUILT_IN, PLAIN, Profiles
-from registry.display.rewrites import Inexpressible, argument_aliases, rewritten
+from registry.display.rewrites import NotExpressible, argument_aliases, rewritten
 from registry.display.shapes import ToolShaper, shown_names
 from schemas.tool import Tool
 from tests.registry.anyschema import instances, schemas
@@ -326,7 +326,7 @@ def test_a_tool_that_cannot_be_written_is_left_out_alone(caplog: pytest.LogCaptu
     assert (record.__dict__["tool"], record.__dict__["profile"]) == ("bad", "narrow")
     assert "'a b'" in record.__dict__["reason"]
     assert catalog.get("bad") is not None
-    with pytest.raises(Inexpressible):
+    with pytest.raises(NotExpressible):
         rewritten(schema, BUILT_IN["claude"], MORE)
 
 

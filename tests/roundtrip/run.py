@@ -15,7 +15,7 @@ from config.load import load
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
-from registry.importers.drafts import Imported
+from registry.importers.drafts import ImportedDescription
 from registry.sources.source_reader import ImportSpec, Origins, find
 from schemas.binding import OpenAPIBinding
 from schemas.errors import InvalidParams
@@ -40,7 +40,7 @@ _OURS = frozenset(
 )
 
 
-async def imported(path: Path, media_types: Sequence[str] = ()) -> Imported:
+async def imported(path: Path, media_types: Sequence[str] = ()) -> ImportedDescription:
     options = OpenAPIOptions(media_types=tuple(media_types))
     spec = ImportSpec("described", str(path), options=options)
     found = await find(spec, SETTINGS.imports, Origins())

@@ -7,16 +7,16 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.operations.operation import (
-    Ground,
     ListPage,
     Operation,
+    OperationDependencies,
     OperationInput,
     OperationOutput,
     Paging,
     SkillName,
     not_found,
 )
-from registry.skills.agents import AgentDraft, AgentStore, Granted
+from registry.skills.agents import AgentDraft, AgentStore, GrantedSkills
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 
@@ -49,11 +49,11 @@ class AgentView(Struct, frozen=True):
     model_name: str | None
     temperature: float | None
     max_tokens: int | None
-    skills: tuple[Granted, ...]
+    skills: tuple[GrantedSkills, ...]
 
 
 class AgentOperations:
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: OperationDependencies) -> None:
         self._ground = ground
 
     @property
@@ -130,7 +130,7 @@ class AgentOperations:
         return AgentStore(self._ground.pool)
 
 
-def _view(agent: AgentDraft, has: Sequence[Granted]) -> AgentView:
+def _view(agent: AgentDraft, has: Sequence[GrantedSkills]) -> AgentView:
     warmth = None if agent.temperature is None else float(agent.temperature)
     return AgentView(
         name=agent.name,

@@ -18,10 +18,10 @@ from gateway.audit.records import AuditEntry
 from gateway.audit.verification import ChainReport, verify
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
-    Ground,
     Line,
     ListPage,
     Operation,
+    OperationDependencies,
     OperationInput,
     Paging,
     Time,
@@ -75,7 +75,7 @@ class LegacyReport(Struct, frozen=True):
 
 
 class AuditOperations:
-    def __init__(self, ground: Ground, key: bytes) -> None:
+    def __init__(self, ground: OperationDependencies, key: bytes) -> None:
         """`key`: the HMAC key of the chains."""
         self._ground = ground
         self._key = key

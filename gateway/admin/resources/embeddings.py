@@ -7,8 +7,8 @@ from msgspec import Meta, Struct
 
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
-    Ground,
     Operation,
+    OperationDependencies,
     OperationInput,
     ProblemDetails,
     ToolName,
@@ -44,7 +44,7 @@ class Queued(Struct, frozen=True):
 
 
 class EmbeddingOperations:
-    def __init__(self, ground: Ground, kinds: Kinds) -> None:
+    def __init__(self, ground: OperationDependencies, kinds: Kinds) -> None:
         self._ground = ground
         self._kinds = kinds
 

@@ -11,9 +11,9 @@ from msgspec import Struct
 from gateway.operations.job_views import JobFilter, JobViews
 from gateway.operations.jobs import SCHEDULE, AsJob, JobView
 from gateway.operations.operation import (
-    Ground,
     ListPage,
     Operation,
+    OperationDependencies,
     OperationInput,
     ProblemDetails,
     allows,
@@ -33,7 +33,7 @@ class Removed(Struct, frozen=True):
 class JobOperations:
     def __init__(
         self,
-        ground: Ground,
+        ground: OperationDependencies,
         keep_days: int,
         operations: Callable[[], Sequence[Operation]],
         of_wings: Callable[[], Collection[str]] = tuple,

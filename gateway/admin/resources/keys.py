@@ -10,11 +10,11 @@ from config.types import END, ScopeName
 from gateway.context import Principal
 from gateway.operations.operation import (
     ALL,
-    Ground,
     Line,
     ListPage,
     Mistake,
     Operation,
+    OperationDependencies,
     OperationInput,
     OperationOutput,
     Paging,
@@ -107,7 +107,7 @@ Reload = Callable[[str], Awaitable[None]]
 
 
 class KeyOperations:
-    def __init__(self, ground: Ground, reload: Reload) -> None:
+    def __init__(self, ground: OperationDependencies, reload: Reload) -> None:
         """`reload` makes a change of keys or revocations count in this process."""
         self._ground = ground
         self._reload = reload

@@ -19,10 +19,10 @@ from gateway.admin.resources.secrets import SecretOperations
 from gateway.admin.resources.tools import Description, ToolOperations, ToolView, version_of
 from gateway.hybrid.functions import Function
 from gateway.operations.operation import (
-    Ground,
     Line,
     Mistake,
     Operation,
+    OperationDependencies,
     OperationInput,
     OperationOutput,
     ProblemDetails,
@@ -51,7 +51,7 @@ class ToolEdit(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Makings:
+class ManualToolSettings:
     """Current settings that manual tools depend on."""
 
     sources: Callable[[], Mapping[str, SourceSettings]]
@@ -62,7 +62,11 @@ class Makings:
 
 class ManualToolOperations:
     def __init__(
-        self, ground: Ground, tools: ToolOperations, secrets: SecretOperations, makings: Makings
+        self,
+        ground: OperationDependencies,
+        tools: ToolOperations,
+        secrets: SecretOperations,
+        makings: ManualToolSettings,
     ) -> None:
         self._ground = ground
         self._tools = tools

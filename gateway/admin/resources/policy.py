@@ -17,11 +17,11 @@ from gateway.audit.queries import AuditQuery, search
 from gateway.audit.records import AuditEntry
 from gateway.context import Principal
 from gateway.operations.operation import (
-    Ground,
     Line,
     ListPage,
     Mistake,
     Operation,
+    OperationDependencies,
     OperationInput,
     OperationOutput,
     Paging,
@@ -106,7 +106,7 @@ class TriedRule(Struct, frozen=True):
 class PolicyOperations:
     def __init__(
         self,
-        ground: Ground,
+        ground: OperationDependencies,
         policy: Policy,
         *,
         toolsets: Mapping[str, Toolset],

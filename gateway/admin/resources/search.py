@@ -9,10 +9,10 @@ from msgspec import Meta, Struct
 
 from gateway.operations.jobs import AsJob, Job
 from gateway.operations.operation import (
-    Ground,
     Line,
     Mistake,
     Operation,
+    OperationDependencies,
     OperationInput,
     ProblemDetails,
     invalid,
@@ -99,7 +99,7 @@ class SearchEvaluation(Struct, frozen=True):
 
 
 class SearchOperations:
-    def __init__(self, ground: Ground, find: Find, usage: UsageLog) -> None:
+    def __init__(self, ground: OperationDependencies, find: Find, usage: UsageLog) -> None:
         self._ground = ground
         self._find = find
         self._usage = usage

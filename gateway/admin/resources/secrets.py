@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from config.sources import SchemeSettings, SourceSettings
 from gateway.operations.operation import (
-    Ground,
     ListPage,
     Operation,
+    OperationDependencies,
     OperationInput,
     Paging,
     ProblemDetails,
@@ -22,7 +22,7 @@ from registry.sources.store import ToolStore
 READ, WRITE = "admin:secrets:read", "admin:secrets:write"
 
 
-class Forcing(Struct, frozen=True, forbid_unknown_fields=True):
+class ForceOption(Struct, frozen=True, forbid_unknown_fields=True):
     """`force`: store it even if no security scheme requires it yet."""
 
     force: bool = False
@@ -31,7 +31,7 @@ class Forcing(Struct, frozen=True, forbid_unknown_fields=True):
 class SecretOperations:
     def __init__(
         self,
-        ground: Ground,
+        ground: OperationDependencies,
         keys: Keys,
         host_id: str,
         wanted: Callable[[], Mapping[str, SourceSettings]],
@@ -65,7 +65,7 @@ class SecretOperations:
                 WRITE,
                 self.put,
                 StoredSecret,
-                query=Forcing,
+                query=ForceOption,
                 body=SchemeSettings,
                 secret=True,
                 no_tool="its request holds a secret, which no model is to see",

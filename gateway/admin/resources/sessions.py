@@ -11,10 +11,10 @@ from msgspec import Struct
 
 from gateway.abc import SessionRecord
 from gateway.operations.operation import (
-    Ground,
     Line,
     ListPage,
     Operation,
+    OperationDependencies,
     OperationInput,
     Paging,
     not_found,
@@ -38,7 +38,7 @@ class SessionFilter(Paging, frozen=True):
 
 
 class SessionOperations:
-    def __init__(self, ground: Ground, sessions: Sessions) -> None:
+    def __init__(self, ground: OperationDependencies, sessions: Sessions) -> None:
         self._ground = ground
         self._sessions = sessions
 

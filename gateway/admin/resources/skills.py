@@ -9,10 +9,10 @@ from msgspec import Meta, Struct
 
 from config.settings import SkillsSettings
 from gateway.operations.operation import (
-    Ground,
     Line,
     ListPage,
     Operation,
+    OperationDependencies,
     OperationInput,
     Paging,
     ToolName,
@@ -21,7 +21,7 @@ from gateway.operations.operation import (
 from registry.skills.document import Access
 from registry.skills.folders import SKILLS_LIMIT, SkillFolder, check_names, folder_from
 from registry.skills.snapshot import Skill, SkillFile
-from registry.skills.store import Freed, SavedSkill, SkillStore, SkillVersion
+from registry.skills.store import RelatedSkills, SavedSkill, SkillStore, SkillVersion
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 ORIGIN = "admin"
@@ -118,7 +118,7 @@ class SkillExport(Struct, frozen=True):
 
 
 class SkillOperations:
-    def __init__(self, ground: Ground, limits: SkillsSettings) -> None:
+    def __init__(self, ground: OperationDependencies, limits: SkillsSettings) -> None:
         self._ground = ground
         self._limits = limits
 
@@ -137,7 +137,7 @@ class SkillOperations:
             Operation("getSkill", "GET", item, "Show a skill.", READ, self.get, SkillView),
             Operation(
                 "deleteSkill", "DELETE", item, "Remove a skill with all its versions.", WRITE,
-                self.delete, Freed, match="optional", problems=(422,),
+                self.delete, RelatedSkills, match="optional", problems=(422,),
             ),
             Operation(
                 "exportSkill", "GET", f"{item}/export", "Show a skill with its files.", READ,
@@ -192,7 +192,7 @@ class SkillOperations:
         )
         return SkillsSaved(tuple(saved))
 
-    async def delete(self, asked: OperationInput) -> Freed:
+    async def delete(self, asked: OperationInput) -> RelatedSkills:
         return await self._store.remove(asked.tenant, asked.names["skill"])
 
     async def export(self, asked: OperationInput) -> SkillExport:

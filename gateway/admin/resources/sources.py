@@ -20,9 +20,9 @@ from gateway.admin.resources.imports import Document, Import, ImportRequest
 from gateway.admin.resources.secrets import SecretOperations
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
-    Ground,
     ListPage,
     Operation,
+    OperationDependencies,
     OperationInput,
     OperationOutput,
     Paging,
@@ -90,7 +90,7 @@ class ImportResult(Struct, frozen=True):
 class SourceOperations:
     def __init__(
         self,
-        ground: Ground,
+        ground: OperationDependencies,
         limits: Imports,
         *,
         wanted: Callable[[], Mapping[str, SourceSettings]],

@@ -9,9 +9,9 @@ from config.settings import Toolset
 from config.types import DisclosureMode
 from gateway.admin.health import Health
 from gateway.operations.operation import (
-    Ground,
     ListPage,
     Operation,
+    OperationDependencies,
     OperationInput,
     Paging,
     ProblemDetails,
@@ -70,7 +70,7 @@ be made."""
 class StatusOperations:
     def __init__(
         self,
-        ground: Ground,
+        ground: OperationDependencies,
         health: Health,
         *,
         catalogs: Catalogs,

@@ -11,11 +11,11 @@ from msgspec import Meta, Struct
 
 from config.types import END
 from gateway.operations.operation import (
-    Ground,
     Line,
     ListPage,
     Mistake,
     Operation,
+    OperationDependencies,
     OperationInput,
     Paging,
     TaggedView,
@@ -144,7 +144,9 @@ class ToolFilter(Paging, frozen=True):
 
 
 class ToolOperations:
-    def __init__(self, ground: Ground, tiers: Sequence[str], catalogs: Catalogs) -> None:
+    def __init__(
+        self, ground: OperationDependencies, tiers: Sequence[str], catalogs: Catalogs
+    ) -> None:
         """`tiers`: the permitted ones."""
         self._ground = ground
         self._tiers = tiers

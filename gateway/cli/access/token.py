@@ -28,7 +28,7 @@ from gateway.guards.issuers import Issuer, issuers_of
 from gateway.guards.keys import KeyRing, LocalKeys, RemoteKeys
 from gateway.guards.tokens import KeysMissing, Tokens
 from registry.access.keys import PREFIX
-from registry.access.revocations import Revocation, Revocations, Revoked, load_revocations
+from registry.access.revocations import Revocation, RevocationCache, Revocations, load_revocations
 
 
 @click.command()
@@ -132,7 +132,7 @@ def show(
 
 
 async def _judge(
-    settings: Settings, token: str, path: str, fetch: bool, gone: Revoked | None
+    settings: Settings, token: str, path: str, fetch: bool, gone: RevocationCache | None
 ) -> TokenVerdict:
     """The verdict; `gone`: revoked tokens; None where that was not looked up."""
     auth = settings.auth
@@ -161,7 +161,7 @@ async def _judge(
     return TokenVerdict(True, principal=read.principal, looked_up=gone is not None)
 
 
-async def _load_revocations(settings: Settings) -> Revoked:
+async def _load_revocations(settings: Settings) -> RevocationCache:
     """The revoked tokens. Showing them is safe: this user may read the registry."""
     async with open_registry(settings) as registry:
         return await load_revocations(registry.database.pool)

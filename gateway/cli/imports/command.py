@@ -12,7 +12,7 @@ from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.imports.graphql import graphql
 from gateway.cli.imports.mcp import mcp
-from gateway.cli.imports.report import Reporting, ReportOptions, telling_options
+from gateway.cli.imports.report import ReportingCommand, ReportOptions, telling_options
 from gateway.cli.imports.shared import (
     ImportChoice,
     SettingType,
@@ -31,7 +31,7 @@ def import_() -> None:
     """Import tools from the description of a service or from an MCP server."""
 
 
-@import_.command(cls=Reporting, short_help="Import an OpenAPI or Swagger description.")
+@import_.command(cls=ReportingCommand, short_help="Import an OpenAPI or Swagger description.")
 @click.argument("source", type=click.Path())
 @name_option
 @click.option(
@@ -99,7 +99,9 @@ def openapi(
     import_and_report(settings, choice.spec(name, source, "openapi", options, base_url), choice)
 
 
-@import_.command(cls=Reporting, short_help="Import a hybrid service's spec.yaml or schema.json.")
+@import_.command(
+    cls=ReportingCommand, short_help="Import a hybrid service's spec.yaml or schema.json."
+)
 @click.argument("source", metavar="SPEC", type=click.Path())
 @name_option
 @click.option(
@@ -170,7 +172,7 @@ def hybrid(
     import_and_report(settings, choice.spec(name, source, "hybrid", options, base_url), choice)
 
 
-@click.command(cls=Reporting, short_help="Import a source again.")
+@click.command(cls=ReportingCommand, short_help="Import a source again.")
 @click.argument("name")
 @settings_option
 @telling_options

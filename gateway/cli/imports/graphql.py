@@ -8,7 +8,7 @@ from config.decode import absolute
 from config.settings import Settings
 from config.types import HttpUrl
 from gateway.cli.common.database import settings_option
-from gateway.cli.imports.report import Reporting
+from gateway.cli.imports.report import ReportingCommand
 from gateway.cli.imports.shared import (
     ImportChoice,
     SettingType,
@@ -21,7 +21,7 @@ from schemas.source import GraphQLOptions
 _USUAL = GraphQLOptions()
 
 
-@click.command(cls=Reporting, short_help="Import a GraphQL service.")
+@click.command(cls=ReportingCommand, short_help="Import a GraphQL service.")
 @click.argument("source", type=click.Path())
 @name_option
 @click.option(

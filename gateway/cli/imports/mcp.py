@@ -10,7 +10,7 @@ from config.settings import Settings
 from config.types import McpUrl
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import USAGE, fail
-from gateway.cli.imports.report import Reporting
+from gateway.cli.imports.report import ReportingCommand
 from gateway.cli.imports.shared import (
     ImportChoice,
     SettingType,
@@ -24,7 +24,7 @@ from schemas.source import McpOptions, Prefix
 COMMAND = "toolgate.command"  # key of the click context's `meta`: what followed `--`
 
 
-class WithCommand(Reporting):
+class WithCommand(ReportingCommand):
     """A command that accepts another command line after `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

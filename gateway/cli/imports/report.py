@@ -369,7 +369,7 @@ class ReportOptions:
     fail_on: str  # "never", or the outcome that counts as failure
 
 
-class Reporting(click.Command):
+class ReportingCommand(click.Command):
     """A command whose --report takes an optional format."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

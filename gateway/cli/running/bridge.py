@@ -18,7 +18,7 @@ from msgspec import UNSET
 from gateway.http.events import EventStream
 from gateway.http.http1 import TooLarge
 from gateway.protocol.admission import meta_version
-from schemas.binding import Mirrored
+from schemas.binding import MirroredArgument
 from schemas.errors import Fault, HeaderMismatch, Unreachable
 from schemas.jsonrpc import (
     Invalid,
@@ -68,7 +68,7 @@ class Bridge:
         self._renewing = anyio.Lock()
         self._listening = anyio.CancelScope()
         self._stateless: dict[RequestId, anyio.CancelScope] = {}  # by the id of the request
-        self._mirrored: dict[str, tuple[Mirrored, ...]] = {}  # by the name of the tool
+        self._mirrored: dict[str, tuple[MirroredArgument, ...]] = {}  # by the name of the tool
         self._pending = 0
         self._settled = anyio.Event()
 
@@ -369,10 +369,10 @@ def _is_header_mismatch(answer: bytes) -> bool:
     return isinstance(error, dict) and error.get("code") == HeaderMismatch.code
 
 
-def _mirrored_arguments(result: dict[str, Any]) -> dict[str, tuple[Mirrored, ...]]:
+def _mirrored_arguments(result: dict[str, Any]) -> dict[str, tuple[MirroredArgument, ...]]:
     """The arguments that tools of a list want repeated in headers. Tools with invalid annotations
     have none: the server refuses their calls."""
-    by_tool: dict[str, tuple[Mirrored, ...]] = {}
+    by_tool: dict[str, tuple[MirroredArgument, ...]] = {}
     for tool in result.get("tools") or ():
         try:
             mirrored = mirrored_in(tool["inputSchema"])

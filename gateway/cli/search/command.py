@@ -12,7 +12,7 @@ from gateway.cli.common.failure import fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option, source_option
 from gateway.cli.common.output import first_line, one_line, print_json, print_rows, say
-from gateway.cli.search.serving import Searched, search_registry
+from gateway.cli.search.serving import CommandSearchResult, search_registry
 from registry.embedding.texts import sentences
 from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult
 from registry.search.fusion import enough
@@ -119,7 +119,7 @@ def _weighing(
     return (1.0 if mode == "dense" else settings.search.semantic_share), enough(tools)
 
 
-async def _run_search(settings: Settings, query: SearchQuery) -> tuple[Searched, int]:
+async def _run_search(settings: Settings, query: SearchQuery) -> tuple[CommandSearchResult, int]:
     """The search result, and the number of tools."""
     async with open_registry(settings) as registry:
         for source in query.filters.sources or ():
@@ -138,7 +138,7 @@ def _row(hit: Hit, parts: ScoreParts) -> tuple[str, ...]:
     return (*numbers, f"{hit.lexical:.2f}", hit.name, hit.source, about)
 
 
-def _explain(done: Searched, settings: Settings, text: str, count: int) -> None:
+def _explain(done: CommandSearchResult, settings: Settings, text: str, count: int) -> None:
     result = done.found
     if not result.hits:
         say("Nothing found; try other words." if count else how_to_get_tools(settings))

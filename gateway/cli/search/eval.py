@@ -26,8 +26,8 @@ from registry.evaluation.runs import MODES
 from registry.evaluation.sets import (
     QUERIES,
     TOOLS,
+    CatalogTool,
     EvaluationRequest,
-    Listed,
     read_catalog,
     read_requests,
 )
@@ -46,7 +46,7 @@ class RequestSet:
 
     name: str
     requests: Sequence[EvaluationRequest]
-    catalog: Sequence[Listed] | None  # None: the tools of the registry
+    catalog: Sequence[CatalogTool] | None  # None: the tools of the registry
 
 
 def _modes(_ctx: click.Context, _option: click.Parameter, text: str) -> list[Mode]:

@@ -13,13 +13,15 @@ from registry.search import Search, SearchQuery, SearchResult
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class CommandSearchResult:
     found: SearchResult
     failure: str | None  # of the model
     note: str | None  # why there are no vectors
 
 
-async def search_registry(settings: Settings, registry: Registry, query: SearchQuery) -> Searched:
+async def search_registry(
+    settings: Settings, registry: Registry, query: SearchQuery
+) -> CommandSearchResult:
     """The search result. Raises Unreachable if required embeddings are unavailable."""
     async with open_serving(settings, registry) as serving:
         failure = None
@@ -32,7 +34,7 @@ async def search_registry(settings: Settings, registry: Registry, query: SearchQ
             when_down=settings.disclosure.when_down,
             why=lambda _: serving.note,
         )
-        return Searched(await search.run(query), failure, serving.note)
+        return CommandSearchResult(await search.run(query), failure, serving.note)
 
 
 async def _warmed_up(embedder: Embedder) -> str | None:

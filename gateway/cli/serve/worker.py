@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from config.conflicts import pool_of_worker
 from config.settings import ServerSettings, Settings
-from gateway.admin.siblings import Answers, Siblings
+from gateway.admin.siblings import Answers, WorkerPeers
 from registry.embedding.model_server import model_server
 from registry.embedding.providers import LOCAL, local_embedder
 
@@ -32,7 +32,7 @@ class WorkerLink:
         """`directory`: of the sockets between the workers."""
         self.slot = slot
         self.model_socket = directory / MODEL_SOCKET
-        self.siblings = Siblings(directory, slot, settings.processes)
+        self.siblings = WorkerPeers(directory, slot, settings.processes)
         self.orphaned = False  # the supervisor has gone
         self._link = link
         self._beat_s = settings.worker_timeout_s / BEATS
@@ -103,7 +103,7 @@ async def serve_model(settings: Settings, link: WorkerLink) -> None:
         running.cancel()
 
 
-async def _workers_gone(siblings: Siblings) -> None:
+async def _workers_gone(siblings: WorkerPeers) -> None:
     """Wait until no worker answers."""
     answers = [True]
     while any(answers):

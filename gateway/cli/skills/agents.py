@@ -12,7 +12,7 @@ from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import first_line, print_json, print_rows, remark, say
-from registry.skills.agents import AgentDraft, AgentStore, Granted
+from registry.skills.agents import AgentDraft, AgentStore, GrantedSkills
 
 COMMANDS = {
     "list": ("gateway.cli.skills.agents:list_", "List the agents."),
@@ -23,7 +23,7 @@ COMMANDS = {
     "remove": ("gateway.cli.skills.agents:remove", "Remove an agent."),
 }
 
-Described = tuple[AgentDraft, list[Granted]]
+Described = tuple[AgentDraft, list[GrantedSkills]]
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS)
@@ -191,7 +191,7 @@ def _temperature(text: str | None) -> Decimal | None:
     return number
 
 
-def _builtins(agent: AgentDraft, has: list[Granted]) -> dict[str, object]:
+def _builtins(agent: AgentDraft, has: list[GrantedSkills]) -> dict[str, object]:
     return {**msgspec.to_builtins(agent, builtin_types=(Decimal,)), "skills": has}
 
 

@@ -14,7 +14,7 @@ from gateway.cli.skills.command import open_skills
 from registry.skills.document import LEVELS, MEANING, Access
 from registry.skills.folders import SkillFolder, read_folders, write_folder
 from registry.skills.generated import generate_skills, tag_texts
-from registry.skills.store import Freed, SavedSkill
+from registry.skills.store import RelatedSkills, SavedSkill
 
 
 @click.command(name="import")
@@ -247,7 +247,7 @@ def remove(settings: Settings, skill: str, yes: bool) -> None:
     if not yes:
         ask("remove", f"{skill} and its versions")
 
-    async def work() -> Freed:
+    async def work() -> RelatedSkills:
         async with open_skills(settings, Act("deleteSkill", skill)) as opened:
             return await opened.store.remove(opened.host_id, skill)
 

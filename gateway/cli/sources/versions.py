@@ -19,7 +19,7 @@ from gateway.cli.common.output import harmless, one_line, out, print_json, print
 from gateway.cli.imports.report import (
     ORDER,
     Format,
-    Reporting,
+    ReportingCommand,
     check,
     count_noun,
     escape_markdown,
@@ -88,7 +88,7 @@ def _as_json(version: Version) -> dict[str, object]:
     }
 
 
-@click.command(cls=Reporting)
+@click.command(cls=ReportingCommand)
 @click.argument("name")
 @click.argument("new", required=False, type=click.Path())
 @report_option

@@ -12,7 +12,7 @@ from config.access import Policy, Rule
 from gateway.console.forms import read_json
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
-from gateway.console.visit import Visit, as_json, indent_json, segments_of
+from gateway.console.visit import PageRequest, as_json, indent_json, segments_of
 from gateway.policy.engine import CompiledRule, Subject, is_judged
 
 FILTERS = ("principal", "subject", "decision", "outcome", "since", "until")
@@ -24,7 +24,7 @@ COLUMNS = (
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # beginnings of cells that spreadsheets calculate
 
 
-async def policy(visit: Visit) -> Response:
+async def policy(visit: PageRequest) -> Response:
     """The rules, what each of them matches, and the explanation of one call."""
     answer = await visit.desk.run("listRules", query={"after": visit.query.get("after", "")})
     if not answer.ok:
@@ -60,7 +60,7 @@ async def policy(visit: Visit) -> Response:
     )
 
 
-async def _explain(visit: Visit, asked: Mapping[str, str]) -> tuple[Any, str]:
+async def _explain(visit: PageRequest, asked: Mapping[str, str]) -> tuple[Any, str]:
     """The explanation of a call that was asked for, or what is wrong with the question."""
     if visit.request.method != "POST":
         return None, ""
@@ -102,7 +102,7 @@ def _about(rule: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-async def approvals(visit: Visit) -> Response:
+async def approvals(visit: PageRequest) -> Response:
     answer = await visit.desk.run("listApprovals", query={"after": visit.query.get("after", "")})
     if not answer.ok:
         return visit.problem_page(answer)
@@ -118,7 +118,7 @@ async def approvals(visit: Visit) -> Response:
     )
 
 
-async def decide_call(visit: Visit) -> Response:
+async def decide_call(visit: PageRequest) -> Response:
     """Approve or deny a call."""
     approve = visit.posted_value("decision") == "approve"
     names = {"approval": visit.path("approval")}
@@ -130,7 +130,7 @@ async def decide_call(visit: Visit) -> Response:
     return visit.to(*(place or ("approvals",)), decided=told)
 
 
-async def deny_calls(visit: Visit) -> Response:
+async def deny_calls(visit: PageRequest) -> Response:
     """Deny all selected calls, also if one is decided already. Each is approved by itself."""
     refused = None
     for approval in visit.form.get("approval", ()):
@@ -141,7 +141,7 @@ async def deny_calls(visit: Visit) -> Response:
     return visit.to("approvals", decided="denied" if "approval" in visit.form else "")
 
 
-async def audit(visit: Visit) -> Response:
+async def audit(visit: PageRequest) -> Response:
     given = {name: visit.query.get(name, "").strip() for name in FILTERS}
     asked = {**given, "since": _time(given["since"]), "until": _time(given["until"])}
     answer = await visit.desk.run(
@@ -163,7 +163,7 @@ async def audit(visit: Visit) -> Response:
     )
 
 
-async def export_records(visit: Visit) -> Response:
+async def export_records(visit: PageRequest) -> Response:
     """The records that match, the newest first, as CSV. Cells never begin a formula."""
     given = {name: visit.query.get(name, "") for name in FILTERS}
     given = {**given, "since": _time(given["since"]), "until": _time(given["until"])}

@@ -14,7 +14,7 @@ from gateway.console.desk import NO_ERRORS, OperationAnswer
 from gateway.console.forms import Form, Reading, chosen_for, chosen_in, example, read_json
 from gateway.console.routes import PageRoute
 from gateway.console.screens import SCREENS
-from gateway.console.visit import SHOWN_BYTES, Visit, as_json, in_lines, segments_of
+from gateway.console.visit import SHOWN_BYTES, PageRequest, as_json, in_lines, segments_of
 from gateway.operations.operation import NoQuery, Operation
 from gateway.wings.abc import ConsolePage
 
@@ -133,7 +133,7 @@ class Button:
     removes: bool
 
 
-def buttons(visit: Visit, ids: Sequence[str], names: Mapping[str, str]) -> list[Button]:
+def buttons(visit: PageRequest, ids: Sequence[str], names: Mapping[str, str]) -> list[Button]:
     """Links to the operations that the visitor may call."""
     operations = ((id_, visit.desk.operation(id_)) for id_ in ids if visit.desk.may(id_))
     return [
@@ -147,13 +147,13 @@ def buttons(visit: Visit, ids: Sequence[str], names: Mapping[str, str]) -> list[
     ]
 
 
-def screens(visit: Visit) -> Mapping[str, ConsolePage]:
+def screens(visit: PageRequest) -> Mapping[str, ConsolePage]:
     """The screens of the console and of open wings."""
     offers = visit.parts.offers.values()
     return {**SCREENS, **{page.path: page for offer in offers for page in offer.pages}}
 
 
-async def list_page(visit: Visit) -> Response:
+async def list_page(visit: PageRequest) -> Response:
     screen = screens(visit).get(visit.path("screen"))
     if screen is None:
         return visit.problem(404)
@@ -187,7 +187,7 @@ async def list_page(visit: Visit) -> Response:
     )
 
 
-async def entry_page(visit: Visit) -> Response:
+async def entry_page(visit: PageRequest) -> Response:
     screen = screens(visit).get(visit.path("screen"))
     operation = visit.desk.operation(screen.shows) if screen is not None else None
     if screen is None or operation is None:
@@ -212,7 +212,7 @@ async def entry_page(visit: Visit) -> Response:
 
 
 async def _also(
-    visit: Visit, title: str, id_: str, names: Mapping[str, str]
+    visit: PageRequest, title: str, id_: str, names: Mapping[str, str]
 ) -> tuple[str, Sequence[Any], ConsolePage | None] | None:
     """Answer of another operation about an entry, and the screen that lists it, if there is one;
     None where the visitor may not ask."""
@@ -273,7 +273,7 @@ class ActForm:
         return (self.subject_name or self.operation.id) if is_asked else ""
 
 
-async def act_page(visit: Visit) -> Response:
+async def act_page(visit: PageRequest) -> Response:
     """The page of an operation that changes something: a form by GET, the act by POST."""
     operation = visit.desk.operation(visit.path("operation"))
     if operation is None or operation.method == "GET":
@@ -289,7 +289,7 @@ async def act_page(visit: Visit) -> Response:
     return _act_page(visit, filled)
 
 
-async def _read_form(visit: Visit, operation: Operation) -> ActForm:
+async def _read_form(visit: PageRequest, operation: Operation) -> ActForm:
     """The form as it was posted, or as it begins: with the resource that is changed, if any."""
     posted = visit.request.method == "POST"
     names, schema = _names(visit, operation, posted), _schema(operation.body)
@@ -313,7 +313,7 @@ async def _read_form(visit: Visit, operation: Operation) -> ActForm:
     )
 
 
-async def _run_act(visit: Visit, filled: ActForm) -> Response:
+async def _run_act(visit: PageRequest, filled: ActForm) -> Response:
     """Run the operation, if its form is confirmed, and of what the resource is now."""
     operation, names = filled.operation, filled.names
     if errors := _confirmation_errors(visit, filled):
@@ -329,7 +329,7 @@ async def _run_act(visit: Visit, filled: ActForm) -> Response:
     return _act_page(visit, filled, answer=answer, errors=answer.errors)
 
 
-async def _conflict(visit: Visit, filled: ActForm, answer: OperationAnswer) -> Response:
+async def _conflict(visit: PageRequest, filled: ActForm, answer: OperationAnswer) -> Response:
     """The form of a visitor before whom another has saved: what changed, side by side. Posted once
     more it replaces what the other has saved."""
     operation, schema = filled.operation, _schema(filled.operation.body)
@@ -358,7 +358,7 @@ def _changed_members(*values: Any) -> Sequence[MemberChange]:
 
 
 def _act_page(
-    visit: Visit,
+    visit: PageRequest,
     filled: ActForm,
     *,
     answer: OperationAnswer | None = None,
@@ -408,7 +408,7 @@ def _sent_along(filled: ActForm) -> str:
     return text if len(text) <= SHOWN_BYTES else ""
 
 
-def title_of(visit: Visit, operation: Operation) -> str:
+def title_of(visit: PageRequest, operation: Operation) -> str:
     """The short name of an operation; else its summary."""
     return visit.texts(TITLES.get(operation.id, operation.summary))
 
@@ -422,7 +422,7 @@ def _schema(body: Any) -> Any:
     return {} if body is None else msgspec.json.schema(body)
 
 
-def _names(visit: Visit, operation: Operation, posted: bool) -> dict[str, str]:
+def _names(visit: PageRequest, operation: Operation, posted: bool) -> dict[str, str]:
     given = {
         name: (
             visit.posted_value(NAMES + name) if posted else visit.query.get(NAMES + name, "")
@@ -433,7 +433,7 @@ def _names(visit: Visit, operation: Operation, posted: bool) -> dict[str, str]:
 
 
 async def _present(
-    visit: Visit, operation: Operation, names: Mapping[str, str]
+    visit: PageRequest, operation: Operation, names: Mapping[str, str]
 ) -> OperationAnswer | None:
     """The resource as it is, where the operation changes one."""
     reader = visit.desk.reader(operation)
@@ -467,7 +467,7 @@ def _edition(operation: Operation, present: OperationAnswer | None, schema: Any)
     return hashlib.sha256(initial).hexdigest()
 
 
-def _first(visit: Visit, operation: Operation, schema: Any) -> Any:
+def _first(visit: PageRequest, operation: Operation, schema: Any) -> Any:
     """Initial value of a form whose operation names the entry in its body."""
     entry = [
         value
@@ -486,7 +486,7 @@ def _members(operation: Operation) -> set[str]:
     return set() if body is None else {field.encode_name for field in msgspec.structs.fields(body)}
 
 
-def _read(visit: Visit, operation: Operation, form: Form) -> Reading:
+def _read(visit: PageRequest, operation: Operation, form: Form) -> Reading:
     if operation.body is None:
         return Reading({})
     if visit.posted_value("view") == JSON_FIELD or not form.is_drawn:
@@ -494,7 +494,7 @@ def _read(visit: Visit, operation: Operation, form: Form) -> Reading:
     return form.read(visit.form)
 
 
-def _confirmation_errors(visit: Visit, filled: ActForm) -> dict[str, str]:
+def _confirmation_errors(visit: PageRequest, filled: ActForm) -> dict[str, str]:
     """Errors of a form without its entry, or without the confirmation of what it removes."""
     missing = set(filled.operation.names) - set(filled.names)
     if missing:
@@ -506,7 +506,7 @@ def _confirmation_errors(visit: Visit, filled: ActForm) -> dict[str, str]:
 
 
 async def _run(
-    visit: Visit, operation: Operation, names: Mapping[str, str], value: Any
+    visit: PageRequest, operation: Operation, names: Mapping[str, str], value: Any
 ) -> OperationAnswer:
     headers: dict[str, str] = {}
     if operation.match and visit.posted_value("if_match"):
@@ -520,7 +520,7 @@ async def _run(
 
 
 async def _outcome(
-    visit: Visit, operation: Operation, names: Mapping[str, str], answer: OperationAnswer
+    visit: PageRequest, operation: Operation, names: Mapping[str, str], answer: OperationAnswer
 ) -> Response:
     """Where the visitor goes: to the resource, or to a page with what the operation answered."""
     is_job = answer.status == 202 and isinstance(answer.value, dict) and "job" in answer.value
@@ -549,7 +549,7 @@ def _place(operation: Operation, names: Mapping[str, str]) -> tuple[str, ...]:
     return (screen, entry) if stays and not wing else (screen,)
 
 
-def _back(visit: Visit, operation: Operation, names: Mapping[str, str]) -> str:
+def _back(visit: PageRequest, operation: Operation, names: Mapping[str, str]) -> str:
     """The page to return to: the entry, or the list."""
     wing = "_" in operation.id
     has_page = names and not wing and operation.parts[0] not in {"policy", "secrets", "approvals"}

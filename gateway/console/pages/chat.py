@@ -10,7 +10,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
 from gateway.console.routes import PageRoute
-from gateway.console.visit import Visit, as_json
+from gateway.console.visit import PageRequest, as_json
 
 ASK, SEND, RUN = "agent_ask", "agent_send", "agent_get_run"
 WING = "agent"
@@ -24,14 +24,14 @@ class _Reached(Struct):
     name: str
 
 
-async def list_page(visit: Visit) -> Response:
+async def list_page(visit: PageRequest) -> Response:
     """The conversations, and a first message of a new one."""
     if visit.request.method == "POST":
         return await _begin_conversation(visit)
     return await _page(visit)
 
 
-async def conversation_page(visit: Visit) -> Response:
+async def conversation_page(visit: PageRequest) -> Response:
     """A conversation; by POST with one more message."""
     id_ = visit.path("conversation")
     if visit.request.method == "POST":
@@ -43,7 +43,7 @@ async def conversation_page(visit: Visit) -> Response:
     return await _page(visit, id_)
 
 
-async def events(visit: Visit) -> Response:
+async def events(visit: PageRequest) -> Response:
     """The events of a run: words as they come, and what makes the messages worth reading again."""
     id_ = visit.path("run")
     answer = await visit.desk.run(RUN, {"run": id_})
@@ -55,7 +55,9 @@ async def events(visit: Visit) -> Response:
     return EventSourceResponse(_stream_events(visit, id_, after), ping=ping, sep="\n")
 
 
-async def _stream_events(visit: Visit, run: str, after: int) -> AsyncIterator[ServerSentEvent]:
+async def _stream_events(
+    visit: PageRequest, run: str, after: int
+) -> AsyncIterator[ServerSentEvent]:
     async for event in visit.desk.follow(WING, run, after):
         kind, data = "change", {"type": event.type}
         if event.type == CHUNK:
@@ -66,7 +68,7 @@ async def _stream_events(visit: Visit, run: str, after: int) -> AsyncIterator[Se
         yield ServerSentEvent(text, event=kind, id=str(event.number), sep="\n")
 
 
-async def _begin_conversation(visit: Visit) -> Response:
+async def _begin_conversation(visit: PageRequest) -> Response:
     message = visit.posted_value("message")
     title = " ".join(message.split())[:TITLE]
     strategy = visit.posted_value("strategy")
@@ -84,7 +86,9 @@ async def _begin_conversation(visit: Visit) -> Response:
     return visit.to("chat", id_)
 
 
-async def _page(visit: Visit, id_: str = "", *, problem: str = "", status: int = 200) -> Response:
+async def _page(
+    visit: PageRequest, id_: str = "", *, problem: str = "", status: int = 200
+) -> Response:
     conversation, run = None, None
     if id_:
         query = {"before": visit.query.get("before", "")}
@@ -113,7 +117,7 @@ async def _page(visit: Visit, id_: str = "", *, problem: str = "", status: int =
     )
 
 
-async def _run(visit: Visit, conversation: Any) -> dict[str, Any] | None:
+async def _run(visit: PageRequest, conversation: Any) -> dict[str, Any] | None:
     """The run that has not ended, with the calls that wait for the decision of a person; else the
     newest one, if it did not succeed."""
     id_ = conversation.get("run") or conversation.get("last_run", "")

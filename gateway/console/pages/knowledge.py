@@ -4,12 +4,12 @@ from starlette.responses import Response
 
 from gateway.console.graph import GraphEdge, draw_graph
 from gateway.console.routes import PageRoute
-from gateway.console.visit import Visit, as_json
+from gateway.console.visit import PageRequest, as_json
 
 NAMES = 24  # that are shown with an answer, and in a picture
 
 
-async def ask_page(visit: Visit) -> Response:
+async def ask_page(visit: PageRequest) -> Response:
     """Passages for a question, each with its place; the names in them."""
     question = visit.query.get("q", "").strip()
     collection = visit.query.get("collection", "")
@@ -40,7 +40,7 @@ async def ask_page(visit: Visit) -> Response:
     )
 
 
-async def name_page(visit: Visit) -> Response:
+async def name_page(visit: PageRequest) -> Response:
     """Page of a name: its mentions, and a graph of co-occurring names."""
     name = visit.path("name")
     answer = await visit.desk.run("knowledge_entity", body={"name": name, "limit": NAMES})

@@ -8,13 +8,13 @@ from starlette.responses import Response
 
 from config.load import mask_secrets
 from gateway.console.routes import PageRoute
-from gateway.console.visit import Visit, as_json
+from gateway.console.visit import PageRequest, as_json
 
 WORST: Mapping[str, int] = {"failed": 0, "warning": 1, "ok": 2}  # the worst come first
 REFUSED = ("toolgate_refused", "toolgate_breaker", "toolgate_audit", "toolgate_body")
 
 
-async def overview(visit: Visit) -> Response:
+async def overview(visit: PageRequest) -> Response:
     """The front page; its figures are asked for again every few seconds. Those of calls are of all
     tenants, and for operators."""
     status = await visit.desk.run("getStatus")
@@ -42,7 +42,7 @@ async def overview(visit: Visit) -> Response:
     return visit.page("overview_figures.html" if part else "overview.html", **values)
 
 
-async def health(visit: Visit) -> Response:
+async def health(visit: PageRequest) -> Response:
     """States of the parts, and the settings in effect for those who may see them."""
     status = await visit.desk.run("getStatus")
     if not status.ok:
@@ -61,7 +61,7 @@ async def health(visit: Visit) -> Response:
     )
 
 
-async def limits(visit: Visit) -> Response:
+async def limits(visit: PageRequest) -> Response:
     status = await visit.desk.run("getStatus")
     if not status.ok or not visit.desk.is_operator:
         return visit.problem(403, _operator_role(visit))
@@ -75,12 +75,12 @@ async def limits(visit: Visit) -> Response:
     )
 
 
-async def design(visit: Visit) -> Response:
+async def design(visit: PageRequest) -> Response:
     """The components of the console, side by side."""
     return visit.page("design.html")
 
 
-def _samples(visit: Visit) -> Sequence[tuple[str, str, float]]:
+def _samples(visit: PageRequest) -> Sequence[tuple[str, str, float]]:
     """Counters of what was refused: the metric, its labels, its value."""
     return [
         (
@@ -94,7 +94,7 @@ def _samples(visit: Visit) -> Sequence[tuple[str, str, float]]:
     ]
 
 
-def _broken_sources(visit: Visit, sources: Sequence[Mapping[str, Any]]) -> list[str]:
+def _broken_sources(visit: PageRequest, sources: Sequence[Mapping[str, Any]]) -> list[str]:
     """Sources that do not answer: all for operators, the visitor's own for others."""
     broken = visit.parts.states().get("breakers", {})
     own = {source["name"] for source in sources}
@@ -112,7 +112,7 @@ def _flat(states: Mapping[str, Any]) -> dict[str, str]:
     return flat
 
 
-def _operator_role(visit: Visit) -> str:
+def _operator_role(visit: PageRequest) -> str:
     return visit.parts.settings().admin.operator_role
 
 

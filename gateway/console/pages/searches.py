@@ -11,7 +11,7 @@ from gateway.console.forms import read_json
 from gateway.console.pages.acts import buttons
 from gateway.console.plots import calibration_plot, recall_plot
 from gateway.console.routes import PageRoute
-from gateway.console.visit import Visit, as_json
+from gateway.console.visit import PageRequest, as_json
 
 EVALUATE = "evaluateSearch"
 ARROW = "=>"
@@ -22,7 +22,7 @@ FOUND = 10  # results of each side
 TABLE = (1, 3, 5, 10)  # numbers of results that the table has
 
 
-async def evaluations(visit: Visit) -> Response:
+async def evaluations(visit: PageRequest) -> Response:
     """The form of an evaluation, and those that were made; by POST a new one."""
     text, problem, status = visit.posted_value("requests"), "", 200
     if visit.request.method == "POST":
@@ -45,7 +45,7 @@ async def evaluations(visit: Visit) -> Response:
     )
 
 
-async def comparison_page(visit: Visit) -> Response:
+async def comparison_page(visit: PageRequest) -> Response:
     """One request searched in two ways, side by side, with the rank of each tool in the other."""
     query, problem, status = visit.query.get("q", "").strip(), "", 200
     sides: dict[str, dict[str, Any]] = {}
@@ -81,7 +81,7 @@ async def comparison_page(visit: Visit) -> Response:
     )
 
 
-async def evaluation(visit: Visit) -> Response:
+async def evaluation(visit: PageRequest) -> Response:
     """An evaluation: its progress, then its plots."""
     answer = await visit.desk.run("getJob", {"job": visit.path("job")})
     if not answer.ok:
@@ -93,7 +93,7 @@ async def evaluation(visit: Visit) -> Response:
     return _result(visit, answer.value)
 
 
-async def embeddings(visit: Visit) -> Response:
+async def embeddings(visit: PageRequest) -> Response:
     answer = await visit.desk.run("getEmbeddings")
     if not answer.ok:
         return visit.problem_page(answer)
@@ -102,7 +102,7 @@ async def embeddings(visit: Visit) -> Response:
     return visit.page("embeddings.html", tab="embeddings", status=answer.value, adds=adds)
 
 
-async def _evaluate_requests(visit: Visit, text: str) -> OperationAnswer:
+async def _evaluate_requests(visit: PageRequest, text: str) -> OperationAnswer:
     if visit.posted_value("act") == "usage":
         return await visit.desk.run(EVALUATE, body={"from_usage": True})
     requests = []
@@ -131,7 +131,7 @@ def _request(line: str) -> Mapping[str, Any] | None:
     return {"query": query.strip(), "gold": tools}
 
 
-def _result(visit: Visit, job: Mapping[str, Any]) -> Response:
+def _result(visit: PageRequest, job: Mapping[str, Any]) -> Response:
     result = job.get("result")
     value = msgspec.to_builtins(result) if job["state"] == "succeeded" else None
     texts = visit.texts

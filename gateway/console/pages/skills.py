@@ -10,14 +10,14 @@ from gateway.console.graph import GraphEdge, draw_graph
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
 from gateway.console.screens import SCREENS
-from gateway.console.visit import Visit, as_json
+from gateway.console.visit import PageRequest, as_json
 from registry.display.budgets import CHARACTERS
 from registry.skills.snapshot import SkillSnapshot
 
 TEMPLATE = "---\nname: {name}\ndescription: \n---\n\n# {name}\n"
 
 
-async def skill_page(visit: Visit) -> Response:
+async def skill_page(visit: PageRequest) -> Response:
     name = visit.path("skill")
     answer = await visit.desk.run("getSkill", {"skill": name})
     if not answer.ok:
@@ -38,7 +38,7 @@ async def skill_page(visit: Visit) -> Response:
     )
 
 
-async def edit_page(visit: Visit) -> Response:
+async def edit_page(visit: PageRequest) -> Response:
     """The editor of a skill: a preview and what saving would do, by POST; then the save."""
     if not visit.desk.may("importSkills"):
         return visit.problem(403, "admin:registry:write")
@@ -80,7 +80,7 @@ async def edit_page(visit: Visit) -> Response:
     )
 
 
-async def agent(visit: Visit) -> Response:
+async def agent(visit: PageRequest) -> Response:
     """An agent, and what it sees before it has loaded anything."""
     name = visit.path("agent")
     answer = await visit.desk.run("getAgent", {"agent": name})
@@ -120,7 +120,7 @@ async def agent(visit: Visit) -> Response:
     )
 
 
-def _skills(visit: Visit) -> SkillSnapshot:
+def _skills(visit: PageRequest) -> SkillSnapshot:
     return visit.parts.catalogs.of(visit.desk.tenant).skills
 
 

@@ -13,7 +13,7 @@ from gateway.admin.resources.imports import Import
 from gateway.console.forms import Form, FormField, chosen_in, read_json
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
-from gateway.console.visit import Visit, as_json
+from gateway.console.visit import PageRequest, as_json
 
 ACTS = ("refreshSource", "uploadDocument", "rollBack", "deleteSource")
 FIRST = ("name", "url", "document", "base_url")
@@ -23,7 +23,7 @@ SCHEMES = 20  # that a page names
 SCHEMA = msgspec.json.schema(Import)
 
 
-async def list_page(visit: Visit) -> Response:
+async def list_page(visit: PageRequest) -> Response:
     answer = await visit.desk.run("listSources", query={"after": visit.query.get("after", "")})
     if not answer.ok:
         return visit.problem_page(answer)
@@ -40,7 +40,7 @@ async def list_page(visit: Visit) -> Response:
     )
 
 
-async def source_page(visit: Visit) -> Response:
+async def source_page(visit: PageRequest) -> Response:
     """A source; by POST with what an import of it would change."""
     name = visit.path("source")
     compared = None
@@ -79,7 +79,9 @@ class WantedCredential:
     place: str  # "settings", "stored"; "": nowhere
 
 
-def _wanted_credentials(visit: Visit, source: str, stored: Set[str]) -> list[WantedCredential]:
+def _wanted_credentials(
+    visit: PageRequest, source: str, stored: Set[str]
+) -> list[WantedCredential]:
     """The credentials that security schemes of a source's tools ask for, the most wanted first.
     Only operators are told which of them the settings have. Schemes are compared by name."""
     settings = visit.parts.settings().sources.get(source)
@@ -106,7 +108,7 @@ def _wanted_credentials(visit: Visit, source: str, stored: Set[str]) -> list[Wan
     ]
 
 
-async def import_page(visit: Visit) -> Response:
+async def import_page(visit: PageRequest) -> Response:
     """Import a source: what it is, what an import makes of it, and the import."""
     if not visit.desk.may("importSource"):
         return visit.problem(403, "admin:registry:write")

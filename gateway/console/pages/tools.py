@@ -15,7 +15,7 @@ from gateway.console.desk import Trial
 from gateway.console.forms import Form, Reading, chosen_in, example, read_json
 from gateway.console.routes import PageRoute
 from gateway.console.texts import visible
-from gateway.console.visit import Visit, as_json, in_lines, indent_json
+from gateway.console.visit import PageRequest, as_json, in_lines, indent_json
 from gateway.policy.approvals import META_APPROVAL
 from schemas.tool import TextContent
 
@@ -37,7 +37,7 @@ class Example:
     text: str
 
 
-async def list_page(visit: Visit) -> Response:
+async def list_page(visit: PageRequest) -> Response:
     """The tools; with a query, those found by meaning and words."""
     query = visit.query.get("q", "").strip()
     given = {name: visit.query.get(name, "") for name in FILTERS}
@@ -68,7 +68,7 @@ async def list_page(visit: Visit) -> Response:
     return visit.page("tools_rows.html" if part else "tools.html", **values)
 
 
-async def tool_page(visit: Visit) -> Response:
+async def tool_page(visit: PageRequest) -> Response:
     """One tool: what it is, as clients see it, and what may be done with it."""
     answer = await visit.desk.run("getTool", {"tool": visit.path("tool")})
     if not answer.ok:
@@ -83,7 +83,7 @@ async def tool_page(visit: Visit) -> Response:
     )
 
 
-async def try_page(visit: Visit) -> Response:
+async def try_page(visit: PageRequest) -> Response:
     """Try a tool: a form of its arguments, or JSON; then the exact requests and the answers."""
     name = visit.path("tool")
     answer = await visit.desk.run("getTool", {"tool": name})
@@ -122,7 +122,7 @@ async def try_page(visit: Visit) -> Response:
     )
 
 
-def _arguments(visit: Visit, form: Form) -> Reading:
+def _arguments(visit: PageRequest, form: Form) -> Reading:
     if visit.posted_value("view") == JSON_FIELD or not form.is_drawn:
         return read_json(visit.posted_value(JSON_FIELD))
     return form.read(visit.form)
@@ -166,7 +166,7 @@ def _trial_values(trial: Trial) -> dict[str, Any]:
     return {**told, "state": state, "text": shown}
 
 
-def _examples(visit: Visit, trial: Trial) -> Sequence[Example]:
+def _examples(visit: PageRequest, trial: Trial) -> Sequence[Example]:
     """The call as curl and as Python, at the JSON-RPC endpoint."""
     settings = visit.parts.settings()
     base = settings.server.public_url.rstrip("/") or f"{visit.request.base_url}".rstrip("/")

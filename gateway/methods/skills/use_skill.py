@@ -23,7 +23,7 @@ from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import DESCRIBES
 from registry.display.profiles import SelectedProfile
-from registry.display.shapes import Ceiling, ListedTool, length
+from registry.display.shapes import ListedTool, ListingBudget, length
 from registry.display.summaries import first_sentence, shorten
 from registry.embedding.kinds import SKILL
 from registry.search.query import Filters, SearchQuery
@@ -254,7 +254,7 @@ class UseSkill:
         chosen: SelectedProfile,
         unlisted: Sequence[str],
     ) -> Json:
-        ceiling = Ceiling(self._limits.answer_tokens, self._lists.shaper, chosen, DESCRIBES)
+        ceiling = ListingBudget(self._limits.answer_tokens, self._lists.shaper, chosen, DESCRIBES)
         entries = [
             ListedTool(replace(tool, name=catalog.display_name(tool, chosen)), {})
             for tool in found.tools.values()

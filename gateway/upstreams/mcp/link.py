@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from msgspec import Raw, Struct
 
 from gateway.context import Context, Peer
-from gateway.protocol.client_features import Refused, for_client, for_server
+from gateway.protocol.client_features import RefusalReason, for_client, for_server
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp.wire import Message
 from schemas.errors import MethodNotFound
@@ -261,7 +261,7 @@ class TranslatingHandler:
         if method == "ping":
             return {}
         request = for_client(method, params, self._revision, self._capabilities, asker=self._asker)
-        if isinstance(request, Refused):
+        if isinstance(request, RefusalReason):
             self.missing |= request.required
             raise MethodNotFound(request.reason)
         result = await self._inner.on_request(method, request)

@@ -141,7 +141,7 @@ class ParkedCall:
         self._stirred.set()
 
 
-class Parking:
+class ParkedCalls:
     """The parked calls of this node."""
 
     def __init__(self, limit: int, for_s: float) -> None:
@@ -256,7 +256,7 @@ _remote_event = msgspec.json.Decoder(_RemoteEvent).decode
 
 
 class RemoteParking:
-    def __init__(self, bus: Bus, log: Log, nodes: SessionStore, parking: Parking) -> None:
+    def __init__(self, bus: Bus, log: Log, nodes: SessionStore, parking: ParkedCalls) -> None:
         self._bus = bus
         self._log = log
         self._nodes = nodes
@@ -380,7 +380,7 @@ class ParkedState(Struct, frozen=True, array_like=True):
 class DeferredCalls:
     def __init__(
         self,
-        parking: Parking,
+        parking: ParkedCalls,
         remote: RemoteParking,
         *,
         node: str,

@@ -16,7 +16,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.abc import Relay, RelayRequest
 from gateway.context import Context
-from gateway.protocol.client_features import Refused, for_client
+from gateway.protocol.client_features import RefusalReason, for_client
 from gateway.protocol.sealed import TaskIds, knows_tasks
 from gateway.protocol.shapes import is_failure
 from gateway.upstreams.auth.caller import Caller
@@ -174,7 +174,7 @@ class McpRelay:
             params = for_client(
                 asked.method, asked.params, context.revision, capabilities, asker=asker
             )
-            if not isinstance(params, Refused):
+            if not isinstance(params, RefusalReason):
                 requests[key] |= {"params": params} if params else {}
             elif params.required:
                 missing |= params.required

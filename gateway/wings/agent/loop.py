@@ -27,16 +27,24 @@ from gateway.wings.agent.events import WAITS, EventWriter
 from gateway.wings.agent.meter import RunMeter
 from gateway.wings.agent.steps import (
     AgentTurn,
-    Asked,
-    Compacted,
     FoundContext,
-    Held,
+    HistoryCompacted,
     Intent,
-    Replied,
+    ModelReplied,
+    ModelRequested,
+    PendingCall,
     Result,
     Step,
 )
-from gateway.wings.agent.store import NOTHING, Ending, LeaseLost, Run, Runs, Spent, Used
+from gateway.wings.agent.store import (
+    NOTHING,
+    Ending,
+    LeaseLost,
+    Run,
+    Runs,
+    UsageAmounts,
+    UsageTotals,
+)
 from gateway.wings.agent.tools import FoundTool, PlannedCall, SearchFailed, Toolbox, mark_foreign
 from gateway.wings.agent.window import window
 from gateway.wings.models.abc import (
@@ -139,8 +147,8 @@ class Loop:
         return Ending(state="exhausted", stopped=why, answer=self.turn.answer)
 
     async def _store(
-        self, *steps: Step, counted: Used | None = None, iteration: int = 0,
-        check: Callable[[Spent], None] | None = None,
+        self, *steps: Step, counted: UsageAmounts | None = None, iteration: int = 0,
+        check: Callable[[UsageTotals], None] | None = None,
     ) -> None:  # fmt: skip
         """Store steps; with `counted` also what the meter owes, and that. Raises as `Runs.add`."""
         used = NOTHING if counted is None else self.meter.outstanding().plus(counted)
@@ -207,7 +215,7 @@ class Loop:
             self.turn.context = await self._search()
             steps.append(self.turn.context)
         if self.turn.asked is None:
-            steps.append(Asked(iteration, last))
+            steps.append(ModelRequested(iteration, last))
         elif self.taken_over:
             self.events.put("StatusUpdate", status="restarted", phase="model")
         messages, tools = self._messages(), self._definitions()
@@ -224,8 +232,8 @@ class Loop:
             return await self._handle_failure(error)
         finally:
             await self._keep_transcript()
-        calls = Used(calls=len(reply.calls))
-        await self._store(Replied(iteration, reply), counted=calls, iteration=iteration)
+        calls = UsageAmounts(calls=len(reply.calls))
+        await self._store(ModelReplied(iteration, reply), counted=calls, iteration=iteration)
         self.events.put(
             "IterationComplete", tokens=reply.usage.total, should_continue=bool(reply.calls)
         )
@@ -255,7 +263,7 @@ class Loop:
     async def _handle_failure(self, error: ModelFailed) -> Ending | None:
         if error.kind == "overflow" and self.turn.level < LEVELS:
             self.events.put("StatusUpdate", status="compacting", phase="model")
-            await self._store(Compacted(self.turn.level + 1))
+            await self._store(HistoryCompacted(self.turn.level + 1))
             return None
         return Ending(
             state="failed", error=f"provider_{error.kind}", stopped=str(error),
@@ -317,7 +325,7 @@ class Loop:
     async def _at_once(self, planned: Sequence[PlannedCall]) -> None:
         limit = asyncio.Semaphore(self.settings.parallel)
 
-        async def call_one(one: PlannedCall) -> tuple[PlannedCall, Result | Held]:
+        async def call_one(one: PlannedCall) -> tuple[PlannedCall, Result | PendingCall]:
             async with limit:
                 return one, await self._outcome(one)
 
@@ -347,7 +355,9 @@ class Loop:
             return None
         return planned
 
-    async def _planned_if_approved(self, planned: PlannedCall, held: Held) -> PlannedCall | None:
+    async def _planned_if_approved(
+        self, planned: PlannedCall, held: PendingCall
+    ) -> PlannedCall | None:
         """A call that waited for an approval, if it was approved."""
         approval = await self.approvals.get(held.approval)
         if (
@@ -372,7 +382,7 @@ class Loop:
         await self._store(self._with_hint(outcome))
         self._show_result(call)
 
-    async def _outcome(self, planned: PlannedCall) -> Result | Held:
+    async def _outcome(self, planned: PlannedCall) -> Result | PendingCall:
         context = self._calling(self._place(planned.call), len(self.turn.rounds) - 1)
         return await self.tools.make(context, planned, self.approvals)
 
@@ -394,9 +404,9 @@ class Loop:
         await self._store(self._with_hint(self.tools.refusal(call, text)))
         self._show_result(call)
 
-    def _with_hint(self, outcome: Result | Held) -> Result | Held:
+    def _with_hint(self, outcome: Result | PendingCall) -> Result | PendingCall:
         """A result, with a hint if the same call has had it before."""
-        if isinstance(outcome, Held) or not outcome.digest:
+        if isinstance(outcome, PendingCall) or not outcome.digest:
             return outcome
         if self.turn.digests.count(outcome.digest) + 1 < HINT_AFTER:
             return outcome

@@ -9,28 +9,30 @@ import time
 from datetime import date
 
 from config.agent import AgentBudget, AgentSettings
-from gateway.wings.agent.store import NOTHING, Run, Spent, Used
+from gateway.wings.agent.store import NOTHING, Run, UsageAmounts, UsageTotals
 from gateway.wings.models.usage import Budget, BudgetExhausted, ModelCost, TokenUsage
 
 WORTH_S = 1.0  # working time from which the end of a run is counted by itself
 
 
 class RunMeter:
-    def __init__(self, settings: AgentSettings, run: Run, others: Used, day: Used) -> None:
+    def __init__(
+        self, settings: AgentSettings, run: Run, others: UsageAmounts, day: UsageAmounts
+    ) -> None:
         """`others`: what the other runs of the conversation used."""
         self._currency = settings.currency
         self._budgets = settings.budgets
         self._others = others
-        self._spent = Spent(run.usage, day)
+        self._spent = UsageTotals(run.usage, day)
         self._since = self._measured = time.monotonic()  # what is counted and stored; counted
         self._reserved = NOTHING
         self._request: Budget | None = None
 
-    def worst(self, usage: TokenUsage, cost: ModelCost | None) -> Used:
+    def worst(self, usage: TokenUsage, cost: ModelCost | None) -> UsageAmounts:
         counts = cost is not None and cost.currency == self._currency
-        return Used(usage.total, cost.amount if cost is not None and counts else 0.0)
+        return UsageAmounts(usage.total, cost.amount if cost is not None and counts else 0.0)
 
-    def check(self, spent: Spent) -> None:
+    def check(self, spent: UsageTotals) -> None:
         """Raises BudgetExhausted."""
         for used, limit in self._limits(spent):
             if (limit.tokens and used.tokens > limit.tokens) or (
@@ -38,7 +40,7 @@ class RunMeter:
             ):
                 raise BudgetExhausted("a budget of tokens or money is used up")
 
-    def request(self, worst: Used) -> Budget:
+    def request(self, worst: UsageAmounts) -> Budget:
         """The account of a request whose worst case was stored."""
         self._reserved = worst
         self._request = Budget(currency=self._currency)
@@ -55,11 +57,11 @@ class RunMeter:
         left = [limit.seconds - used.seconds for used, limit in self._limits() if limit.seconds]
         return min(left, default=None)
 
-    def outstanding(self) -> Used:
+    def outstanding(self) -> UsageAmounts:
         """Usage that is not stored yet; negative where more was reserved."""
         self._measured = time.monotonic()
         request = self._request or Budget()
-        used = Used(request.used.total, request.spent, self._measured - self._since)
+        used = UsageAmounts(request.used.total, request.spent, self._measured - self._since)
         return used.minus(self._reserved)
 
     @property
@@ -71,12 +73,12 @@ class RunMeter:
     def owes(self) -> bool:
         return self._reserved != NOTHING or time.monotonic() - self._since > WORTH_S
 
-    def settle(self, spent: Spent) -> None:
+    def settle(self, spent: UsageTotals) -> None:
         """Mark the outstanding usage as stored."""
         self._spent, self._since = spent, self._measured
         self._reserved, self._request = NOTHING, None
 
-    def _limits(self, spent: Spent | None = None) -> list[tuple[Used, AgentBudget]]:
+    def _limits(self, spent: UsageTotals | None = None) -> list[tuple[UsageAmounts, AgentBudget]]:
         now = spent or self._spent
         budgets = self._budgets
         return [

@@ -25,7 +25,7 @@ from gateway.operations.operation import (
 )
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.steps import AgentTurn
-from gateway.wings.agent.store import Busy, Conversation, NewRun, Run
+from gateway.wings.agent.store import Conversation, ConversationBusy, NewRun, Run
 from gateway.wings.agent.tools import OWN, FoundTool, SearchFailed
 from gateway.wings.models.abc import ModelFailed, UnknownStrategy
 
@@ -412,7 +412,7 @@ class ConversationOperations:
         )
         try:
             run = await self._runner.begin(context, conversation.id, new)
-        except Busy as busy:
+        except ConversationBusy as busy:
             text = f"The conversation has a run that has not ended: {busy.run}."
             raise conflict(text) from busy
         if run is None:

@@ -97,7 +97,7 @@ class Runner:
 
     async def begin(self, context: Context, conversation: str, new: NewRun) -> Run | None:
         """Begin a run; without room for it here it waits until a process has some. None: its owner
-        has as many as may be open. Raises Busy."""
+        has as many as may be open. Raises ConversationBusy."""
         held = self._tasks is not None and len(self._held) < self._settings.runs
         tenant, limit = context.principal.tenant, self._settings.open_runs
         run = await self.runs.create(tenant, conversation, new, limit, held=held)

@@ -1,12 +1,12 @@
 """The step log of a run, and its fold: the state of a run is what its steps say. Pure.
 
-FoundContext what was found before the first request
-Asked     a request to the model begins
-Replied   its answer
-Intent    a call of a tool begins, which may have an effect
-Held      the call was not made: it waits for an approval
-Result    its result, as the model is told
-Compacted the context was too long for the model
+FoundContext     what was found before the first request
+ModelRequested   a request to the model begins
+ModelReplied     its answer
+Intent           a call of a tool begins, which may have an effect
+PendingCall      the call was not made: it waits for an approval
+Result           its result, as the model is told
+HistoryCompacted the context was too long for the model
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,12 +24,12 @@ class FoundContext(Struct, frozen=True, tag="context"):
     tainted: bool = False  # it holds text from outside
 
 
-class Asked(Struct, frozen=True, tag="asked"):
+class ModelRequested(Struct, frozen=True, tag="asked"):
     iteration: int
     last: bool = False  # tools were forbidden
 
 
-class Replied(Struct, frozen=True, tag="replied"):
+class ModelReplied(Struct, frozen=True, tag="replied"):
     iteration: int
     reply: ModelReply
 
@@ -41,7 +41,7 @@ class Intent(Struct, frozen=True, tag="intent"):
     repeatable: bool
 
 
-class Held(Struct, frozen=True, tag="held"):
+class PendingCall(Struct, frozen=True, tag="held"):
     call_id: str
     approval: str
     expires: str
@@ -56,11 +56,13 @@ class Result(Struct, frozen=True, tag="result"):
     outside: bool = True  # it holds text from outside
 
 
-class Compacted(Struct, frozen=True, tag="compacted"):
+class HistoryCompacted(Struct, frozen=True, tag="compacted"):
     level: int
 
 
-Step = FoundContext | Asked | Replied | Intent | Held | Result | Compacted
+Step = (
+    FoundContext | ModelRequested | ModelReplied | Intent | PendingCall | Result | HistoryCompacted
+)
 _steps: msgspec.json.Decoder[Step] = msgspec.json.Decoder(Step)
 
 
@@ -80,7 +82,7 @@ class Round:
     last: bool = False  # tools were forbidden
     results: dict[str, Result] = field(default_factory=dict)
     intents: dict[str, Intent] = field(default_factory=dict)
-    held: dict[str, Held] = field(default_factory=dict)
+    held: dict[str, PendingCall] = field(default_factory=dict)
 
     @property
     def open(self) -> Sequence[ModelCall]:
@@ -115,7 +117,7 @@ class AgentTurn:
     history: Sequence[ChatMessage] = ()  # what a client says that came before
     context: FoundContext | None = None
     rounds: list[Round] = field(default_factory=list)
-    asked: Asked | None = None  # a request without an answer
+    asked: ModelRequested | None = None  # a request without an answer
     level: int = 0  # of compaction
     count: int = 0  # steps
 
@@ -124,21 +126,21 @@ class AgentTurn:
         match step:
             case FoundContext():
                 self.context = step
-            case Asked():
+            case ModelRequested():
                 self.asked = step
-            case Replied():
+            case ModelReplied():
                 self.rounds.append(Round(step.reply, self.asked is not None and self.asked.last))
                 self.asked = None
             case Intent():
                 self.rounds[-1].intents[step.call_id] = step
                 self.rounds[-1].held.pop(step.call_id, None)
-            case Held():
+            case PendingCall():
                 self.rounds[-1].held[step.call_id] = step
                 self.rounds[-1].intents.pop(step.call_id, None)
             case Result():
                 self.rounds[-1].results[step.call_id] = step
                 self.rounds[-1].held.pop(step.call_id, None)
-            case Compacted():
+            case HistoryCompacted():
                 self.level = step.level
 
     def is_tainted(self, rounds: int) -> bool:

@@ -25,7 +25,7 @@ ENDED: tuple[RunState, ...] = ("completed", "failed", "cancelled", "exhausted")
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class UsageAmounts:
     """Usage in the units of budgets."""
 
     tokens: int = 0
@@ -33,22 +33,22 @@ class Used:
     seconds: float = 0.0
     calls: int = 0
 
-    def plus(self, other: "Used") -> "Used":
-        return Used(*map(add, astuple(self), astuple(other)))
+    def plus(self, other: "UsageAmounts") -> "UsageAmounts":
+        return UsageAmounts(*map(add, astuple(self), astuple(other)))
 
-    def minus(self, other: "Used") -> "Used":
-        return Used(*map(sub, astuple(self), astuple(other)))
+    def minus(self, other: "UsageAmounts") -> "UsageAmounts":
+        return UsageAmounts(*map(sub, astuple(self), astuple(other)))
 
 
-NOTHING = Used()
+NOTHING = UsageAmounts()
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class UsageTotals:
     """Usage of a run, and of its owner on a day."""
 
-    run: Used = NOTHING
-    day: Used = NOTHING
+    run: UsageAmounts = NOTHING
+    day: UsageAmounts = NOTHING
     counted_on: date | None = field(default=None, compare=False)  # that day
 
 
@@ -94,8 +94,8 @@ class Run:
         return self.state in ENDED
 
     @property
-    def usage(self) -> Used:
-        return Used(self.tokens, self.money, self.seconds, self.calls)
+    def usage(self) -> UsageAmounts:
+        return UsageAmounts(self.tokens, self.money, self.seconds, self.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Ending:
     approvals: Sequence[str] = ()
 
 
-class Busy(Exception):
+class ConversationBusy(Exception):
     """The conversation has a run that has not ended."""
 
     def __init__(self, run: str) -> None:
@@ -330,7 +330,7 @@ class Conversations(_Tables):
             runs = (await cursor.fetchall())[::-1]
             return list(zip(runs, await _turns(connection, host_id, runs), strict=True))
 
-    async def spending(self, run: Run) -> tuple[Used, Used]:
+    async def spending(self, run: Run) -> tuple[UsageAmounts, UsageAmounts]:
         """Usage of the conversation's other runs, and of its owner on this day."""
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
@@ -343,7 +343,7 @@ class Conversations(_Tables):
                 ).format(today=_TODAY),
                 [run.tenant, run.conversation, run.id, run.tenant, run.owner],
             )
-            others, day = [Used(*(value or 0 for value in row)) async for row in rows]
+            others, day = [UsageAmounts(*(value or 0 for value in row)) async for row in rows]
         return others, day
 
 
@@ -359,7 +359,7 @@ class Runs(_Tables):
         self, host_id: str, conversation: str, new: NewRun, limit: int, *, held: bool
     ) -> Run | None:
         """A new run; None: the owner has `limit` that have not ended. `held`: by this process; else
-        any may take it up. Raises Busy."""
+        any may take it up. Raises ConversationBusy."""
         try:
             async with borrow(self._pool) as connection:
                 await connection.execute(_OWNER_LOCK, [host_id, new.owner])
@@ -402,7 +402,7 @@ class Runs(_Tables):
                 )
                 return await cursor.fetchone()
         except psycopg.errors.UniqueViolation as error:
-            raise Busy(await self._active(host_id, conversation)) from error
+            raise ConversationBusy(await self._active(host_id, conversation)) from error
 
     async def get(self, host_id: str, owner: str, id_: str) -> Run | None:
         return await self._first(
@@ -489,12 +489,12 @@ class Runs(_Tables):
         run: Run,
         number: int,
         steps: Sequence[Step],
-        used: Used = NOTHING,
+        used: UsageAmounts = NOTHING,
         *,
         iteration: int = 0,
         day: date | None = None,
-        check: Callable[[Spent], None] | None = None,
-    ) -> Spent:
+        check: Callable[[UsageTotals], None] | None = None,
+    ) -> UsageTotals:
         """Append steps from `number` on, and count what was used, on `day` or today. Raises
         LeaseLost, and what `check` raises of the sums; then nothing is stored."""
         values = {
@@ -513,7 +513,9 @@ class Runs(_Tables):
             row = await (await connection.execute(_ADD, values)).fetchone()
             if row is None:
                 raise LeaseLost(run.id)
-            spent = Spent(Used(*row[:4]), Used(*(value or 0 for value in row[4:8])), row[8])
+            spent = UsageTotals(
+                UsageAmounts(*row[:4]), UsageAmounts(*(value or 0 for value in row[4:8])), row[8]
+            )
             if check is not None:
                 check(spent)
         return spent

@@ -17,7 +17,7 @@ from config.agent import AgentSettings
 from gateway.context import Context
 from gateway.policy.approvals import awaited_approval
 from gateway.wings.abc import CallTool, View
-from gateway.wings.agent.steps import Held, Result
+from gateway.wings.agent.steps import PendingCall, Result
 from gateway.wings.models.abc import ModelCall, ToolDefinition
 from gateway.wings.models.assembly import UnusableArguments, call_arguments
 from registry.access.approvals import Approvals
@@ -150,7 +150,7 @@ class Toolbox:
 
     async def make(
         self, context: Context, planned: PlannedCall, approvals: Approvals
-    ) -> Result | Held:
+    ) -> Result | PendingCall:
         """Make a call. What fails is a result, too: the model can react to it. `approvals`: of the
         caller's tenant."""
         call = planned.call
@@ -162,7 +162,7 @@ class Toolbox:
             return self.refusal(call, fault.message)
         held = await awaited_approval(result, approvals, context.principal.id, planned.reached)
         if held is not None:
-            return Held(call.id, held.id, held.expires)
+            return PendingCall(call.id, held.id, held.expires)
         outside = self._tells_outside(context, planned, result)
         return self._result(planned, text_of(result), is_error=result.is_error, outside=outside)
 

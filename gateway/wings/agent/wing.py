@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, nullcontext
 from starlette.routing import Route
 
 from config.agent import AgentSettings
-from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
+from gateway.wings.abc import ConsolePage, Wing, WingContributions, WingParts
 from gateway.wings.agent.agui import PATH, AgUi
 from gateway.wings.agent.api import ROOT, StreamApi
 from gateway.wings.agent.facade import COMPLETIONS, MODELS, Facade
@@ -19,7 +19,7 @@ TABLES = Component("agent", importlib.resources.files("gateway.wings.agent").joi
 
 
 @asynccontextmanager
-async def open_agent(parts: WingParts) -> AsyncIterator[Offer]:
+async def open_agent(parts: WingParts) -> AsyncIterator[WingContributions]:
     settings: AgentSettings = parts.settings
     in_memory = settings.storage == "memory"
     async with parts.database.temporary(TABLES) if in_memory else nullcontext(parts.pool) as pool:
@@ -28,13 +28,13 @@ async def open_agent(parts: WingParts) -> AsyncIterator[Offer]:
         yield _offer(parts, runner)
 
 
-def _offer(parts: WingParts, runner: Runner) -> Offer:
+def _offer(parts: WingParts, runner: Runner) -> WingContributions:
     operations = ConversationOperations(runner, parts.settings, parts.models.configured_names)
     streams = StreamApi(parts, runner)
     agui = AgUi(streams, runner)
     facade = Facade(streams, runner, parts.models.configured_names)
     own = streams.app(Route(PATH, agui.run, methods=["POST"]))
-    return Offer(
+    return WingContributions(
         operations=operations.operations,
         tasks=[runner.run],
         pages=PAGES,

@@ -15,7 +15,7 @@ from gateway.operations.requests import has_nul
 from gateway.state.quotas import COUNT_S, Quota, Usage, UsageQuotas
 from gateway.telemetry.traces import CURRENT, ActiveTrace, parse
 from gateway.wings.abc import WingParts
-from gateway.wings.events.journal import Accepted, Conflict, Draft, Journal
+from gateway.wings.events.journal import AcceptedInvocation, Conflict, Draft, Journal
 from gateway.wings.events.views import NewInvocation
 from gateway.wings.events.webhooks import WebhookReceivers
 from registry.database.group_commit import GroupCommit
@@ -37,7 +37,7 @@ class CorrelationConflict(InvalidParams):
     """The id of the request was given to another one (409)."""
 
 
-class Accepting:
+class InvocationAcceptor:
     def __init__(
         self,
         parts: WingParts,
@@ -63,7 +63,7 @@ class Accepting:
 
     async def accept(
         self, context: Context, wanted: NewInvocation, *, id_: str = "", task_id: str | None = None
-    ) -> Accepted:
+    ) -> AcceptedInvocation:
         """Accept an invocation: it is committed when this returns. `id_` is that of the invocation
         if it has one, `task_id` of its MCP task. Raises Fault."""
         draft = replace(
@@ -181,7 +181,7 @@ class Accepting:
             text = f"Not accepted: {excess.sentence('caller', 'open invocations')} ({setting})"
             raise TooManyRequests(text, COUNT_S, setting)
 
-    async def _store(self, drafts: Sequence[Draft]) -> Sequence[Accepted | Conflict]:
+    async def _store(self, drafts: Sequence[Draft]) -> Sequence[AcceptedInvocation | Conflict]:
         return await self._journal.accept(drafts)
 
 

@@ -33,7 +33,7 @@ Why = Literal["", "lost", "cancelled", "drained"]
 
 
 @dataclass(slots=True, eq=False)
-class Running:
+class RunningDelivery:
     """A delivery that runs in this process."""
 
     delivery: Delivery
@@ -78,7 +78,7 @@ class Dispatch:
         self._beat = anyio.Event()
         self._fed = anyio.Event()
         self._idle = anyio.Event()
-        self._running: dict[tuple[str, str, int], Running] = {}
+        self._running: dict[tuple[str, str, int], RunningDelivery] = {}
         self.draining = False
         self.outcomes: Counter[tuple[str, str]] = Counter()  # by tenant and kind
         self.swept: Counter[tuple[str, str]] = Counter()
@@ -176,7 +176,7 @@ class Dispatch:
             if len(taken) == room:
                 self._due[host_id] = None  # behind the others
             for delivery in taken:
-                running = Running(delivery)
+                running = RunningDelivery(delivery)
                 self._running[delivery.key] = running
                 work.start_soon(self._perform, running)
         return any(self._room(host_id) for host_id in self._due)
@@ -196,7 +196,7 @@ class Dispatch:
         share = math.ceil(free / max(1, len(self._due)))
         return max(0, min(share, self.settings.tenant_running - own))
 
-    async def _perform(self, running: Running) -> None:
+    async def _perform(self, running: RunningDelivery) -> None:
         delivery, report = running.delivery, None
         try:
             with running.scope:
@@ -222,7 +222,7 @@ class Dispatch:
             log.exception("invocation_crashed", extra={"invocation": delivery.invocation_id})
             return failed_end(delivery, "Internal error; the log has the story")
 
-    async def _settle(self, running: Running, report: End | Pause | None) -> None:
+    async def _settle(self, running: RunningDelivery, report: End | Pause | None) -> None:
         """Store the report; None: the call was cancelled."""
         delivery = running.delivery
         if report is None and running.why == "cancelled":

@@ -38,7 +38,7 @@ class Conflict(ToolgateError):
     """The correlation id or idempotency key belongs to another request."""
 
 
-class Late(ToolgateError):
+class StaleDelivery(ToolgateError):
     """The delivery is not the current one of its invocation: its fence is old, or it has ended."""
 
 
@@ -82,7 +82,7 @@ class Draft(Struct, frozen=True, kw_only=True):
         return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).digest()
 
 
-class Accepted(Struct, frozen=True):
+class AcceptedInvocation(Struct, frozen=True):
     invocation_id: str
     correlation_id: str
     created: bool  # False: the same one was accepted before
@@ -455,7 +455,7 @@ class Journal:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def accept(self, drafts: Sequence[Draft]) -> list[Accepted | Conflict]:
+    async def accept(self, drafts: Sequence[Draft]) -> list[AcceptedInvocation | Conflict]:
         """Store invocations in one transaction. What was accepted before is found again, if it is
         the same request."""
         made = [_with_ids(draft) for draft in drafts]
@@ -465,7 +465,7 @@ class Journal:
         except UniqueViolation:  # one that has ended has the ids of one of them
             stored = await self._stored_but_known(made)
         accepted = [
-            Accepted(draft.invocation_id, draft.correlation_id, created=True)
+            AcceptedInvocation(draft.invocation_id, draft.correlation_id, created=True)
             if draft.invocation_id in stored
             else await self._earlier(draft)
             for draft in made
@@ -488,14 +488,14 @@ class Journal:
             unknown = [draft for draft in drafts if await _find_known(connection, draft) is None]
             return await _store_drafts(connection, unknown)
 
-    async def _earlier(self, draft: Draft) -> Accepted | Conflict:
+    async def _earlier(self, draft: Draft) -> AcceptedInvocation | Conflict:
         """The invocation that has the ids of the draft already."""
         async with borrow(self._pool) as connection:
             row = await _find_known(connection, draft)
         if row is None or row[2] != draft.request_hash:
             key = "correlationId" if row and row[1] == draft.correlation_id else "Idempotency-Key"
             return Conflict(f"the {key} belongs to another invocation")
-        return Accepted(row[0], row[1], created=False)
+        return AcceptedInvocation(row[0], row[1], created=False)
 
     async def _unblock(self, keys: Iterable[Sequence[str | None]]) -> None:
         """Unblock the first open invocation of order keys; those that are None have no order."""

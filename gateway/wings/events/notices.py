@@ -25,7 +25,7 @@ Work = Callable[[str], None]
 FAILED = (psycopg.Error, PoolTimeout)  # what no loop of a process may end by
 
 
-class Notices:
+class WakeupChannel:
     """The notices of one process: `heard` is called with those of all, also its own."""
 
     def __init__(self, database: Database, heard: Callable[[Notice], None]) -> None:
@@ -66,7 +66,7 @@ class Notices:
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S) if self._unsent else FIRST_PAUSE_S
 
 
-class Waits:
+class CompletionWaiters:
     """Requests that wait for ends of invocations. One statement looks for all of them."""
 
     def __init__(self, journal: Journal, poll_s: float) -> None:

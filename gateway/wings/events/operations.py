@@ -30,13 +30,13 @@ from gateway.operations.operation import (
     unknown,
 )
 from gateway.wings.abc import CallTool, background
-from gateway.wings.events.accepting import Accepting, CorrelationConflict
+from gateway.wings.events.accepting import CorrelationConflict, InvocationAcceptor
 from gateway.wings.events.asyncapi import document
 from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.dispatch import Dispatch, kinds_of
 from gateway.wings.events.execution import backoff
 from gateway.wings.events.journal import Delivery, End, Filter, Invocation, Journal
-from gateway.wings.events.notices import CANCEL, ENDED, WORK, Waits
+from gateway.wings.events.notices import CANCEL, ENDED, WORK, CompletionWaiters
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.views import (
     ID,
@@ -79,9 +79,9 @@ class EventOperations:
     def __init__(
         self,
         journal: Journal,
-        accepting: Accepting,
+        accepting: InvocationAcceptor,
         dispatch: Dispatch,
-        waits: Waits,
+        waits: CompletionWaiters,
         *,
         outbox: CompletionOutbox,
         receivers: WebhookReceivers,

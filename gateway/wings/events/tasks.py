@@ -21,9 +21,9 @@ from gateway.operations.operation import ProblemDetails, cursor, place
 from gateway.protocol.sealed import TaskIds, knows_tasks
 from gateway.protocol.shapes import task_result
 from gateway.wings.abc import Answer, WingParts
-from gateway.wings.events.accepting import OWN, Accepting, matches
+from gateway.wings.events.accepting import OWN, InvocationAcceptor, matches
 from gateway.wings.events.journal import Filter, Invocation, Journal
-from gateway.wings.events.notices import CANCEL, Waits
+from gateway.wings.events.notices import CANCEL, CompletionWaiters
 from gateway.wings.events.views import NewInvocation, seq_of, stamp
 from registry.catalog.lists import relays_tasks
 from schemas.binding import GatewayBinding
@@ -49,8 +49,8 @@ class Tasks:
         self,
         parts: WingParts,
         journal: Journal,
-        accepting: Accepting,
-        waits: Waits,
+        accepting: InvocationAcceptor,
+        waits: CompletionWaiters,
         *,
         ids: TaskIds,
         settings: EventsSettings,

@@ -24,7 +24,7 @@ LOCK = 0x746F6F6C65766E74  # "toolevnt"
 TRIM_LOCK = 0x746F6F6C7472696D  # "tooltrim"
 
 
-class Swept(Struct, frozen=True):
+class SweepCounts(Struct, frozen=True):
     """Counts of a sweep's changes."""
 
     waiting: int  # leases that were over, and wait again
@@ -179,7 +179,7 @@ class Upkeep:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def sweep(self) -> dict[str, Swept]:
+    async def sweep(self) -> dict[str, SweepCounts]:
         """End leases and deadlines that are over, tenant by tenant; what was changed, of tenants
         where something was."""
         async with borrow(self._pool) as connection:
@@ -187,7 +187,7 @@ class Upkeep:
             tenants = [host async for (host,) in rows]
         return {host: swept for host in tenants if (swept := await self._swept(host))}
 
-    async def _swept(self, host_id: str) -> Swept:
+    async def _swept(self, host_id: str) -> SweepCounts:
         values = {
             "host": host_id,
             "limit": BATCH,
@@ -203,7 +203,7 @@ class Upkeep:
             unsent = await connection.execute(_UNSENT, values)
         async with borrow(self._pool) as connection:
             await connection.execute(_UNBLOCK_ALL, values)
-        return Swept(waiting, failed, expired, unsent.rowcount)
+        return SweepCounts(waiting, failed, expired, unsent.rowcount)
 
     async def move(self, after_s: float) -> int:
         """Move invocations that ended `after_s` ago to those that have ended; how many."""

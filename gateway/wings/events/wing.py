@@ -18,8 +18,8 @@ from config.events import EventsSettings, EventWebhook
 from gateway.http.webhooks import WebhookSender, check_receiver, key_of
 from gateway.protocol.sealed import Sealer, TaskIds
 from gateway.state.postgres import PostgresSessions, read_installation
-from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
-from gateway.wings.events.accepting import Accepting
+from gateway.wings.abc import ConsolePage, Wing, WingContributions, WingParts
+from gateway.wings.events.accepting import InvocationAcceptor
 from gateway.wings.events.checks import check_schedules, unknown_skills
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Execution
@@ -27,7 +27,7 @@ from gateway.wings.events.gauges import EventGauges
 from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.inbound import CLOUDEVENTS, HOOKS, Hook, Inbound, made_hooks
 from gateway.wings.events.journal import Journal
-from gateway.wings.events.notices import ENDED, WORK, Notices, Waits
+from gateway.wings.events.notices import ENDED, WORK, CompletionWaiters, WakeupChannel
 from gateway.wings.events.operations import EventOperations
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.redis_engine import RedisEngine
@@ -64,7 +64,7 @@ METHODS = (
 
 
 @asynccontextmanager
-async def open_events(parts: WingParts) -> AsyncIterator[Offer]:
+async def open_events(parts: WingParts) -> AsyncIterator[WingContributions]:
     check_webhooks(parts.settings)
     async with WebhookSender() as sender:
         wired = _Wired(parts, sender)
@@ -87,14 +87,14 @@ class _Wired:
         self._loaded = anyio.Event()
         self._unknown: set[str] = set()  # that was logged of schedules
         worker = worker_name()
-        self.notices = Notices(parts.database, self._hear)
+        self.notices = WakeupChannel(parts.database, self._hear)
         self.journal = Journal(parts.pool)
-        self.waits = Waits(self.journal, settings.poll_s)
+        self.waits = CompletionWaiters(self.journal, settings.poll_s)
         self.engine = self._engine(settings, worker)
         self._receivers = receivers = WebhookReceivers(
             parts.pool, settings.webhooks, sender, tenant=parts.tenant, keys=parts.keys
         )
-        self.accepting = Accepting(
+        self.accepting = InvocationAcceptor(
             parts, self.journal, settings, receivers=receivers, accepted=self._announce_accepted
         )
         self._inbound = Inbound(parts, settings)
@@ -218,9 +218,9 @@ class _Wired:
                 log.warning("unknown_skill", extra={"reason": text})
                 self._unknown.add(text)
 
-    def offer(self) -> Offer:
+    def offer(self) -> WingContributions:
         gauges: Collector = EventGauges(self.dispatch, self.accepting.usage)
-        return Offer(
+        return WingContributions(
             operations=self.operations.operations,
             tasks=[
                 self.notices.listen,

@@ -25,7 +25,7 @@ from anyio.from_thread import start_blocking_portal
 from config.knowledge import KnowledgeSettings
 from config.settings import EmbeddingSettings, Settings
 from config.telemetry import disable_telemetry
-from gateway.wings.documents.chunking.chunks import Chunking
+from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.reading.limits import ReadingRefused
 from gateway.wings.documents.reading.sources import SourceFile
 from gateway.wings.documents.reading.worker import NotRead, ReadDocument
@@ -60,7 +60,7 @@ class _Reading:
 
     def __init__(self, settings: bytes) -> None:
         decoded = msgspec.msgpack.decode(settings, type=KnowledgeSettings)
-        self._chunking = Chunking(decoded.chunking.size, decoded.chunking.overlap)
+        self._chunking = ChunkingOptions(decoded.chunking.size, decoded.chunking.overlap)
         self._workers = ReadingWorkers(1, reading_limits(decoded))
         self._portal = start_blocking_portal("asyncio")
         self._call = self._portal.__enter__().call

@@ -6,7 +6,7 @@ import re
 
 from config.knowledge import CollectionName, KnowledgeSettings
 from gateway.operations.operation import Operation, OperationInput, invalid
-from gateway.wings.documents.chunking.chunks import Chunking
+from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.reading.chunkers import WasmLimits
 from gateway.wings.documents.reading.limits import ReadingRefused
 from gateway.wings.documents.reading.sources import matches
@@ -68,7 +68,7 @@ class ChunkerOperations:
             report = await self._workers.try_module(
                 module,
                 samples,
-                Chunking(chunking.size, chunking.overlap),
+                ChunkingOptions(chunking.size, chunking.overlap),
                 turn=Turn(reader.tenant, reader.owner),
             )
         except ReadingRefused as error:

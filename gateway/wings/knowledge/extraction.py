@@ -75,7 +75,7 @@ class FoundRelation(Struct, frozen=True):
     end_byte: int
 
 
-class Extracted(Struct, frozen=True):
+class ExtractedNames(Struct, frozen=True):
     """Names and relations that a chunk contains. `dropped`: how much the model named that does
     not."""
 
@@ -94,7 +94,7 @@ def cache_key(strategy: str, model: str, header: str, text: str) -> bytes:
     return hashlib.sha256("\0".join((strategy, model, PROMPT, header, text)).encode()).digest()
 
 
-def check_extraction(reply: ModelReply, text: str) -> Extracted:
+def check_extraction(reply: ModelReply, text: str) -> ExtractedNames:
     """Part of an answer that the text contains. Raises UnusableAnswer."""
     if reply.finish == "length":
         raise UnusableAnswer("the answer was cut: it has more tokens than it may")
@@ -109,7 +109,7 @@ def check_extraction(reply: ModelReply, text: str) -> Extracted:
     names = {entity.norm: entity for entity in _names(answer.entities[:MOST], text)}
     relations = list(_relations(answer.relations[:MOST], text))
     dropped = len(answer.entities) + len(answer.relations) - len(names) - len(relations)
-    return Extracted(tuple(names.values()), tuple(relations), dropped)
+    return ExtractedNames(tuple(names.values()), tuple(relations), dropped)
 
 
 def _names(raw: Sequence[msgspec.Raw], text: str) -> Iterator[FoundName]:

@@ -21,7 +21,7 @@ from gateway.context import Principal
 from gateway.operations.jobs import SCHEDULE, Job
 from gateway.wings.abc import Screen
 from gateway.wings.knowledge.extraction import (
-    Extracted,
+    ExtractedNames,
     UnusableAnswer,
     cache_key,
     check_extraction,
@@ -253,7 +253,7 @@ class DocumentExtractor:
 
     async def _extract_chunk(
         self, reading: _Reading, chunk: _Chunk, shown: tuple[str, str]
-    ) -> Extracted:
+    ) -> ExtractedNames:
         """Raises ModelFailed, UnusableAnswer, BudgetExhausted and _AskedElsewhere."""
         model, tenant = reading.model, reading.document.tenant
         key = cache_key(model.strategy, await model.model(), *shown)
@@ -264,7 +264,7 @@ class DocumentExtractor:
         values["claimed"] = claimed[0][1]
         if claimed[0][0] is not None:
             self.counts["known"] += 1
-            return msgspec.convert(claimed[0][0], Extracted)
+            return msgspec.convert(claimed[0][0], ExtractedNames)
         try:
             extracted = await self._ask_model(reading, chunk, shown)
             await self._execute(_KEEP, {**values, "found": Jsonb(msgspec.to_builtins(extracted))})
@@ -276,7 +276,7 @@ class DocumentExtractor:
 
     async def _ask_model(
         self, reading: _Reading, chunk: _Chunk, shown: tuple[str, str]
-    ) -> Extracted:
+    ) -> ExtractedNames:
         """Raises ModelFailed, UnusableAnswer and BudgetExhausted."""
         model, messages = reading.model, extraction_messages(*shown)
         options = RequestOptions(max_tokens=self._settings.answer_tokens, json=True)
@@ -290,7 +290,7 @@ class DocumentExtractor:
         reading.answered += 1
         return check_extraction(reply, chunk.text)
 
-    async def _store(self, document: _Document, chunk: _Chunk, found: Extracted) -> None:
+    async def _store(self, document: _Document, chunk: _Chunk, found: ExtractedNames) -> None:
         """Add what was found, if the chunk is still there."""
         self.counts["names"] += len(found.names)
         self.counts["relations"] += len(found.relations)

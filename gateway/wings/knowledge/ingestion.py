@@ -14,14 +14,14 @@ import msgspec
 from config.knowledge import KnowledgeSettings
 from gateway.operations.jobs import Job, NoJob
 from gateway.operations.operation import ProblemDetails, invalid
-from gateway.wings.documents.chunking.chunks import Chunking
+from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.reading.git import GitFetch, GitHead, git_url
 from gateway.wings.documents.reading.kinds import TEXT, ZIP, media_type
 from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
 from gateway.wings.documents.reading.sources import LeftOut, SourceFile, WantedFiles
 from gateway.wings.documents.reading.web import (
     Bucket,
-    Fetching,
+    FetchOptions,
     bucket_files,
     check_file_url,
     url_file,
@@ -128,7 +128,7 @@ class Ingestion:
         self._workers = workers
         self._settings = settings
         self.limits = reading_limits(settings)
-        self._chunking = Chunking(settings.chunking.size, settings.chunking.overlap)
+        self._chunking = ChunkingOptions(settings.chunking.size, settings.chunking.overlap)
         self._uploads: dict[str, bytes] = {}
 
     def hold(self, data: bytes) -> str:
@@ -247,7 +247,7 @@ class Ingestion:
 
     async def _fetch(self, run: "_Run", wanted: WantedFiles) -> set[str] | None:
         """The paths that were found; None: the source is as it was."""
-        spec, fetching = run.spec, Fetching(self._settings.private_networks)
+        spec, fetching = run.spec, FetchOptions(self._settings.private_networks)
         if spec.type == "url":
             response = await url_file(spec.location, fetching, wanted)
             run.report.seen = response.seen

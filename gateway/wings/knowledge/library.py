@@ -44,7 +44,7 @@ from gateway.wings.library import (
     Passage,
     PassageHits,
     PassageQuery,
-    Shelf,
+    ReadableCollection,
     ShelfStatus,
     SourcePlace,
     SymbolPlace,
@@ -85,11 +85,13 @@ class CollectionLibrary:
         self._settings = settings
         self._searches = TextSearches(settings)
 
-    async def collections(self, context: Context) -> Sequence[Shelf]:
+    async def collections(self, context: Context) -> Sequence[ReadableCollection]:
         values = self._values(context, None)
         values["writers"] = self._reader(context).values("write")["accesses"]
         rows = await self._rows(_COLLECTIONS, values)
-        return [Shelf(id=id_, name=name, writable=writes) for id_, name, writes in rows]
+        return [
+            ReadableCollection(id=id_, name=name, writable=writes) for id_, name, writes in rows
+        ]
 
     async def status(
         self, context: Context, collections: Sequence[str] | None
@@ -100,7 +102,9 @@ class CollectionLibrary:
             for name, documents, chunks, embedded in rows
         ]
 
-    async def prepare(self, context: Context, collection: str, place: SourcePlace) -> Shelf:
+    async def prepare(
+        self, context: Context, collection: str, place: SourcePlace
+    ) -> ReadableCollection:
         try:
             check_location(place.type, place.location)
         except ReadingRefused as error:
@@ -113,7 +117,7 @@ class CollectionLibrary:
         )
 
     async def ingest(
-        self, context: Context, shelf: Shelf, place: SourcePlace, job: Job
+        self, context: Context, shelf: ReadableCollection, place: SourcePlace, job: Job
     ) -> IngestedSource:
         spec = SourceSpec(
             place.type,

@@ -27,7 +27,7 @@ from gateway.wings.knowledge.entities import Entities, Hop
 from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec
 from gateway.wings.knowledge.intake import exchange, is_trivial
 from gateway.wings.knowledge.offered import KnowledgeMetrics
-from gateway.wings.knowledge.packing import Packed, pack_chunks
+from gateway.wings.knowledge.packing import PackedPassages, pack_chunks
 from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader
 from gateway.wings.knowledge.requests import (
     AddDocument,
@@ -242,7 +242,7 @@ class KnowledgeOperations:
         return OperationOutput(value, text=whole.text)
 
     async def _names(
-        self, reader: KnowledgeReader, found: Packed, limit: int
+        self, reader: KnowledgeReader, found: PackedPassages, limit: int
     ) -> tuple[tuple[NameView, ...], tuple[RelationView, ...]]:
         if not limit:
             return (), ()

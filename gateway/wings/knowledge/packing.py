@@ -10,13 +10,13 @@ TOKEN = 4  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedPassages:
     text: str  # "": no chunks
     chunks: Sequence[tuple[int, ScoredChunk]]  # those that fit, with the number of their reference
     references: Sequence[tuple[int, ScoredChunk]]  # the first chunk of each document
 
 
-def pack_chunks(chunks: Sequence[ScoredChunk], tokens: int) -> Packed:
+def pack_chunks(chunks: Sequence[ScoredChunk], tokens: int) -> PackedPassages:
     """The best chunks that fit into so many tokens, at least one, grouped by document in the order
     of the best of each."""
     left = tokens * TOKEN
@@ -35,7 +35,7 @@ def pack_chunks(chunks: Sequence[ScoredChunk], tokens: int) -> Packed:
     )
     text = "\n\n".join(f"{_head(number, chunk)}\n{chunk.text}" for number, chunk in placed)
     ranked = [(numbers[chunk.document], chunk) for chunk in kept]
-    return Packed(text, ranked, references)
+    return PackedPassages(text, ranked, references)
 
 
 def _firsts(chunks: Sequence[ScoredChunk]) -> list[ScoredChunk]:

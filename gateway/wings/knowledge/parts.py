@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from config.knowledge import KnowledgeSettings
 from gateway.operations.operation import Operation, invalid
-from gateway.wings.documents.chunking.chunks import Chunking
+from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.chunking.cut import CHUNKERS, cut
 from gateway.wings.documents.reading.limits import ReadingRefused
 from gateway.wings.documents.reading.workers import ReadingWorkers, Turn
@@ -28,7 +28,7 @@ from gateway.wings.library import Library
 from registry.access.secrets import Keys
 from registry.database.postgres import Pool
 from registry.embedding.abc import Embedder
-from registry.search.encoding import Encoding
+from registry.search.encoding import QueryEncoder
 
 if TYPE_CHECKING:  # not loaded where no chat model is asked
     from gateway.wings.knowledge.modelled import KnowledgeModel
@@ -49,8 +49,8 @@ class KnowledgeParts:
     ) -> None:
         self.model = model
         self.metrics = KnowledgeMetrics()
-        encoding = Encoding(embedder, timeout_s=settings.encode_s, sentences_limit=SENTENCES)
-        self._chunking = Chunking(settings.chunking.size, settings.chunking.overlap)
+        encoding = QueryEncoder(embedder, timeout_s=settings.encode_s, sentences_limit=SENTENCES)
+        self._chunking = ChunkingOptions(settings.chunking.size, settings.chunking.overlap)
         self.collections = CollectionStore(pool, settings.collections)
         self.chunkers = ChunkerStore(pool, self.collections, settings.chunkers.count)
         self.quotas = DocumentQuotas(settings)

@@ -31,7 +31,7 @@ from registry.database.postgres import Pool
 from registry.embedding.kinds import SearchKind
 from registry.embedding.texts import readable
 from registry.embedding.vectors import half_vector
-from registry.search.encoding import Encoded, Encoding
+from registry.search.encoding import EncodedQuery, QueryEncoder
 from registry.search.fusion import DIGITS, Candidate, enough, rank
 from registry.search.indexes import predicate
 from registry.search.languages import words_note
@@ -96,7 +96,7 @@ class ChunksFound:
 
 
 class Searcher:
-    def __init__(self, pool: Pool, encoding: Encoding, settings: KnowledgeSettings) -> None:
+    def __init__(self, pool: Pool, encoding: QueryEncoder, settings: KnowledgeSettings) -> None:
         self._pool = pool
         self._encoding = encoding
         self._settings = settings
@@ -107,7 +107,7 @@ class Searcher:
         if not text:
             return ChunksFound()
         share = self._settings.semantic_share if query.share is None else query.share
-        encoded = await self._encoding.of(KIND.purpose, text) if share else Encoded()
+        encoded = await self._encoding.of(KIND.purpose, text) if share else EncodedQuery()
         # All statements see the same version of each document.
         snapshot = IsolationLevel.REPEATABLE_READ
         async with transaction(self._pool, Transaction, snapshot) as opened:
@@ -142,7 +142,7 @@ class Searcher:
         return ChunksFound(chunks, note)
 
     async def _candidates(
-        self, opened: Transaction, query: ChunkQuery, text: str, encoded: Encoded
+        self, opened: Transaction, query: ChunkQuery, text: str, encoded: EncodedQuery
     ) -> tuple[list[Candidate], int]:
         """Candidates by words and meaning, and the number of chunks searched."""
         narrowed, values = self._values(query)

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from config.knowledge import KnowledgeSettings
-from gateway.wings.abc import ConsolePage, Finding, Offer, Wing, WingParts
+from gateway.wings.abc import ConsolePage, Finding, Wing, WingContributions, WingParts
 from gateway.wings.documents.reading.limits import ReadingRefused
 from gateway.wings.documents.reading.workers import ReadingWorkers
 from gateway.wings.knowledge.calls import ToolCalls
@@ -28,14 +28,14 @@ MIGRATIONS = Component(
 
 
 @asynccontextmanager
-async def open_knowledge(parts: WingParts) -> AsyncIterator[Offer]:
+async def open_knowledge(parts: WingParts) -> AsyncIterator[WingContributions]:
     model = _model(parts) if parts.settings.model else None
     knowledge = KnowledgeParts(parts.pool, parts.embedder, parts.settings, parts.keys, model=model)
     calls = ToolCalls(parts)
     uploads = FileUploads(calls, knowledge.ingestion)
     lightrag = LightRag(calls, knowledge.ingestion, parts.settings, model)
     try:
-        yield Offer(
+        yield WingContributions(
             operations=knowledge.operations,
             library=knowledge.library,
             resources=DocumentResources(parts.call).resources,

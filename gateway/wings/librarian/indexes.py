@@ -29,7 +29,7 @@ from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.abc import WingParts
 from gateway.wings.librarian.requests import CollectionName
 from gateway.wings.librarian.scip import ScipRefused, read_index
-from gateway.wings.librarian.shelves import WRITE, Shelves, context_of
+from gateway.wings.librarian.shelves import WRITE, LibraryAccess, context_of
 from gateway.wings.library import IndexedCode
 from schemas.errors import Fault
 from schemas.mcp.revisions import V2025_11_25
@@ -65,7 +65,7 @@ class CodeIndexed(Struct, frozen=True):
 class CodeIndexes:
     """The operation, and the bytes of uploads for as long as their calls last."""
 
-    def __init__(self, parts: WingParts, shelves: Shelves) -> None:
+    def __init__(self, parts: WingParts, shelves: LibraryAccess) -> None:
         self._parts = parts
         self._shelves = shelves
         self._settings: LibrarianSettings = parts.settings

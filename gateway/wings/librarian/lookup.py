@@ -38,7 +38,7 @@ from gateway.wings.librarian.requests import (
     SymbolView,
 )
 from gateway.wings.librarian.selection import by_file
-from gateway.wings.librarian.shelves import DATA, READ, Shelves, context_of
+from gateway.wings.librarian.shelves import DATA, READ, LibraryAccess, context_of
 from gateway.wings.library import Passage, PassageQuery, SymbolQuery
 
 DIGITS = 9  # of the number of a chunk
@@ -47,7 +47,7 @@ LAST = 2**31 - 1  # a line beyond the end of any document
 
 
 class LookupOperations:
-    def __init__(self, shelves: Shelves, settings: LibrarianSettings) -> None:
+    def __init__(self, shelves: LibraryAccess, settings: LibrarianSettings) -> None:
         self._shelves = shelves
         self._settings = settings
 
@@ -211,7 +211,7 @@ class LookupOperations:
         return OperationOutput(value, text=repository_map.text)
 
 
-def lookup_operations(parts: WingParts, shelves: Shelves) -> Sequence[Operation]:
+def lookup_operations(parts: WingParts, shelves: LibraryAccess) -> Sequence[Operation]:
     return LookupOperations(shelves, parts.settings).operations
 
 

@@ -6,14 +6,14 @@ from gateway.operations.operation import Operation
 from gateway.wings.abc import WingParts
 from gateway.wings.librarian.lookup import lookup_operations
 from gateway.wings.librarian.questions import question_operations
-from gateway.wings.librarian.shelves import Shelves
+from gateway.wings.librarian.shelves import LibraryAccess
 from gateway.wings.librarian.tracking import source_operations
 
-OperationGroup = Callable[[WingParts, Shelves], Sequence[Operation]]
+OperationGroup = Callable[[WingParts, LibraryAccess], Sequence[Operation]]
 GROUPS: tuple[OperationGroup, ...] = (lookup_operations, source_operations, question_operations)
 """What makes operations of the parts of an open wing. Each concept has one."""
 
 
 def operations_of(parts: WingParts) -> list[Operation]:
-    shelves = Shelves(parts.library)
+    shelves = LibraryAccess(parts.library)
     return [operation for group in GROUPS for operation in group(parts, shelves)]

@@ -32,7 +32,7 @@ from gateway.wings.librarian.query import LibraryAnswer, LibraryQuestion, Progre
 from gateway.wings.librarian.requests import CollectionName
 from gateway.wings.librarian.research import Research
 from gateway.wings.librarian.runs import RunLog, RunState, RunStore, StoredRun, TakenOver
-from gateway.wings.librarian.shelves import DATA, READ, WRITE, Shelves, context_of
+from gateway.wings.librarian.shelves import DATA, READ, WRITE, LibraryAccess, context_of
 from gateway.wings.models.abc import ChatModel, ChatModels, ModelFailed
 from registry.database.postgres import Pool, borrow, is_uuid
 
@@ -148,7 +148,7 @@ class ResearchRuns(Struct, frozen=True):
     runs: tuple[ResearchRunView, ...]
 
 
-def question_operations(parts: WingParts, shelves: Shelves) -> Sequence[Operation]:
+def question_operations(parts: WingParts, shelves: LibraryAccess) -> Sequence[Operation]:
     made = QuestionOperations(
         parts.pool, parts.models, parts.settings, shelves, screen=parts.screen
     )
@@ -161,7 +161,7 @@ class QuestionOperations:
         pool: Pool,
         models: ChatModels,
         settings: LibrarianSettings,
-        shelves: Shelves,
+        shelves: LibraryAccess,
         *,
         screen: Screen = lambda _principal, _tool, value: value,
     ) -> None:

@@ -101,7 +101,7 @@ class _Cell:
     end: int
 
 
-class _Ran(msgspec.Struct, frozen=True):
+class _CellRecord(msgspec.Struct, frozen=True):
     """Journal entry of one executed cell."""
 
     result: CellResult
@@ -109,7 +109,7 @@ class _Ran(msgspec.Struct, frozen=True):
     ended: bool  # by the host
 
 
-class Begin(msgspec.Struct, frozen=True):
+class InitialHits(msgspec.Struct, frozen=True):
     """Hits before the first request."""
 
     hits: tuple[Passage, ...]
@@ -132,7 +132,7 @@ class Research:
     strategy: str
     progress: Progress
     partial: str = ""  # the best answer of the root so far
-    begun: Begin | None = None
+    begun: InitialHits | None = None
     done: int = 0  # steps, for the progress
     scope: CellScope = field(init=False)
     _places: dict[int, anyio.CapacityLimiter] = field(default_factory=dict)
@@ -173,11 +173,11 @@ class Research:
         share = sum(scores[: self.question.max_chunks]) / (sum(scores) or 1.0)
         return share <= self.settings.research.auto_share
 
-    async def _begin_once(self) -> Begin:
-        async def find_first_hits() -> Begin:
+    async def _begin_once(self) -> InitialHits:
+        async def find_first_hits() -> InitialHits:
             hits = await self.engine.net(self.context, self.question)
             files = await self.library.files(self.context, self.question.collections)
-            return Begin(tuple(hits), len(files), sum(file.bytes for file in files))
+            return InitialHits(tuple(hits), len(files), sum(file.bytes for file in files))
 
         self.progress(0, 0, "searching")
         text = self.question.text
@@ -187,7 +187,7 @@ class Research:
             begun = await find_first_hits()
             await self.note(step, begun)
         else:
-            begun = msgspec.json.decode(recorded.answer or b"", type=Begin)
+            begun = msgspec.json.decode(recorded.answer or b"", type=InitialHits)
         self.begun = begun
         return begun
 
@@ -330,7 +330,7 @@ class CodeThread:
             self._fit(messages)
 
     def _first(self) -> list[ChatMessage]:
-        begun = self._research.begun or Begin((), 0, 0)
+        begun = self._research.begun or InitialHits((), 0, 0)
         mark = self._mark
         listed = "\n".join(
             f"{hit.path}:{hit.lines[0]}-{hit.lines[1]} {' '.join(hit.text.split())[:HIT]}"
@@ -403,11 +403,11 @@ class CodeThread:
         step = self._step("cell", code, code)
         recorded = self._recorded_step(step)
         if recorded is not None and recorded.answer is not None:
-            ran = msgspec.json.decode(recorded.answer, type=_Ran)
+            ran = msgspec.json.decode(recorded.answer, type=_CellRecord)
             self._seq = ran.end
         else:
             result, ended = await self._run(code)
-            ran = _Ran(result, self._seq, ended)
+            ran = _CellRecord(result, self._seq, ended)
             await self._research.note(step, ran)
         result = ran.result
         if not ran.ended:

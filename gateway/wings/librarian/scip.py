@@ -66,7 +66,7 @@ class ScipSymbol:
 
 
 @dataclass(slots=True)
-class _Facts:
+class _SymbolFacts:
     """Facts of a symbol in a document."""
 
     kind: str = ""
@@ -81,7 +81,7 @@ class _Occurrence:
     roles: int
 
 
-class Reading:
+class IndexPass:
     """One pass over an index: its limits, and how many fields are left to be read."""
 
     def __init__(self, limits: IndexLimits, check: Callable[[], object]) -> None:
@@ -101,7 +101,7 @@ class Reading:
             self._check()
 
 
-def fields(data: bytes, reading: Reading) -> Iterator[Field]:
+def fields(data: bytes, reading: IndexPass) -> Iterator[Field]:
     """The fields of a message: numbers and values. Raises ScipRefused, and what the check of
     `reading` raises."""
     at = 0
@@ -145,7 +145,7 @@ def read_index(
 ) -> Iterator[IndexedFile]:
     """The files of an index, one at a time. Raises ScipRefused, also for what is beyond a limit.
     `check` is called again and again while a file is read, and raises to end that."""
-    reading = Reading(limits, check)
+    reading = IndexPass(limits, check)
     files, most = 0, limits.occurrences
     for number, value in fields(data, reading):
         if number == 2 and isinstance(value, bytes):  # Index.documents
@@ -162,11 +162,11 @@ def read_index(
         raise ScipRefused("the index has no documents: expected one in SCIP")
 
 
-def _document(data: bytes, most: int, reading: Reading) -> tuple[IndexedFile | None, int]:
+def _document(data: bytes, most: int, reading: IndexPass) -> tuple[IndexedFile | None, int]:
     """A file, None without a path, and how many occurrences it has."""
     path, unit = "", 0
     occurrences: list[_Occurrence] = []
-    facts: dict[str, _Facts] = {}
+    facts: dict[str, _SymbolFacts] = {}
     for number, value in fields(data, reading):
         if number == 1 and isinstance(value, bytes):
             path = _text(value, reading.limits)
@@ -188,7 +188,7 @@ def _document(data: bytes, most: int, reading: Reading) -> tuple[IndexedFile | N
     return file, len(occurrences)
 
 
-def _occurrence(data: bytes, reading: Reading) -> _Occurrence:
+def _occurrence(data: bytes, reading: IndexPass) -> _Occurrence:
     symbol, roles = "", 0
     places: dict[int, list[int]] = {1: [], 7: []}
     for number, value in fields(data, reading):
@@ -212,8 +212,8 @@ def _unpack_integers(data: bytes) -> list[int]:
     return values
 
 
-def _information(data: bytes, reading: Reading) -> tuple[str, _Facts]:
-    symbol, facts = "", _Facts()
+def _information(data: bytes, reading: IndexPass) -> tuple[str, _SymbolFacts]:
+    symbol, facts = "", _SymbolFacts()
     related_most = RELATIONSHIPS
     for number, value in fields(data, reading):
         if number == 1 and isinstance(value, bytes):
@@ -256,7 +256,7 @@ def symbol_of(text: str) -> ScipSymbol | None:
     return ScipSymbol(tuple(modules), tuple(names), suffix) if names else None
 
 
-def _indexed_name(one: _Occurrence, facts: dict[str, _Facts]) -> IndexedName | None:
+def _indexed_name(one: _Occurrence, facts: dict[str, _SymbolFacts]) -> IndexedName | None:
     symbol = symbol_of(one.symbol)
     if symbol is None or len(one.place) < 3 or max(one.place) >= 2**31:
         return None
@@ -264,7 +264,7 @@ def _indexed_name(one: _Occurrence, facts: dict[str, _Facts]) -> IndexedName | N
     if len(one.place) == 4 and one.place[2] != line:
         return None
     defines = bool(one.roles & DEFINITION)
-    known = facts.get(one.symbol, _Facts())
+    known = facts.get(one.symbol, _SymbolFacts())
     last = one.whole[2] if len(one.whole) == 4 else line
     return IndexedName(
         symbol=symbol.symbol,

@@ -20,8 +20,8 @@ from gateway.context import CallHeaders, Context, new_request_id
 from gateway.operations.callers import caller_of, current_caller, later_context, read_caller
 from gateway.operations.jobs import NO_JOB, Job
 from gateway.operations.operation import ProblemDetails, conflict, not_found
-from gateway.wings.librarian.shelves import Shelves
-from gateway.wings.library import IngestedSource, Shelf, SourcePlace
+from gateway.wings.librarian.shelves import LibraryAccess
+from gateway.wings.library import IngestedSource, ReadableCollection, SourcePlace
 from registry.database.fragments import compose
 from registry.database.postgres import Pool, borrow
 
@@ -49,7 +49,7 @@ class TrackedSource:
 
 
 class TrackedSources:
-    def __init__(self, pool: Pool, shelves: Shelves, settings: LibrarianSettings) -> None:
+    def __init__(self, pool: Pool, shelves: LibraryAccess, settings: LibrarianSettings) -> None:
         self._pool = pool
         self._shelves = shelves
         self._settings = settings
@@ -188,7 +188,7 @@ class TrackedSources:
         self, context: Context, one: TrackedSource, job: Job
     ) -> IngestedSource | ProblemDetails:
         """A problem is returned: a task group would wrap it."""
-        shelf = Shelf(id=one.collection_id, name=one.collection, writable=True)
+        shelf = ReadableCollection(id=one.collection_id, name=one.collection, writable=True)
         try:
             return await self._shelves.library.ingest(context, shelf, one.place, job)
         except ProblemDetails as error:

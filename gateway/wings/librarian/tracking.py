@@ -22,7 +22,7 @@ from gateway.operations.operation import (
 )
 from gateway.wings.abc import WingParts
 from gateway.wings.librarian.requests import CollectionName, Collections
-from gateway.wings.librarian.shelves import READ, WRITE, Shelves, context_of
+from gateway.wings.librarian.shelves import READ, WRITE, LibraryAccess, context_of
 from gateway.wings.librarian.sources import TrackedSource, TrackedSources
 from gateway.wings.library import ShelfStatus, SourcePlace
 from registry.access.secrets import Keys, SecretRefused, Secrets
@@ -182,7 +182,7 @@ class HookSecrets:
 class TrackingOperations:
     def __init__(
         self,
-        shelves: Shelves,
+        shelves: LibraryAccess,
         sources: TrackedSources,
         hooks: HookSecrets,
         settings: LibrarianSettings,
@@ -308,7 +308,7 @@ class TrackingOperations:
         return sources[0]
 
 
-def source_operations(parts: WingParts, shelves: Shelves) -> Sequence[Operation]:
+def source_operations(parts: WingParts, shelves: LibraryAccess) -> Sequence[Operation]:
     sources = TrackedSources(parts.pool, shelves, parts.settings)
     hooks = HookSecrets(parts.pool, parts.keys)
     return TrackingOperations(shelves, sources, hooks, parts.settings).operations

@@ -4,14 +4,14 @@ import importlib.resources
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
+from gateway.wings.abc import ConsolePage, Wing, WingContributions, WingParts
 from gateway.wings.librarian.exposure import Exposure
 from gateway.wings.librarian.hooks import SourceHooks
 from gateway.wings.librarian.indexes import INDEXES, CodeIndexes
 from gateway.wings.librarian.operations import operations_of
 from gateway.wings.librarian.resources import LibraryResources
 from gateway.wings.librarian.runs import RunStore
-from gateway.wings.librarian.shelves import Shelves
+from gateway.wings.librarian.shelves import LibraryAccess
 from gateway.wings.librarian.sources import TrackedSources
 from gateway.wings.librarian.tracking import HOOKS, HookSecrets
 from registry.database.migrate import Component
@@ -22,14 +22,14 @@ MIGRATIONS = Component(
 
 
 @asynccontextmanager
-async def open_librarian(parts: WingParts) -> AsyncIterator[Offer]:
-    sources = TrackedSources(parts.pool, Shelves(parts.library), parts.settings)
+async def open_librarian(parts: WingParts) -> AsyncIterator[WingContributions]:
+    sources = TrackedSources(parts.pool, LibraryAccess(parts.library), parts.settings)
     hooks = SourceHooks(parts.call, sources, HookSecrets(parts.pool, parts.keys))
-    indexes = CodeIndexes(parts, Shelves(parts.library))
+    indexes = CodeIndexes(parts, LibraryAccess(parts.library))
     parts.events.person_erased.subscribe(RunStore(parts.pool, parts.settings.research).erase)
     audit_days = parts.settings.query.audit_days
     parts.events.person_erased.subscribe(Exposure(parts.pool, audit_days).erase)
-    yield Offer(
+    yield WingContributions(
         operations=[*operations_of(parts), *indexes.operations],
         resources=LibraryResources(parts.call).resources,
         apps={HOOKS: hooks, INDEXES: indexes},

@@ -15,7 +15,7 @@ from config.memory import MemorySettings
 from gateway.abc import ToolCall
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.memory.readers import Reader, reader_of
-from gateway.wings.memory.requests import Intake, NewItem
+from gateway.wings.memory.requests import MemoryNormalizer, NewItem
 from gateway.wings.memory.rows import NewMemory, new_id
 from gateway.wings.memory.store import MemoryStore, Target
 from registry.database.postgres import AWAY, Pool, borrow
@@ -35,7 +35,7 @@ class _Line(NamedTuple):
 
 class CallNotes:
     def __init__(
-        self, pool: Pool, store: MemoryStore, intake: Intake, settings: MemorySettings
+        self, pool: Pool, store: MemoryStore, intake: MemoryNormalizer, settings: MemorySettings
     ) -> None:
         self._pool = pool
         self._store = store

@@ -24,7 +24,7 @@ from schemas.signals import AsyncSignal
 MENTIONS = 100  # rows of others that are listed
 
 
-class Forgotten(Struct, frozen=True, omit_defaults=True):
+class ErasureCounts(Struct, frozen=True, omit_defaults=True):
     """Counts of deleted rows, or of those that would be."""
 
     memories: int  # the wanted ones
@@ -51,7 +51,7 @@ class Eraser:
         *,
         dry_run: bool = False,
         expect: int | None = None,
-    ) -> Forgotten:
+    ) -> ErasureCounts:
         """Delete the reader's memories in these scopes that match. Raises ProblemDetails where
         their number is not the expected one."""
         places, values = readable(reader, scopes)
@@ -72,11 +72,11 @@ class Eraser:
             ids = [id_ for (id_,) in await rows.fetchall()]
             check_count(len(ids), expect)
             if dry_run or not ids:
-                return Forgotten(len(ids), dry_run=dry_run)
+                return ErasureCounts(len(ids), dry_run=dry_run)
             counts = await _count_rows(connection, _FORGET, {**values, "ids": ids})
             values["principal"] = principal_of(reader.behalf or reader.subject)
             await connection.execute(_OWN_ANSWERS, values)
-        return Forgotten(len(ids), sum(counts.values()), scopes=counts)
+        return ErasureCounts(len(ids), sum(counts.values()), scopes=counts)
 
     async def erase(
         self,
@@ -86,7 +86,7 @@ class Eraser:
         dry_run: bool = False,
         expect: int | None = None,
         mentions: bool = False,
-    ) -> Forgotten:
+    ) -> ErasureCounts:
         """Delete all that is held of a person, in one transaction. `mentions`: list what others
         have that names the person. Raises ProblemDetails where the number of memories is not the
         expected one."""
@@ -98,7 +98,7 @@ class Eraser:
                 ((count,),) = await _rows(connection, _COUNT, values)
                 check_count(count, expect)
             if dry_run:
-                return Forgotten(count, dry_run=True)
+                return ErasureCounts(count, dry_run=True)
             await connection.execute(_TOMBSTONE, values)
             counts = await _count_rows(connection, _ERASE, values)
             relations = (await connection.execute(_RELATIONS, values)).rowcount
@@ -107,7 +107,7 @@ class Eraser:
             named = await _rows(connection, _MENTIONS, values) if mentions else []
         await self._erased.publish(tenant, ANONYMOUS if subject == LOCAL else subject)
         count = sum(counts.values())
-        return Forgotten(
+        return ErasureCounts(
             count,
             count,
             scopes=counts,

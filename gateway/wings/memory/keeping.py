@@ -19,11 +19,11 @@ from gateway.operations.operation import (
 )
 from gateway.wings.memory.conditions import EVERY, READABLE, filter_condition
 from gateway.wings.memory.context import text_of
-from gateway.wings.memory.erasure import Forgotten
-from gateway.wings.memory.life import Promoted, Purged
+from gateway.wings.memory.erasure import ErasureCounts
+from gateway.wings.memory.life import PromotedMemory, PurgeCounts
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import ERASE, READ, WRITE, WRITE_ORG, Reader
-from gateway.wings.memory.recall import Recall
+from gateway.wings.memory.recall import MemoryQuery
 from gateway.wings.memory.requests import (
     ByCaller,
     Filter,
@@ -126,12 +126,12 @@ class KeepingOperations:
             ),
             Operation(
                 "memory_promote", "POST", "/promote",
-                "Keep memories of the session for its user.", WRITE, self.promote, Promoted,
+                "Keep memories of the session for its user.", WRITE, self.promote, PromotedMemory,
                 body=Promote,
             ),
             Operation(
                 "memory_forget", "POST", "/forget",
-                "Delete memories for good, with their history.", WRITE, self.forget, Forgotten,
+                "Delete memories for good, with their history.", WRITE, self.forget, ErasureCounts,
                 body=Forget, problems=(409,), destroys=True,
                 details="By ids, by a filter, or all that is held of a user. Use dry_run to count "
                 f"first. Other users take the scope {ERASE}.",
@@ -152,7 +152,8 @@ class KeepingOperations:
             Operation(
                 "memory_purge", "POST", "/purge",
                 "Delete expired memories, and promote from sessions that end.", WRITE, self.purge,
-                Purged, job=AsJob(always=True, once=True, schedule=self._settings.purge_schedule),
+                PurgeCounts,
+                job=AsJob(always=True, once=True, schedule=self._settings.purge_schedule),
                 no_tool="it runs on a schedule",
             ),
         )  # fmt: skip
@@ -165,14 +166,14 @@ class KeepingOperations:
             wanted = sql.SQL("(m.pinned OR m.slot IS NOT NULL OR m.kind = ANY (%(context_kinds)s))")
             condition = (wanted, {"context_kinds": list(CONTEXT_KINDS)})
         limit = None if query else NOTHING_TO_FIND
-        recall = Recall(reader=reader, query=query, condition=condition, limit=limit)
+        recall = MemoryQuery(reader=reader, query=query, condition=condition, limit=limit)
         result = await self._parts.recaller.search(recall)
         memories = [memory for memory, _ in result.scored]
         tokens = body.tokens or self._settings.context_tokens
         text, count = text_of(memories, tokens)
         return ContextText(text, count, len(memories) - count, result.note)
 
-    async def promote(self, asked: OperationInput) -> Promoted:
+    async def promote(self, asked: OperationInput) -> PromotedMemory:
         body: Promote = asked.body
         reader = self._parts.reader(asked)
         owner = reader.owner("session")
@@ -182,9 +183,9 @@ class KeepingOperations:
         memories = await self._parts.store.get(reader, body.ids)
         missing = set(body.ids) - {memory.id for memory in memories}
         promoted = await self._parts.life.promote(reader.tenant, memories)
-        return Promoted(promoted.ids, (*promoted.refused, *sorted(missing)))
+        return PromotedMemory(promoted.ids, (*promoted.refused, *sorted(missing)))
 
-    async def forget(self, asked: OperationInput) -> Forgotten:
+    async def forget(self, asked: OperationInput) -> ErasureCounts:
         body: Forget = asked.body
         given = [
             selector for selector in (body.ids, body.filter, body.subject) if selector is not None
@@ -205,7 +206,7 @@ class KeepingOperations:
             reader, scopes, condition, dry_run=body.dry_run, expect=body.expect
         )
 
-    async def _erase(self, reader: Reader, subject: str, body: Forget) -> Forgotten:
+    async def _erase(self, reader: Reader, subject: str, body: Forget) -> ErasureCounts:
         if subject != reader.subject:
             reader.require(ERASE, "Erasing another user")
         return await self._parts.eraser.erase(

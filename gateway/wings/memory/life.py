@@ -15,8 +15,8 @@ from gateway.wings.memory.capture import CallNotes
 from gateway.wings.memory.extraction import Extractor
 from gateway.wings.memory.promotion import SessionMemory, promotable, select_promoted
 from gateway.wings.memory.readers import Reader, session_owner
-from gateway.wings.memory.recall import Uses
-from gateway.wings.memory.requests import Intake
+from gateway.wings.memory.recall import PendingUseCounts
+from gateway.wings.memory.requests import MemoryNormalizer
 from gateway.wings.memory.rows import COLUMNS, Memory, NewMemory, memory_of
 from gateway.wings.memory.store import SUBJECT_LOCK, MemoryStore, Target, subject_key
 from registry.database.fragments import compose
@@ -34,14 +34,14 @@ PROMOTED = (
 OWNERS = 500  # sessions of one run
 
 
-class Purged(Struct, frozen=True):
+class PurgeCounts(Struct, frozen=True):
     """Counts of one run."""
 
     promoted: int
     deleted: int
 
 
-class Promoted(Struct, frozen=True):
+class PromotedMemory(Struct, frozen=True):
     ids: tuple[str, ...]  # of the new memories, or those that were there already
     refused: tuple[str, ...] = ()  # ids that may not be promoted
 
@@ -51,10 +51,10 @@ class MemoryLife:
         self,
         pool: Pool,
         store: MemoryStore,
-        uses: Uses,
+        uses: PendingUseCounts,
         settings: MemorySettings,
         *,
-        intake: Intake,
+        intake: MemoryNormalizer,
         extractor: Extractor | None = None,
         notes: CallNotes,
     ) -> None:
@@ -125,7 +125,7 @@ class MemoryLife:
             self._uses.counts.update(counts)
             raise
 
-    async def purge(self) -> Purged:
+    async def purge(self) -> PurgeCounts:
         """Promote from sessions that are about to end, then delete what is over, of all tenants."""
         promotions = deleted = 0
         async with borrow(self._pool) as connection:
@@ -138,7 +138,7 @@ class MemoryLife:
                 promotions += await self._promote_ending(host)
             while count := await self._delete(host):
                 deleted += count
-        return Purged(promotions, deleted)
+        return PurgeCounts(promotions, deleted)
 
     async def _promote_ending(self, host: str) -> int:
         """Extraction goes first: where the process dies in between, both are repeated."""
@@ -193,29 +193,29 @@ class MemoryLife:
                 await connection.execute(_EMPTY, values)
         return count
 
-    async def promote_session(self, tenant: str, owner: str) -> Promoted:
+    async def promote_session(self, tenant: str, owner: str) -> PromotedMemory:
         """Promote from a session by the rules, in one transaction."""
         values = {"host": tenant, "owner": owner}
         async with borrow(self._pool) as connection:
             locked = await connection.execute(_PROMOTED, values)
             if not locked.rowcount:
-                return Promoted(())
+                return PromotedMemory(())
             rows_found = await connection.execute(_OF_SESSION, values)
             rows = [
                 SessionMemory(memory_of(row[:-2]), sessions=row[-2], uses=row[-1])
                 for row in await rows_found.fetchall()
             ]
             kept = select_promoted(rows, self._settings.promotion)
-            return Promoted(tuple(await self._promote(connection, tenant, kept)))
+            return PromotedMemory(tuple(await self._promote(connection, tenant, kept)))
 
-    async def promote(self, tenant: str, memories: Sequence[Memory]) -> Promoted:
+    async def promote(self, tenant: str, memories: Sequence[Memory]) -> PromotedMemory:
         """Promote these, whatever the rules say, but for those that never are."""
         kept = [memory for memory in memories if promotable(memory)]
         async with borrow(self._pool) as connection:
             held = await _held_ids(connection, tenant, kept)
             kept = [memory for memory in kept if memory.id in held]
             refused = tuple(memory.id for memory in memories if memory not in kept)
-            return Promoted(tuple(await self._promote(connection, tenant, kept)), refused)
+            return PromotedMemory(tuple(await self._promote(connection, tenant, kept)), refused)
 
     async def _promote(
         self, connection: AsyncConnection, tenant: str, memories: Sequence[Memory]

@@ -21,7 +21,7 @@ from gateway.operations.operation import (
 from gateway.wings.memory.conditions import Condition, Times, filter_condition
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import READ, WRITE, WRITE_ORG, Reader
-from gateway.wings.memory.recall import Recall
+from gateway.wings.memory.recall import MemoryQuery
 from gateway.wings.memory.requests import (
     AddedItem,
     AddMemories,
@@ -169,7 +169,7 @@ class MemoryOperations:
 
     async def search(self, asked: OperationInput) -> MemoriesFound:
         body: SearchMemories = asked.body
-        recall = Recall(
+        recall = MemoryQuery(
             reader=self._parts.reader(asked),
             query=body.query,
             scopes=body.scopes or SCOPES,

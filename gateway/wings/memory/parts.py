@@ -10,13 +10,13 @@ from gateway.wings.memory.extraction import Extractor
 from gateway.wings.memory.life import MemoryLife
 from gateway.wings.memory.masking import hook_of
 from gateway.wings.memory.readers import Reader, reader_of
-from gateway.wings.memory.recall import Recaller, Uses
-from gateway.wings.memory.requests import Intake
+from gateway.wings.memory.recall import PendingUseCounts, Recaller
+from gateway.wings.memory.requests import MemoryNormalizer
 from gateway.wings.memory.store import MemoryStore
 from gateway.wings.models.abc import ChatModels
 from registry.database.postgres import Pool
 from registry.embedding.abc import Embedder
-from registry.search.encoding import Encoding
+from registry.search.encoding import QueryEncoder
 from schemas.signals import AsyncSignal
 
 ENCODING_S = 2.0  # time limit of the vectors of a query
@@ -35,14 +35,14 @@ class MemoryParts:
     ) -> None:
         """`erased` hears of erased persons. `models` extract facts, where the settings want it.
         Raises ToolgateError for a masking hook that cannot be imported."""
-        encoding = Encoding(embedder, timeout_s=ENCODING_S, sentences_limit=SENTENCES)
+        encoding = QueryEncoder(embedder, timeout_s=ENCODING_S, sentences_limit=SENTENCES)
         extracts = models is not None and settings.extraction.enabled
         self.pool = pool
         self.settings = settings
         self.store = MemoryStore(pool, settings)
-        self.uses = Uses()
+        self.uses = PendingUseCounts()
         self.recaller = Recaller(pool, encoding, settings, self.uses)
-        self.intake = Intake(settings, hook_of(settings.masking.hook))
+        self.intake = MemoryNormalizer(settings, hook_of(settings.masking.hook))
         self.eraser = Eraser(pool, erased or AsyncSignal())
         self.notes = CallNotes(pool, self.store, self.intake, settings)
         self.life = MemoryLife(

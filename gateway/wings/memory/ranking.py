@@ -45,7 +45,7 @@ class RecalledMemory(NamedTuple):
     cosine: float | None  # None: it has no vector, or vectors were not compared
 
 
-class Scored(NamedTuple):
+class ScoredMemory(NamedTuple):
     """A candidate with its score and what that is made of."""
 
     candidate: RecalledMemory
@@ -73,7 +73,7 @@ def rank(
     docs: int,
     dates: Sequence[NamedDate],
     settings: MemoryRanking,
-) -> list[Scored]:
+) -> list[ScoredMemory]:
     """The candidates, best first, pinned ones before all. `docs`: number of memories searched."""
     relevance = _relevance(candidates, share, docs)
     bonus = _turns(candidates, relevance, settings)
@@ -83,17 +83,17 @@ def rank(
         late = bool(dates) and is_of_another_time(dates, (candidate.valid_from, candidate.created))
         parts = relevance[candidate.id], bonus.get(candidate.id, 0.0), -settings.dates * late
         factor = prior(candidate)
-        scored.append(Scored(candidate, round(sum(parts) * factor, DIGITS), factor, *parts))
+        scored.append(ScoredMemory(candidate, round(sum(parts) * factor, DIGITS), factor, *parts))
     return sorted(scored, key=_order)
 
 
 def rank_without_query(
     candidates: Sequence[RecalledMemory], settings: MemoryRanking
-) -> list[Scored]:
+) -> list[ScoredMemory]:
     """Without a query: by importance and recency."""
     prior, recency = priors(settings), recencies(settings)
     scored = [
-        Scored(
+        ScoredMemory(
             candidate, round(candidate.importance * recency(candidate), DIGITS), prior(candidate)
         )
         for candidate in candidates
@@ -171,7 +171,7 @@ def _turns(
     return additions
 
 
-def _order(one: Scored) -> tuple[bool, float, float, str]:
+def _order(one: ScoredMemory) -> tuple[bool, float, float, str]:
     """Pinned ones, then by score, then the newest."""
     candidate = one.candidate
     return not candidate.pinned, -one.score, -candidate.created.timestamp(), candidate.id

@@ -19,7 +19,7 @@ from psycopg import IsolationLevel, sql
 from config.memory import MemorySettings
 from gateway.wings.memory.conditions import EVERY, NOW, Condition, Times, visible
 from gateway.wings.memory.dates import named_dates
-from gateway.wings.memory.ranking import RecalledMemory, Scored, rank, rank_without_query
+from gateway.wings.memory.ranking import RecalledMemory, ScoredMemory, rank, rank_without_query
 from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import COLUMNS, SCOPES, Memory, Scope, memory_of
 from gateway.wings.memory.texts import group_similar, is_known, overlap, words
@@ -28,7 +28,7 @@ from registry.database.postgres import Pool
 from registry.embedding.kinds import SearchKind
 from registry.embedding.texts import readable
 from registry.embedding.vectors import half_vector
-from registry.search.encoding import Encoded, Encoding
+from registry.search.encoding import EncodedQuery, QueryEncoder
 from registry.search.indexes import predicate
 from registry.search.languages import words_note
 from registry.search.lexical import K1
@@ -49,7 +49,7 @@ UNKNOWN_SCRIPT = "the embedding model does not know the script of the query"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recall:
+class MemoryQuery:
     """Query of a search, and its caller."""
 
     reader: Reader
@@ -63,16 +63,16 @@ class Recall:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RecalledMemories:
     """Memories, best first. `note`: why some may be missing."""
 
-    scored: Sequence[tuple[Memory, Scored]] = ()
+    scored: Sequence[tuple[Memory, ScoredMemory]] = ()
     note: str | None = None
     duplicates: Mapping[str, Sequence[str]] = field(default_factory=dict)  # ids that are left out
 
 
 @dataclass(slots=True)
-class Uses:
+class PendingUseCounts:
     """Uses that are not yet stored, by tenant and memory."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -87,7 +87,7 @@ class Uses:
 
 class Recaller:
     def __init__(
-        self, pool: Pool, encoding: Encoding, settings: MemorySettings, uses: Uses
+        self, pool: Pool, encoding: QueryEncoder, settings: MemorySettings, uses: PendingUseCounts
     ) -> None:
         self._pool = pool
         self._encoding = encoding
@@ -96,10 +96,10 @@ class Recaller:
         self._uses = uses
         self.outcomes: Counter[str] = Counter()  # of searches
 
-    async def search(self, recall: Recall, *, wait_s: float = math.inf) -> Found:
+    async def search(self, recall: MemoryQuery, *, wait_s: float = math.inf) -> RecalledMemories:
         """`wait_s`: how long to wait for the vector of the query at most."""
         text = readable(recall.query, QUERY).strip()
-        encoded = Encoded(why=LATE)
+        encoded = EncodedQuery(why=LATE)
         with anyio.move_on_after(wait_s):
             encoded = await self._encode_query(text)
         # What is found is shown as it was: an update gives the text before it another id.
@@ -122,20 +122,22 @@ class Recaller:
             bm25 = max((candidate.bm25 for candidate in candidates), default=0.0)
             note = words_note(text, encoded.model, bm25=bm25, docs=docs)
         self.outcomes["nothing" if not memories else "words_only" if encoded.why else "found"] += 1
-        return Found(memories, note, duplicates)
+        return RecalledMemories(memories, note, duplicates)
 
     async def similar(
         self, reader: Reader, scope: Scope, id_: str, content: str
     ) -> list[tuple[str, str, float]]:
         """Id, beginning and nearness of other memories of an owner that are near to a new one; by
         words alone where the model is slow, for the memory is stored already."""
-        recall = Recall(
+        recall = MemoryQuery(
             reader=reader, query=content, scopes=[scope], limit=NEAR + 1, counts=False, folds=False
         )
         result = await self.search(recall, wait_s=SIMILAR_S)
         return list(self._near(result, id_, content))[:NEAR]
 
-    def _near(self, found: Found, id_: str, content: str) -> Iterator[tuple[str, str, float]]:
+    def _near(
+        self, found: RecalledMemories, id_: str, content: str
+    ) -> Iterator[tuple[str, str, float]]:
         own, settings = words(content), self._settings.ranking
         for memory, scored in found.scored:
             cosine = scored.candidate.cosine or 0.0
@@ -146,8 +148,8 @@ class Recaller:
                 yield memory.id, memory.content[:BEGINNING], round(max(cosine, shared), 3)
 
     def _fold_similar(
-        self, shown: Sequence[tuple[Memory, Scored]]
-    ) -> tuple[list[tuple[Memory, Scored]], dict[str, list[str]]]:
+        self, shown: Sequence[tuple[Memory, ScoredMemory]]
+    ) -> tuple[list[tuple[Memory, ScoredMemory]], dict[str, list[str]]]:
         """The first of those that say nearly the same, and the ids of the others. Turns are what
         was said, and stay."""
         least = self._settings.ranking.similar_words
@@ -158,16 +160,16 @@ class Recaller:
             first: others for first, *others in ids if others
         }
 
-    async def _encode_query(self, text: str) -> Encoded:
+    async def _encode_query(self, text: str) -> EncodedQuery:
         if not text or not self._settings.semantic_share:
-            return Encoded()
+            return EncodedQuery()
         embedder = self._encoding.ready(KIND.purpose).embedder
         if not is_known(text, self._known, "" if embedder is None else embedder.model):
-            return Encoded(why=UNKNOWN_SCRIPT)
+            return EncodedQuery(why=UNKNOWN_SCRIPT)
         return await self._encoding.of(KIND.purpose, text)
 
     async def _candidates(
-        self, opened: Transaction, recall: Recall, text: str, encoded: Encoded
+        self, opened: Transaction, recall: MemoryQuery, text: str, encoded: EncodedQuery
     ) -> tuple[list[RecalledMemory], int]:
         """Candidates by words and meaning, and the number of memories searched."""
         values = self._values(recall)
@@ -208,12 +210,12 @@ class Recaller:
         ((largest, docs),) = await opened.rows(LOOKUPS, _SIZES, values)
         return docs if largest > self._settings.exact_limit else 0
 
-    def _limit_scopes(self, best: Sequence[Scored], limit: int | None) -> list[Scored]:
+    def _limit_scopes(self, best: Sequence[ScoredMemory], limit: int | None) -> list[ScoredMemory]:
         """The best of each scope, and of all together."""
         if limit is not None:
             return list(best[:limit])
         left = {scope: getattr(self._settings.results, scope) for scope in SCOPES}
-        kept: list[Scored] = []
+        kept: list[ScoredMemory] = []
         for scored in best:
             if left[scored.candidate.scope]:
                 left[scored.candidate.scope] -= 1
@@ -221,8 +223,8 @@ class Recaller:
         return kept
 
     async def _load_rows(
-        self, opened: Transaction, recall: Recall, best: Sequence[Scored]
-    ) -> list[tuple[Memory, Scored]]:
+        self, opened: Transaction, recall: MemoryQuery, best: Sequence[ScoredMemory]
+    ) -> list[tuple[Memory, ScoredMemory]]:
         """Their rows, under the same conditions."""
         values = self._values(recall) | {"ids": [scored.candidate.id for scored in best]}
         rows = (
@@ -237,7 +239,7 @@ class Recaller:
             if scored.candidate.id in memories
         ]
 
-    def _values(self, recall: Recall) -> dict[str, Any]:
+    def _values(self, recall: MemoryQuery) -> dict[str, Any]:
         places = recall.reader.places(recall.scopes)
         return {
             **visible(recall.times, recall.reader.agent)[1],
@@ -248,7 +250,7 @@ class Recaller:
         }
 
 
-def _allowed_condition(recall: Recall) -> Fragment:
+def _allowed_condition(recall: MemoryQuery) -> Fragment:
     shown, _ = visible(recall.times, recall.reader.agent)
     condition, _ = recall.condition
     return Fragment.of(sql.SQL("{shown} AND {condition}").format(shown=shown, condition=condition))

@@ -292,7 +292,7 @@ def taken_items(
     return taken, refused
 
 
-class Intake:
+class MemoryNormalizer:
     """Checks and masks what is to be stored."""
 
     def __init__(self, settings: MemorySettings, mask: Mask) -> None:

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from gateway.operations.operation import ListPage, Operation, OperationInput, Paging
 from gateway.wings.abc import AdminAccess
 from gateway.wings.memory.conditions import BELIEVED, EVERY, Condition
-from gateway.wings.memory.erasure import Eraser, Forgotten
+from gateway.wings.memory.erasure import Eraser, ErasureCounts
 from gateway.wings.memory.requests import MemoryView, view
 from gateway.wings.memory.rows import Memory
 from gateway.wings.memory.transfer import list_held
@@ -46,7 +46,7 @@ def subject_operations(access: AdminAccess) -> Sequence[Operation]:
         ),
         Operation(
             "eraseSubject", "DELETE", path, "Erase all that is held of a user.", ERASE,
-            subjects.erase, Forgotten, query=EraseSubject, types=SUBJECT, problems=(409,),
+            subjects.erase, ErasureCounts, query=EraseSubject, types=SUBJECT, problems=(409,),
             details="It cannot be undone. Use dry_run to count first.",
         ),
     )  # fmt: skip
@@ -63,7 +63,7 @@ class Subjects:
     async def export(self, asked: OperationInput) -> ListPage[Memory]:
         return await self._list_held(asked, EVERY)
 
-    async def erase(self, asked: OperationInput) -> Forgotten:
+    async def erase(self, asked: OperationInput) -> ErasureCounts:
         eraser = Eraser(self._access.pool(), self._access.events.person_erased)
         return await eraser.erase(
             asked.tenant, asked.names["subject"], dry_run=asked.query.dry_run,

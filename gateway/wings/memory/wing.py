@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from config.memory import MemorySettings
 from gateway.operations.operation import Operation
-from gateway.wings.abc import ConsolePage, Offer, Wing, WingParts
+from gateway.wings.abc import ConsolePage, Wing, WingContributions, WingParts
 from gateway.wings.memory.dialects.operations import file_operations, graph_operations
 from gateway.wings.memory.gauges import MemoryGauges
 from gateway.wings.memory.keeping import KeepingOperations
@@ -23,7 +23,7 @@ MIGRATIONS = Component("memory", importlib.resources.files("gateway.wings.memory
 
 
 @asynccontextmanager
-async def open_memory(parts: WingParts) -> AsyncIterator[Offer]:
+async def open_memory(parts: WingParts) -> AsyncIterator[WingContributions]:
     memory = MemoryParts(
         parts.pool,
         parts.embedder,
@@ -33,7 +33,7 @@ async def open_memory(parts: WingParts) -> AsyncIterator[Offer]:
     )
     parts.events.session_ended.subscribe(memory.life.session_ended)
     items = MemoryResources(parts.call, graph="graph" in parts.settings.compat)
-    yield Offer(
+    yield WingContributions(
         operations=operations_of(memory),
         tasks=[memory.life.run],
         collectors=[MemoryGauges(memory.store, memory.recaller, memory.life)],

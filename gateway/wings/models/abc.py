@@ -35,7 +35,7 @@ class ModelCall(Struct, frozen=True):
     arguments: str
 
 
-class Kept(Struct, frozen=True):
+class ProviderState(Struct, frozen=True):
     """Verbatim part of its own answer that a provider needs back. Opaque; other strategies
     ignore it. It holds reasoning."""
 
@@ -49,7 +49,7 @@ class ChatMessage(Struct, frozen=True, omit_defaults=True):
     calls: tuple[ModelCall, ...] = ()  # of an assistant
     call_id: str = ""  # of a tool's result
     is_error: bool = False  # a tool that failed
-    kept: Kept | None = None  # of an assistant
+    kept: ProviderState | None = None  # of an assistant
 
 
 class ToolDefinition(Struct, frozen=True):
@@ -68,7 +68,7 @@ class ModelReply(Struct, frozen=True):
     usage: TokenUsage
     cost: ModelCost | None  # None: the strategy has no price
     model: str  # as the provider names it
-    kept: Kept | None = None
+    kept: ProviderState | None = None
     cached: bool = False  # of the cache: it cost nothing
 
     @property

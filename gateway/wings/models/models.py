@@ -34,12 +34,12 @@ from gateway.wings.models.abc import (
     ContentChunk,
     FinalResponse,
     IterationComplete,
-    Kept,
     LastRequest,
     ModelEvent,
     ModelExchange,
     ModelFailed,
     ModelReply,
+    ProviderState,
     ReasoningChunk,
     RequestOptions,
     StatusUpdate,
@@ -447,7 +447,7 @@ class Model:
             usage,
             cost_of(usage, self._settings.price),
             answer.model or ask.prompt.model,
-            None if kept is None else Kept(self.strategy, Raw(msgspec.json.encode(kept))),
+            None if kept is None else ProviderState(self.strategy, Raw(msgspec.json.encode(kept))),
         )
 
     def _request(self, ask: _Ask) -> ProviderRequest:

@@ -8,11 +8,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from registry.importers.openapi.extensions import Marks, merge_marks
+from registry.importers.openapi.extensions import ExtensionSettings, merge_marks
 from schemas.errors import ImportRejected
 
 
-class FieldMarks(Marks, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class FieldMarks(ExtensionSettings, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Settings of a field of Query or Mutation."""
 
     selection: str | None = None  # { id name owner { login } }

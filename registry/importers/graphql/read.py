@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET
 
-from registry.importers.drafts import Imported
+from registry.importers.drafts import ImportedDescription
 from registry.importers.graphql.load import load
 from registry.importers.graphql.overlays import FieldMarks, GraphQLOverlay
 from registry.importers.graphql.schema import Schema
@@ -45,7 +45,7 @@ _EVERYTHING = GraphQLChoice()
 
 def read(
     data: bytes, location: str, options: GraphQLChoice = _EVERYTHING, endpoint: str | None = None
-) -> Imported:
+) -> ImportedDescription:
     """`endpoint` is the URL that was introspected, if any. Raises ImportRejected only where no
     field could be read at all."""
     schema = load(data, location)
@@ -62,7 +62,7 @@ def read(
         draft, outcome = _map(tools, root, names[root.key], options)
         outcomes.append(outcome)
         drafts.extend([draft] if draft else [])
-    return Imported(
+    return ImportedDescription(
         title=None,
         version=None,
         servers=(endpoint,) if endpoint else (),

@@ -28,7 +28,7 @@ TYPENAME = "__typename"
 
 
 @dataclass(slots=True)
-class Selected:
+class SelectedField:
     """One field of a selection. Without `field` it is `__typename`."""
 
     field: Field | None
@@ -49,7 +49,7 @@ class Selected:
 @dataclass(slots=True)
 class Selection:
     type: Type
-    fields: list[Selected] = field(default_factory=list)
+    fields: list[SelectedField] = field(default_factory=list)
     fragments: list["Selection"] = field(default_factory=list)  # `... on` their types
 
     def print(self) -> str:
@@ -194,7 +194,7 @@ class Chooser:
             if not level:
                 break
         if not root.prune():
-            root.fields.append(Selected(None))
+            root.fields.append(SelectedField(None))
         return root
 
     def _enter(
@@ -208,7 +208,7 @@ class Chooser:
             return self._enter_page(selection, page, weight, ancestors, is_root=is_root)
         if type_.kind == "object":
             return [_Node(selection, self._fields_of(type_), weight, ancestors)]
-        selection.fields.append(Selected(None))
+        selection.fields.append(SelectedField(None))
         fields = self._fields_of(type_)
         nodes = [_Node(selection, fields, weight, ancestors)] if type_.fields else []
         members = self._members(type_, is_root)
@@ -241,20 +241,20 @@ class Chooser:
         is_root: bool,
     ) -> list[_Node]:
         if page.total is not None:
-            selection.fields.append(Selected(page.total))
+            selection.fields.append(SelectedField(page.total))
             self._left -= weight
         *wrappers, last = page.path
         inner, at = Selection(page.entry), selection
         for wrapper in wrappers:
             below = Selection(self._schema.of(wrapper.type))
-            at.fields.append(Selected(wrapper, below))
+            at.fields.append(SelectedField(wrapper, below))
             at = below
-        at.fields.append(Selected(last, inner))
+        at.fields.append(SelectedField(last, inner))
         if page.page_info is not None:
             info = self._schema.of(page.page_info.type)
             names = ("hasNextPage", "endCursor") if is_root else ("hasNextPage",)
-            page_info = Selection(info, [Selected(info.fields[name]) for name in names])
-            selection.fields.append(Selected(page.page_info, page_info))
+            page_info = Selection(info, [SelectedField(info.fields[name]) for name in names])
+            selection.fields.append(SelectedField(page.page_info, page_info))
             self._left -= weight * len(names)
         return self._enter(inner, weight, ancestors, is_root=is_root)
 
@@ -266,7 +266,7 @@ class Chooser:
             leaf = next(leaves, None)
             if leaf is None or node.weight > min(budget, self._left):
                 continue
-            node.selection.fields.append(Selected(leaf))
+            node.selection.fields.append(SelectedField(leaf))
             budget -= node.weight
             self._left -= node.weight
             queue.append((node, leaves))
@@ -314,7 +314,7 @@ class Chooser:
                 continue
             planned += cost
             inner = Selection(self._schema.of(schema_field.type))
-            node.selection.fields.append(Selected(schema_field, inner, arguments))
+            node.selection.fields.append(SelectedField(schema_field, inner, arguments))
             level += self._enter(inner, weight, node.ancestors)
         return level
 
@@ -431,11 +431,11 @@ def _selection(schema: Schema, type_: Type, node: Any, depth: int) -> Selection:
     return selection
 
 
-def _select_field(schema: Schema, type_: Type, node: Any, depth: int) -> Selected:
+def _select_field(schema: Schema, type_: Type, node: Any, depth: int) -> SelectedField:
     alias = node.alias.value if node.alias else ""
     name = node.name.value
     if name == TYPENAME:
-        return Selected(None, alias=alias)
+        return SelectedField(None, alias=alias)
     if name not in type_.fields:
         raise Unselectable(f"{type_.name} has no field {name}")
     field = type_.fields[name]
@@ -455,7 +455,7 @@ def _select_field(schema: Schema, type_: Type, node: Any, depth: int) -> Selecte
     inner = None
     if node.selection_set is not None:
         inner = _selection(schema, inner_type, node.selection_set, depth - 1)
-    return Selected(field, inner, f"({printed})" if printed else "", alias)
+    return SelectedField(field, inner, f"({printed})" if printed else "", alias)
 
 
 def _varies(value: Any) -> bool:

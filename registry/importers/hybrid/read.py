@@ -13,7 +13,11 @@ from urllib.parse import unquote
 
 import msgspec
 
-from registry.importers.drafts import Imported, plain_description, with_plain_descriptions
+from registry.importers.drafts import (
+    ImportedDescription,
+    plain_description,
+    with_plain_descriptions,
+)
 from registry.importers.generated_descriptions import action_description
 from registry.importers.hybrid.items import (
     ID_LIMIT,
@@ -441,7 +445,7 @@ def select(
     include: tuple[str, ...] = (),
     *,
     exclude: tuple[str, ...] = (),
-) -> Imported:
+) -> ImportedDescription:
     """The tools of the selected actions: globs (`*` crosses `/`) over ids and names.
 
     `include` empty: all. `exclude` wins. Raises ImportRejected, as `drafts` does.
@@ -453,7 +457,7 @@ def select(
         draft = None if outcome.status == "skipped" else by_key[outcome.key]
         outcomes.append(_select_outcome(outcome, draft, include, exclude) if draft else outcome)
     wanted = {outcome.key for outcome in outcomes if outcome.name is not None}
-    return Imported(
+    return ImportedDescription(
         title=described.title,
         version=None,
         servers=(),

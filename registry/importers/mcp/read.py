@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from registry.importers.drafts import Imported, ItemDraft
+from registry.importers.drafts import ImportedDescription, ItemDraft
 from registry.names.tool_names import add_suffix, assign, legal
 from registry.names.uris import Template
-from schemas.binding import McpBinding, Mirrored
+from schemas.binding import McpBinding, MirroredArgument
 from schemas.errors import ImportRejected, ParseError
 from schemas.globs import glob
 from schemas.jsonrpc import decode_json, encode, json_type
@@ -267,7 +267,7 @@ def _note_unchecked(schema: dict[str, Any], notes: list[str]) -> None:
         notes.append(f"arguments are not checked before its server gets them: {reason}")
 
 
-def _mirrored_arguments(schema: dict[str, Any]) -> tuple[Mirrored, ...]:
+def _mirrored_arguments(schema: dict[str, Any]) -> tuple[MirroredArgument, ...]:
     try:
         return mirrored_in(schema)
     except ValueError as error:  # 2026-07-28, transports: clients must drop such a tool
@@ -318,7 +318,7 @@ Found = Definition | UnusableEntry
 
 def read_snapshot(
     data: bytes, include: tuple[str, ...] = (), exclude: tuple[str, ...] = ()
-) -> Imported:
+) -> ImportedDescription:
     """The selected tools and all items: globs over the names of tools here or at their server.
     `include` empty: all. `exclude` wins. Raises ImportRejected."""
     try:
@@ -330,7 +330,7 @@ def read_snapshot(
     drafts, outcomes = _tools(tool_definitions, names, include, exclude)
     item_drafts, item_outcomes = _items(snapshot)
     info = snapshot.facts.info
-    return Imported(
+    return ImportedDescription(
         title=_clean_text(info.get("title")) or _clean_text(info.get("name")),
         version=_clean_text(info.get("version")),
         servers=(),

@@ -11,7 +11,7 @@ from registry.importers.openapi.keywords import ANNOTATIONS
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters, WireParameter, stated_examples
 from registry.importers.openapi.raw_schemas import RawSchemas, is_textual
-from registry.importers.openapi.schemas import Converted, Schemas
+from registry.importers.openapi.schemas import ConvertedSchema, Schemas
 from registry.importers.openapi.values import mapping, sequence, text
 from registry.importers.plain_text import plain
 from schemas.binding import Part, Style, Xml
@@ -406,7 +406,7 @@ class RequestPayload:
 
     media_type: str
     required: bool
-    converted: Converted
+    converted: ConvertedSchema
     properties: dict[str, Any] | None  # wire name -> schema; None: one value
     required_properties: tuple[str, ...] = ()  # required properties
     description: str = ""
@@ -467,7 +467,7 @@ class Bodies:
         return key
 
     def _payload(
-        self, body: dict[str, Any], media_type: str, converted: Converted, notes: list[str]
+        self, body: dict[str, Any], media_type: str, converted: ConvertedSchema, notes: list[str]
     ) -> RequestPayload | None:
         required = body.get("required") is True
         marks = argument_marks(body)
@@ -588,7 +588,7 @@ def _schema(media: dict[str, Any], key: str) -> Any:
     return {} if structured else {"type": "string"}
 
 
-def _plain_object(converted: Converted, schemas: Schemas) -> Converted | None:
+def _plain_object(converted: ConvertedSchema, schemas: Schemas) -> ConvertedSchema | None:
     """`converted`, or the target of its references, if it is an object of properties alone."""
     for _ in range(_HOPS):
         target = schemas.target(converted.schema)

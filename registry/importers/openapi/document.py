@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from registry.importers.openapi.files import (
     ABSENT,
     FILES,
-    Unread,
+    MissingFile,
     escape_segment,
     original_reference,
     scan,
@@ -183,7 +183,7 @@ class OpenApiDocument:
         if pointer not in self._found:
             self._found[pointer] = self._walk(pointer, _Hops())
         target = self._found[pointer]
-        if isinstance(target, Unread):
+        if isinstance(target, MissingFile):
             raise MissingReference(
                 f"$ref {original_reference(ref)!r} cannot be read: {target.reason}"
             )
@@ -233,13 +233,13 @@ class OpenApiDocument:
             pointer = self._anchor_pointer(pointer)
         node: object = self.root
         for segment in segments(pointer):
-            if isinstance(node, Unread):
+            if isinstance(node, MissingFile):
                 break
             child = step(node, segment)
             while child is ABSENT and hops.left and "$ref" in (holder := mapping(node)):
                 node = self._walk(canonical(str(holder["$ref"])), hops.next())
                 child = step(node, segment)
-            node = node if isinstance(node, Unread) else child
+            node = node if isinstance(node, MissingFile) else child
         return node
 
     def _anchor_pointer(self, pointer: str) -> str:

@@ -33,7 +33,7 @@ class ArgumentMarks(Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     description: str | None = None
 
 
-class Marks(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class ExtensionSettings(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Settings of an operation, merged with those of the document and the path item."""
 
     enabled: bool | UnsetType = UNSET  # UNSET: not stated
@@ -49,27 +49,29 @@ class Marks(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
 class Overlay(Struct, frozen=True):
     """An overlay file."""
 
-    operations: dict[str, Marks] = field(default_factory=dict)  # by "GET /pets" or operationId
-    defaults: Marks = Marks()
+    operations: dict[str, ExtensionSettings] = field(
+        default_factory=dict
+    )  # by "GET /pets" or operationId
+    defaults: ExtensionSettings = ExtensionSettings()
 
 
-UNMARKED = Marks()
+UNMARKED = ExtensionSettings()
 NO_OVERLAY = Overlay()
 
 _ARGUMENT = ArgumentMarks.__struct_fields__
-_OPERATION = Marks.__struct_fields__
+_OPERATION = ExtensionSettings.__struct_fields__
 _SHARED = ("enabled", "toolsets", "media_type", "arguments")  # apply to several operations
 
-_M = TypeVar("_M", ArgumentMarks, Marks)
+_M = TypeVar("_M", ArgumentMarks, ExtensionSettings)
 
 
-def operation_marks(holder: Mapping[str, Any]) -> Marks:
+def operation_marks(holder: Mapping[str, Any]) -> ExtensionSettings:
     """Marks on an Operation Object. Raises `SkipOperation` for invalid ones, since it is unknown
     whether the operation was to be visible."""
     return _on(holder, _OPERATION, KEY)
 
 
-def shared_marks(holder: Mapping[str, Any], what: str) -> Marks:
+def shared_marks(holder: Mapping[str, Any], what: str) -> ExtensionSettings:
     """Marks on the document or a path item, for all its operations. Raises `SkipOperation`."""
     return _on(holder, _SHARED, f"{KEY} of {what}")
 
@@ -84,10 +86,10 @@ def argument_marks(holder: Mapping[str, Any]) -> ArgumentMarks | None:
         raise SkipOperation(str(error)) from error
 
 
-def merge_marks(base: Marks, nearer: Marks) -> Marks:
+def merge_marks(base: ExtensionSettings, nearer: ExtensionSettings) -> ExtensionSettings:
     """Merge marks: toolsets add up; of other settings, and of each argument, the nearer one
     wins."""
-    return Marks(
+    return ExtensionSettings(
         enabled=base.enabled if nearer.enabled is UNSET else nearer.enabled,
         name=nearer.name or base.name,
         title=nearer.title or base.title,
@@ -114,7 +116,7 @@ def overlay(content: dict[str, Any], location: str) -> Overlay:
         raise ImportRejected(f"{location}: {error}.") from error
 
 
-def _on(holder: Mapping[str, Any], keys: tuple[str, ...], where: str) -> Marks:
+def _on(holder: Mapping[str, Any], keys: tuple[str, ...], where: str) -> ExtensionSettings:
     if KEY not in holder:
         return UNMARKED
     try:
@@ -123,8 +125,8 @@ def _on(holder: Mapping[str, Any], keys: tuple[str, ...], where: str) -> Marks:
         raise SkipOperation(str(error)) from error
 
 
-def _marks(raw: object, keys: tuple[str, ...], where: str) -> Marks:
-    marks = _convert(raw, Marks, keys, where)
+def _marks(raw: object, keys: tuple[str, ...], where: str) -> ExtensionSettings:
+    marks = _convert(raw, ExtensionSettings, keys, where)
     if blank := [name for name in marks.toolsets if not name.strip()]:
         raise ValueError(f"{where}: a toolset cannot be called {blank[0]!r}")
     return marks

@@ -196,7 +196,7 @@ FILES = "x-files"
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class MissingFile:
     """Placeholder of a file that could not be read."""
 
     reason: str
@@ -208,7 +208,7 @@ class Files:
     def __init__(self, entry: str) -> None:
         self.entry = entry
         self._scans: dict[str, Scan] = {}
-        self._unread: dict[str, Unread] = {}
+        self._unread: dict[str, MissingFile] = {}
         self._places: dict[str, tuple[str, str]] = {}  # `$id` -> file, pointer
         self._wanted: set[str] = set()
         self._self: str | None = None  # the root file's
@@ -226,7 +226,7 @@ class Files:
                 self._wanted.add(name)
 
     def miss(self, name: str, reason: str) -> None:
-        self._unread[name] = Unread(reason)
+        self._unread[name] = MissingFile(reason)
         self._wanted.discard(name)
 
     def wanted_names(self) -> list[str]:

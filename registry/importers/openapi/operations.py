@@ -11,7 +11,7 @@ from registry.importers.openapi.extensions import (
     KEY,
     NO_OVERLAY,
     UNMARKED,
-    Marks,
+    ExtensionSettings,
     Overlay,
     merge_marks,
     operation_marks,
@@ -251,7 +251,7 @@ class DocumentOperation:
     path: str  # as in the document
     item: dict[str, Any]  # the path item around it
     node: dict[str, Any]
-    marks: Marks = UNMARKED  # those of document, path item and overlay included
+    marks: ExtensionSettings = UNMARKED  # those of document, path item and overlay included
     notes: tuple[str, ...] = ()  # losses so far
 
     @cached_property
@@ -350,7 +350,9 @@ class _Reading:
             item, node = self._swagger.operation(item, node, notes)
         return DocumentOperation(method, path, item, node, marks=marks, notes=tuple(notes))
 
-    def _marks(self, endpoint: str, item: dict[str, Any], node: dict[str, Any]) -> Marks:
+    def _marks(
+        self, endpoint: str, item: dict[str, Any], node: dict[str, Any]
+    ) -> ExtensionSettings:
         """Merged marks, from the farthest to the nearest."""
         layers = [
             shared_marks(self._document.root, "the document"),

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.extensions import ArgumentMarks, argument_marks
 from registry.importers.openapi.keywords import ANNOTATIONS, VALUE_DEPTH_LIMIT
-from registry.importers.openapi.schemas import Converted, Schemas, modernise
+from registry.importers.openapi.schemas import ConvertedSchema, Schemas, modernise
 from registry.importers.openapi.security import Identity, identity_of
 from registry.importers.openapi.values import mapping, nested_at_most, text
 from registry.importers.plain_text import plain
@@ -101,7 +101,7 @@ class WireParameter:
     style: Style
     explode: bool
     required: bool
-    schema: Converted
+    schema: ConvertedSchema
     allow_reserved: bool = False
     media_type: str | None = None
     allow_empty: bool = False
@@ -215,7 +215,7 @@ class Parameters:
         notes.append(f"parameter {raw['name']} has no schema")
         return None, {key: raw[key] for key in _SCHEMA_KEYWORDS if key in raw}
 
-    def _with_an_item(self, converted: Converted) -> Converted:
+    def _with_an_item(self, converted: ConvertedSchema) -> ConvertedSchema:
         """The schema of a required list with at least one item: an empty one sends nothing."""
         bare = {key: value for key, value in converted.schema.items() if key not in ANNOTATIONS}
         schema = (self._schemas.target(bare) or converted).schema
@@ -223,7 +223,7 @@ class Parameters:
             return converted
         return replace(converted, schema={**converted.schema, "minItems": 1})
 
-    def _add_description(self, raw: dict[str, Any], converted: Converted) -> Converted:
+    def _add_description(self, raw: dict[str, Any], converted: ConvertedSchema) -> ConvertedSchema:
         """The schema with the description, deprecation and examples of the parameter."""
         schema = dict(converted.schema)
         own, inner = plain(text(raw.get("description"))), text(schema.get("description"))
@@ -270,7 +270,7 @@ def _unsendable(name: object, location: object) -> str | None:
     return None
 
 
-def _or_empty(converted: Converted) -> Converted:
+def _or_empty(converted: ConvertedSchema) -> ConvertedSchema:
     """The schema with null, sent as `name=`."""
     return replace(converted, schema=modernise({**converted.schema, "nullable": True}))
 

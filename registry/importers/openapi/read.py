@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from registry.importers.drafts import Imported
+from registry.importers.drafts import ImportedDescription
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, server_urls
-from registry.importers.openapi.files import FILES, Unread
+from registry.importers.openapi.files import FILES, MissingFile
 from registry.importers.openapi.operations import (
     DocumentOperation,
     OpenApiOptions,
@@ -32,7 +32,7 @@ def read(
     document: dict[str, Any],
     options: OpenApiOptions = _EVERYTHING,
     duplicates: Sequence[str] = (),
-) -> Imported:
+) -> ImportedDescription:
     """Import a document. `duplicates`: notes on its duplicate keys. Raises `ImportRejected` only
     where no operation could be read at all."""
     parsed = OpenApiDocument(document)
@@ -53,7 +53,7 @@ def read(
         outcomes.append(outcome)
         drafts.extend([draft] if draft else [])
     info = mapping(document.get("info"))
-    return Imported(
+    return ImportedDescription(
         title=_clean_text(info.get("title")),
         version=_clean_text(info.get("version")),
         servers=tuple(server_urls(parsed.root.get("servers"))),
@@ -129,7 +129,7 @@ def _notes(
     options: OpenApiOptions,
 ) -> Iterator[str]:
     others = mapping(document.root.get(FILES)).items()
-    unread = sorted((name, file.reason) for name, file in others if isinstance(file, Unread))
+    unread = sorted((name, file.reason) for name, file in others if isinstance(file, MissingFile))
     for name, reason in unread[:_FILES_NAMED]:
         yield f"the file {name!r} cannot be read: {reason}"
     if (more := len(unread) - _FILES_NAMED) > 0:

@@ -13,7 +13,7 @@ import msgspec
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.operations import DocumentOperation
-from registry.importers.openapi.schemas import Converted, Cycles, ReferenceTarget, Schemas
+from registry.importers.openapi.schemas import ConvertedSchema, Cycles, ReferenceTarget, Schemas
 from registry.importers.openapi.values import mapping
 from schemas.jsonschema import MAP_KEYWORDS, VALUE_KEYWORDS
 from schemas.validators import compiled_as_2020
@@ -133,7 +133,7 @@ class Responses:
             self._closed[shared] = closed
         return closed
 
-    def _close(self, converted: Converted) -> dict[str, Any]:
+    def _close(self, converted: ConvertedSchema) -> dict[str, Any]:
         """`converted` bundled with its definitions, the nearest first."""
         root = self._root(converted)
         left = CHARACTERS_LIMIT - _size(root.schema)
@@ -158,7 +158,7 @@ class Responses:
         schema = {**root.schema, **({"$defs": dict(sorted(kept.items()))} if kept else {})}
         return widen(schema, dropped) if dropped else schema
 
-    def _root(self, converted: Converted) -> Converted:
+    def _root(self, converted: ConvertedSchema) -> ConvertedSchema:
         """The referenced root schema: clients expect `type: object` at the root."""
         for _ in range(_HOPS):
             target = self._schemas.target(converted.schema)
@@ -167,7 +167,7 @@ class Responses:
             converted = target
         return converted
 
-    def _component(self, component: ReferenceTarget) -> Converted | None:
+    def _component(self, component: ReferenceTarget) -> ConvertedSchema | None:
         """A component; None if it is unusable: any value replaces it."""
         if component not in self._sizes:
             try:
@@ -178,7 +178,7 @@ class Responses:
                 self._sizes[component] = -1
         return None if self._sizes[component] < 0 else self._schemas.component(component)
 
-    def _check_schema(self, converted: Converted) -> None:
+    def _check_schema(self, converted: ConvertedSchema) -> None:
         """Raises ValueError for an invalid schema. Referenced components are checked separately,
         each once."""
         stubs = {self._schemas.name(component): True for component in converted.uses}

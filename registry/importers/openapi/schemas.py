@@ -260,7 +260,7 @@ class ReferenceTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConvertedSchema:
     schema: dict[str, Any]
     uses: tuple[ReferenceTarget, ...]
     notes: tuple[str, ...]  # each begins with its location: "/properties/age: ..."
@@ -297,9 +297,9 @@ class Tree:
         self._uses: dict[ReferenceTarget, None] = {}
         self._notes: list[str] = []
 
-    def convert(self, raw: object) -> Converted:
+    def convert(self, raw: object) -> ConvertedSchema:
         schema = self._schema(raw, _At())
-        return Converted(schema, tuple(self._uses), tuple(self._notes))
+        return ConvertedSchema(schema, tuple(self._uses), tuple(self._notes))
 
     def _schema(self, raw: object, at: _At) -> dict[str, Any]:
         if at.depth > DEPTH_LIMIT:
@@ -561,7 +561,7 @@ class SchemaParts:
     uses: list[ReferenceTarget] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def take(self, converted: Converted, where: str) -> dict[str, Any]:
+    def take(self, converted: ConvertedSchema, where: str) -> dict[str, Any]:
         """Record the dependencies of `converted`; returns its schema."""
         self.uses.extend(converted.uses)
         self.notes.extend(f"{where}{note}" for note in converted.notes)
@@ -600,16 +600,16 @@ class Schemas:
         self.visibility = Visibility(document, left_out)
         self.discriminators = Discriminators(document)
         self.overlapping = left_out == "readOnly"
-        self._converted: dict[ReferenceTarget, Converted | str] = {}  # or the error
+        self._converted: dict[ReferenceTarget, ConvertedSchema | str] = {}  # or the error
         self._names: dict[ReferenceTarget, str] = {}
         self._named: dict[str, ReferenceTarget] = {}
         self._sizes: dict[ReferenceTarget, int | str] = {}  # or the error
 
-    def convert(self, raw: object) -> Converted:
+    def convert(self, raw: object) -> ConvertedSchema:
         """Convert an inline schema. Raises `SkipOperation`."""
         return Tree(self, None).convert(raw)
 
-    def component(self, component: ReferenceTarget) -> Converted:
+    def component(self, component: ReferenceTarget) -> ConvertedSchema:
         """Convert a component. Raises `SkipOperation`, on each call."""
         if component not in self._converted:
             try:
@@ -622,7 +622,7 @@ class Schemas:
             raise SkipOperation(converted)
         return converted
 
-    def target(self, schema: dict[str, Any]) -> Converted | None:
+    def target(self, schema: dict[str, Any]) -> ConvertedSchema | None:
         """The target of a converted schema that is only a `$ref`; else None."""
         if schema.keys() != {"$ref"}:
             return None
@@ -631,7 +631,7 @@ class Schemas:
     def definitions(self, parts: SchemaParts, room: SizeBudget) -> dict[str, Any]:
         """`$defs` for `parts`: all reachable components, by name. Adds their notes. Raises
         `SkipOperation` for an invalid one, or when `room` is exhausted."""
-        reached: dict[str, Converted] = {}
+        reached: dict[str, ConvertedSchema] = {}
         queue = list(parts.uses)
         while queue:
             if len(reached) > DEFINITIONS_LIMIT:

@@ -17,11 +17,11 @@ from registry.importers.generated_descriptions import operation_description
 from registry.importers.openapi import pagination
 from registry.importers.openapi.body import Bodies, RequestPayload
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, server_urls
-from registry.importers.openapi.extensions import ArgumentMarks, Marks
+from registry.importers.openapi.extensions import ArgumentMarks, ExtensionSettings
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters, WireParameter, root_path
 from registry.importers.openapi.responses import Responses
-from registry.importers.openapi.schemas import Converted, SchemaParts, Schemas, SizeBudget
+from registry.importers.openapi.schemas import ConvertedSchema, SchemaParts, Schemas, SizeBudget
 from registry.importers.openapi.security import FillingCredentials, Security, add_filled
 from registry.importers.openapi.trials import Trials
 from registry.importers.openapi.values import mapping, sequence, text
@@ -76,7 +76,7 @@ _REDIRECTS = frozenset({"301", "302", "303", "307", "308", "3XX", "3xx"})
 class Inputs:
     """Collects parameters and a body; builds the binding's parts and the input schema."""
 
-    def __init__(self, schemas: Schemas, marks: Marks) -> None:
+    def __init__(self, schemas: Schemas, marks: ExtensionSettings) -> None:
         self.parts = SchemaParts()
         self.examples: list[dict[str, Any]] = []  # of the body, as arguments
         self.required_members: list[str] = []  # of the body, as arguments
@@ -293,7 +293,7 @@ class Inputs:
             if mark.hide and mark.value is not UNSET and name in self._members(body.converted)
         }
 
-    def _members(self, converted: Converted) -> dict[str, Any]:
+    def _members(self, converted: ConvertedSchema) -> dict[str, Any]:
         target = self._schemas.target(converted.schema) or converted
         properties: dict[str, Any] = target.schema.get("properties", {})
         return properties

@@ -35,7 +35,7 @@ class Unmakeable(Exception):
     """No value can be made for a schema with certainty."""
 
 
-class Impossible(Exception):
+class NoFittingValue(Exception):
     """No value fits a schema; with the reason."""
 
 
@@ -103,7 +103,7 @@ class Trials:
                     value = maker.make([rest, branch], all_of=branch)
                 except Unmakeable:
                     continue
-                except Impossible as impossible:
+                except NoFittingValue as impossible:
                     value = impossible
                 finally:
                     self._steps -= maker.steps
@@ -178,7 +178,7 @@ def _nest_value(path: Sequence[str], value: Any) -> dict[str, Any]:
 
 def _branch_refusals(checker: Checker, made: Sequence[_Made]) -> Iterator[str]:
     for trial in made:
-        impossible = isinstance(trial.value, Impossible)
+        impossible = isinstance(trial.value, NoFittingValue)
         problem = str(trial.value) if impossible else _problem(checker, trial.arguments)
         if problem:
             yield f"{trial.where}: no value fits {trial.branch}: {problem}"
@@ -276,7 +276,7 @@ def _common(lists: list[list[Any]], facts: _Facts, depth: int) -> Any:
         return common[0]
     if depth or facts.chosen:
         raise Unmakeable
-    raise Impossible(f"{lists[0]} and {lists[1]} exclude each other"[:_SHOWN])
+    raise NoFittingValue(f"{lists[0]} and {lists[1]} exclude each other"[:_SHOWN])
 
 
 def _take(schema: Mapping[str, Any], facts: _Facts) -> None:

@@ -18,9 +18,9 @@ from registry.sources.compat.schemas import (
     OF_TYPE,
     AcceptanceFinding,
     Effect,
-    Gathered,
     RootedSchema,
-    Sameness,
+    SchemaConjunction,
+    SchemaIdentity,
     any_lost,
     as_list,
     canonical,
@@ -59,7 +59,7 @@ def by_type(part: RootedSchema) -> Iterator[list[RootedSchema]]:
 
 
 def newly_ignored(
-    was: Gathered, now: Gathered, where: str, described_names: frozenset[str]
+    was: SchemaConjunction, now: SchemaConjunction, where: str, described_names: frozenset[str]
 ) -> Iterator[AcceptanceFinding]:
     """Findings of properties that were described before and are not any more."""
     if any("additionalProperties" in part.schema for part in now.parts):
@@ -71,11 +71,11 @@ def newly_ignored(
             yield AcceptanceFinding("argument", join_path(where, name), effect=Effect.IGNORED)
 
 
-def ids_of(gathered: Gathered) -> tuple[frozenset[int], bool]:
+def ids_of(gathered: SchemaConjunction) -> tuple[frozenset[int], bool]:
     return frozenset(id(part.schema) for part in gathered.parts), gathered.accepts_none
 
 
-def item_of(was: Gathered, place: int) -> list[RootedSchema]:
+def item_of(was: SchemaConjunction, place: int) -> list[RootedSchema]:
     items = []
     for part in was.parts:
         prefix = as_list(part.schema.get("prefixItems"))
@@ -84,7 +84,7 @@ def item_of(was: Gathered, place: int) -> list[RootedSchema]:
     return items
 
 
-def property_of(was: Gathered, name: str) -> list[RootedSchema]:
+def property_of(was: SchemaConjunction, name: str) -> list[RootedSchema]:
     """The schemas that applied to a property, except those of `patternProperties`."""
     properties = []
     for part in was.parts:
@@ -96,7 +96,7 @@ def property_of(was: Gathered, name: str) -> list[RootedSchema]:
     return properties
 
 
-def is_undescribed(was: Gathered, name: str) -> bool:
+def is_undescribed(was: SchemaConjunction, name: str) -> bool:
     """Whether callers do not send it: it is not described where others are."""
     if any(
         "additionalProperties" in part.schema or "patternProperties" in part.schema
@@ -139,11 +139,11 @@ def _tags(at: RootedSchema) -> dict[str, set[bytes]]:
 UnionId = tuple[int, int, int]  # identifies a union of alternatives
 
 
-class Narrowing:
+class DocumentComparison:
     """Comparison of two documents."""
 
     def __init__(self) -> None:
-        self.same = Sameness()
+        self.same = SchemaIdentity()
         self._steps_left = STEPS
         self._in_progress: dict[Any, int] = {}  # pairs being compared, by depth
         self._results: dict[Any, list[AcceptanceFinding]] = {}
@@ -205,8 +205,8 @@ class Narrowing:
         self,
         before: tuple[RootedSchema, ...],
         after: RootedSchema,
-        was: Gathered,
-        now: Gathered,
+        was: SchemaConjunction,
+        now: SchemaConjunction,
         *,
         where: str,
         described_names: frozenset[str],
@@ -275,7 +275,7 @@ class Narrowing:
     def _by_branch(
         self,
         before: tuple[RootedSchema, ...],
-        was: Gathered,
+        was: SchemaConjunction,
         after: RootedSchema,
         where: str,
         *,
@@ -303,8 +303,8 @@ class Narrowing:
     def _compare_parts(
         self,
         before: tuple[RootedSchema, ...],
-        was: Gathered,
-        now: Gathered,
+        was: SchemaConjunction,
+        now: SchemaConjunction,
         where: str,
         *,
         described_names: frozenset[str],
@@ -361,7 +361,7 @@ class Narrowing:
             yield AcceptanceFinding("enum", where, "any value", keywords.format_values(values))
 
     def _verbatim(
-        self, was: Gathered, part: RootedSchema, where: str
+        self, was: SchemaConjunction, part: RootedSchema, where: str
     ) -> Iterator[AcceptanceFinding]:
         for group in VERBATIM:
             if not any(name in part.schema for name in group):
@@ -378,7 +378,7 @@ class Narrowing:
         )
 
     def _negation_findings(
-        self, was: Gathered, old_types: frozenset[str], part: RootedSchema, where: str
+        self, was: SchemaConjunction, old_types: frozenset[str], part: RootedSchema, where: str
     ) -> Iterator[AcceptanceFinding]:
         if "not" not in part.schema:
             return
@@ -395,7 +395,7 @@ class Narrowing:
     def _alternatives(
         self,
         before: tuple[RootedSchema, ...],
-        was: Gathered,
+        was: SchemaConjunction,
         part: RootedSchema,
         where: str,
         *,
@@ -446,7 +446,7 @@ class Narrowing:
                 best = branch_findings
         return best or []
 
-    def _has_pairs(self, was: Gathered, branches: Sequence[RootedSchema]) -> bool:
+    def _has_pairs(self, was: SchemaConjunction, branches: Sequence[RootedSchema]) -> bool:
         """Whether as many mutually exclusive alternatives existed before, each as wide as the one
         at its index."""
         for part in was.parts:
@@ -458,7 +458,9 @@ class Narrowing:
                 return True
         return False
 
-    def _items(self, was: Gathered, part: RootedSchema, where: str) -> Iterator[AcceptanceFinding]:
+    def _items(
+        self, was: SchemaConjunction, part: RootedSchema, where: str
+    ) -> Iterator[AcceptanceFinding]:
         prefix = as_list(part.schema.get("prefixItems"))
         longest = max(
             (len(as_list(part.schema.get("prefixItems"))) for part in was.parts), default=0
@@ -471,7 +473,7 @@ class Narrowing:
             yield from self(item_of(was, longest), part.of(rest), f"{where}[]")
 
     def _properties(
-        self, was: Gathered, part: RootedSchema, where: str
+        self, was: SchemaConjunction, part: RootedSchema, where: str
     ) -> Iterator[AcceptanceFinding]:
         schemas = [part.schema for part in was.parts]
         for kind, name, change in keywords.new_requirements(schemas, part.schema):
@@ -501,7 +503,7 @@ class Narrowing:
         else:
             yield from self(others, rest, join_path(where, "*"))
 
-    def _never_sent(self, was: Gathered, name: str) -> bool:
+    def _never_sent(self, was: SchemaConjunction, name: str) -> bool:
         return gather(property_of(was, name)).accepts_none
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from registry.sources.compat import keywords
-from registry.sources.compat.acceptance import Narrowing
+from registry.sources.compat.acceptance import DocumentComparison
 from registry.sources.compat.schemas import (
     DEPTH,
     AcceptanceFinding,
@@ -143,7 +143,7 @@ def _compare_within_budget(
 
 
 def _input_changes(was: RootedSchema, now: RootedSchema) -> list[SchemaChange]:
-    narrowing, widening = Narrowing(), Narrowing()
+    narrowing, widening = DocumentComparison(), DocumentComparison()
     if narrowing.same(was, now):
         return []
     changes = _unique(
@@ -177,7 +177,9 @@ def output_changes(before: Schema | None, after: Schema | None) -> list[SchemaCh
         ]
     was, now = RootedSchema(before, before), RootedSchema(after, after)
     return _compare_within_budget(
-        lambda: [] if Narrowing().same(was, now) else _unique(AnswerComparison()([was], [now])),
+        lambda: (
+            [] if DocumentComparison().same(was, now) else _unique(AnswerComparison()([was], [now]))
+        ),
         "output",
     )
 
@@ -208,7 +210,7 @@ def _schema_change(found: AcceptanceFinding, *, is_narrowing: bool) -> SchemaCha
 
 
 def _description_changes(
-    narrowing: Narrowing, was: RootedSchema, now: RootedSchema, found: list[SchemaChange]
+    narrowing: DocumentComparison, was: RootedSchema, now: RootedSchema, found: list[SchemaChange]
 ) -> Iterator[SchemaChange]:
     """Arguments with the same schema and another description."""
     reported = {change.where.partition(".")[0].partition("[")[0] for change in found}

@@ -83,7 +83,7 @@ class RootedSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class SchemaConjunction:
     """The conjunction of all schemas that apply to one value, with `$ref` and `allOf` resolved."""
 
     parts: tuple[RootedSchema, ...]  # objects
@@ -123,7 +123,7 @@ def _spend(count: int) -> None:
             raise ComparisonTooLarge
 
 
-def gather(schemas: Iterable[RootedSchema]) -> Gathered:
+def gather(schemas: Iterable[RootedSchema]) -> SchemaConjunction:
     left = list(schemas)
     _spend(len(left) + 1)
     parts: list[RootedSchema] = []
@@ -135,7 +135,7 @@ def gather(schemas: Iterable[RootedSchema]) -> Gathered:
             accepts_none = accepts_none or part.schema is False
         elif id(part.schema) not in visited:
             if len(visited) >= GATHERED_LIMIT:
-                return Gathered(tuple(parts), accepts_none, True)
+                return SchemaConjunction(tuple(parts), accepts_none, True)
             visited.add(id(part.schema))
             if not part.schema.keys() <= ANNOTATION_KEYWORDS:
                 parts.append(part)
@@ -143,7 +143,7 @@ def gather(schemas: Iterable[RootedSchema]) -> Gathered:
             _spend(len(followed))
             is_incomplete = is_incomplete or None in followed
             left += [more for more in followed if more is not None]
-    return Gathered(tuple(parts), accepts_none, is_incomplete)
+    return SchemaConjunction(tuple(parts), accepts_none, is_incomplete)
 
 
 def _subschemas(one: RootedSchema) -> Iterator[RootedSchema | None]:
@@ -264,7 +264,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-class Sameness:
+class SchemaIdentity:
     """Whether schemas of two documents are identical, verbatim. In doubt they are not."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from config.load import load
 from gateway.upstreams.graphql import upstream as graphql
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.rest.upstream import RequestTemplate
-from registry.importers.drafts import Imported
+from registry.importers.drafts import ImportedDescription
 from registry.sources.source_reader import ImportSpec, Origins, find
 from schemas.binding import GraphQLBinding, OpenAPIBinding
 from schemas.errors import ImportRejected, InvalidParams
@@ -52,7 +52,7 @@ def check(path: Path, r: Random) -> Verdict:
     return verdict if verdict.wrong else _mapped(imported, r, verdict)
 
 
-async def read(path: Path) -> Imported:
+async def read(path: Path) -> ImportedDescription:
     graph = path.suffix == ".graphql" or path.stem == "introspection"
     kind: Any = "graphql" if graph else "openapi"
     base = "http://127.0.0.1:9/" if kind == "graphql" else None
@@ -68,7 +68,7 @@ def _timed(tools: int, begin: float) -> Verdict:
     return Verdict(tools, cpu_s, late, TIME if late else "")
 
 
-def _mapped(imported: Imported, r: Random, verdict: Verdict) -> Verdict:
+def _mapped(imported: ImportedDescription, r: Random, verdict: Verdict) -> Verdict:
     for draft in r.sample(imported.drafts, min(DRAFTS, len(imported.drafts))):
         try:
             made = arguments(draft.input_schema, r, r.randrange(4))

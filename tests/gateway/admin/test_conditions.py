@@ -8,7 +8,7 @@ import pytest
 
 from gateway.context import Principal
 from gateway.operations.operation import ProblemDetails
-from gateway.operations.serving import Done, OperationResponse, Repeats
+from gateway.operations.serving import Done, IdempotentRunner, OperationResponse
 from gateway.state.idempotency import IdempotencyKeys
 from registry.database.postgres import Database
 from registry.embedding.models import register
@@ -174,11 +174,11 @@ async def test_a_secret_is_told_once(api: Admin, database: Database) -> None:
 
 
 @pytest.fixture
-def repeats(database: Database) -> Repeats:
-    return Repeats(IdempotencyKeys(lambda: database.pool, 60))
+def repeats(database: Database) -> IdempotentRunner:
+    return IdempotentRunner(IdempotencyKeys(lambda: database.pool, 60))
 
 
-async def test_a_request_that_still_runs_is_not_begun_again(repeats: Repeats) -> None:
+async def test_a_request_that_still_runs_is_not_begun_again(repeats: IdempotentRunner) -> None:
     begun, end = asyncio.Event(), asyncio.Event()
 
     async def work() -> Done:
@@ -201,7 +201,7 @@ async def test_a_request_that_still_runs_is_not_begun_again(repeats: Repeats) ->
     )
 
 
-async def test_what_failed_may_be_tried_again_under_its_key(repeats: Repeats) -> None:
+async def test_what_failed_may_be_tried_again_under_its_key(repeats: IdempotentRunner) -> None:
     outcomes = [
         OperationResponse(503, b"{}"),
         OperationResponse(200, b"[]"),
@@ -228,7 +228,7 @@ async def test_what_failed_may_be_tried_again_under_its_key(repeats: Repeats) ->
     ).body == b"{}"
 
 
-async def test_keys_are_their_owners(repeats: Repeats) -> None:
+async def test_keys_are_their_owners(repeats: IdempotentRunner) -> None:
     async def work() -> Done:
         response = OperationResponse(200, str(next(numbers)).encode())
         return response, response

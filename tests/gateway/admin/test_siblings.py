@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from gateway.admin.health import exposition
-from gateway.admin.siblings import LINE_BYTES, Siblings, registry_of_all
+from gateway.admin.siblings import LINE_BYTES, WorkerPeers, registry_of_all
 from gateway.telemetry.histograms import Histogram
 from gateway.telemetry.traces import SpanContext
 from gateway.wings.models.observation import ModelUse
@@ -21,7 +21,7 @@ async def test_a_line_that_is_no_question_ends_its_connection_alone(
     tmp_path_factory: pytest.TempPathFactory, line: bytes
 ) -> None:
     directory: Path = tmp_path_factory.mktemp("workers")
-    one, other = (Siblings(directory, slot, 2) for slot in range(2))
+    one, other = (WorkerPeers(directory, slot, 2) for slot in range(2))
     with anyio.fail_after(30):
         async with one.answering({"status": lambda _: b"ok"}):
             async with await anyio.connect_unix(directory / "worker-0.sock") as stream:
@@ -35,7 +35,7 @@ async def test_the_workers_of_new_settings_are_asked(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     directory: Path = tmp_path_factory.mktemp("workers")
-    one, other, third = (Siblings(directory, slot, 2) for slot in range(3))
+    one, other, third = (WorkerPeers(directory, slot, 2) for slot in range(3))
     async with other.answering({"status": lambda _: b"ok"}):
         assert await one.ask("status") == {1: b"ok"}
         one.resize(3)

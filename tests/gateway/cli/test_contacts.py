@@ -31,8 +31,8 @@ needs_network = pytest.mark.skipif(
 )
 EMBED = """
 import anyio
-from registry.embedding.bundled import Bundled
-print(len(anyio.run(Bundled(8, 1).embed, ["list pets"])))
+from registry.embedding.bundled import BundledEmbedder
+print(len(anyio.run(BundledEmbedder(8, 1).embed, ["list pets"])))
 """
 RERANK = """
 from pathlib import Path

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from config.access import Rule
 from config.settings import Settings
-from gateway.console.desk import Desk
+from gateway.console.desk import ConsoleOperations
 from gateway.console.login import NOBODY
 from gateway.console.navigation import navigation
 from gateway.console.sessions import is_id, new_id
 from gateway.context import Context, Identity, Principal
-from gateway.wings.abc import ConsolePage, Offer
+from gateway.wings.abc import ConsolePage, WingContributions
 from gateway.wings.table import WINGS
 from registry.access.keys import ApiKeys
 from schemas.tool import ToolResult
@@ -394,7 +394,7 @@ async def test_an_operation_of_a_wing_takes_an_object_from_who_is_let_in(
             desk = await visitor_of(client)
             assert desk.may("toy_add")
             assert (await desk.run("toy_add", body=[1])).status == 422
-            nobody = Desk(desk._parts, NOBODY, caller=NOBODY, client="")
+            nobody = ConsoleOperations(desk._parts, NOBODY, caller=NOBODY, client="")
             assert not nobody.may("toy_add")
 
 
@@ -450,14 +450,14 @@ async def test_a_form_of_a_wing_begins_with_what_it_replaces(settings: Settings)
         assert answer.value["name"] == "talks"  # which the visitor has confirmed
 
 
-async def visitor_of(client: Client) -> Desk:
+async def visitor_of(client: Client) -> ConsoleOperations:
     """What a visitor of an open gateway may do."""
     made = client.gateway.console
     assert made is not None
     identity, caller = await made._doors.identities("")
     assert identity is not None
     assert caller is not None
-    return Desk(made._parts, identity, caller=caller, client="")
+    return ConsoleOperations(made._parts, identity, caller=caller, client="")
 
 
 async def test_what_a_page_may_not_read_of_a_wing_is_not_recorded_as_denied(
@@ -476,12 +476,12 @@ async def test_what_a_page_may_not_read_of_a_wing_is_not_recorded_as_denied(
         await polling.until(lambda: is_there(desk, "memory_list"))
         ann = Identity(Principal("ann", HOST, frozenset({"admin"})), verified=True)
         parts = dataclasses.replace(desk._parts, call=call)
-        answer = await Desk(parts, ann, caller=ann, client="").run("memory_list")
+        answer = await ConsoleOperations(parts, ann, caller=ann, client="").run("memory_list")
         assert (answer.status, "memory:read" in answer.problem) == (403, True)
         assert called == []
 
 
-async def is_there(desk: Desk, operation: str) -> bool:
+async def is_there(desk: ConsoleOperations, operation: str) -> bool:
     return desk.operation(operation) is not None
 
 
@@ -511,6 +511,8 @@ async def test_pages_of_wings_have_the_same_order_at_each_start() -> None:
     """The menu does not change with the order in which wings open (mending 43)."""
     desk = SimpleNamespace(may=lambda _: True, is_operator=True)
     page = ConsolePage(title="T", path="p", lists="l", columns=())
-    offers = {name: Offer(operations=(), pages=[page]) for name in reversed(list(WINGS))}
+    offers = {
+        name: WingContributions(operations=(), pages=[page]) for name in reversed(list(WINGS))
+    }
     titles = [title for title, _ in navigation(SimpleNamespace(offers=offers), desk)]  # type: ignore[arg-type]
     assert titles[-len(WINGS) :] == [name.capitalize() for name in WINGS]

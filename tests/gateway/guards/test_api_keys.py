@@ -11,7 +11,7 @@ from config.load import load
 from gateway.context import Identity
 from gateway.guards.authentication import Authenticator
 from registry.access.keys import ApiKeys, KnownKey, digest_of
-from registry.access.revocations import Revocation, Revocations, Revoked
+from registry.access.revocations import Revocation, RevocationCache, Revocations
 from registry.database.postgres import Database
 from schemas.hybrid import StatusFault
 from tests.fixtures_database import HOST
@@ -162,7 +162,7 @@ async def test_what_is_revoked_is_refused_even_if_it_is_remembered(tmp_path: Pat
     still = {name: (await identified(authenticator, token)).still for name, token in tokens.items()}
     lost = {"stolen", "old", "now", "undated", "odd"}
     subjects = {(HOST, "bob"): float(NOW), (OTHER, "ada"): NOW + 99.0}
-    revoked = Revoked(frozenset({(HOST, "abc"), (OTHER, "def")}), subjects)
+    revoked = RevocationCache(frozenset({(HOST, "abc"), (OTHER, "def")}), subjects)
     fresh = Authenticator(by_key(tmp_path, ES.pem), HOST, lambda: NOW)  # which has seen none
     for judge in (authenticator, fresh):
         judge._tokens.revoke(revoked)
@@ -172,7 +172,7 @@ async def test_what_is_revoked_is_refused_even_if_it_is_remembered(tmp_path: Pat
             check = still[name]
             assert check is not None
             assert check() == (name not in lost), name
-    authenticator._tokens.revoke(Revoked())
+    authenticator._tokens.revoke(RevocationCache())
     for token in tokens.values():
         assert said(await identified(authenticator, token)) is None
 
@@ -192,6 +192,6 @@ async def test_scope_tokens_are_revoked_too(tmp_path: Path) -> None:
     authenticator = Authenticator(by_key(tmp_path, ES.pem), HOST, lambda: NOW)
     beside = ("X-Scope-Token", ES.token(jti="abc", scope="x"))
     assert (await identified(authenticator, bearer(ES.token()), beside)).scope_token == {"x"}
-    authenticator._tokens.revoke(Revoked(frozenset({(HOST, "abc")})))
+    authenticator._tokens.revoke(RevocationCache(frozenset({(HOST, "abc")})))
     found = (await identified(authenticator, bearer(ES.token()), beside)).scope_token
     assert isinstance(found, StatusFault)

@@ -21,7 +21,7 @@ from gateway.protocol.shapes import Members
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.skills.snapshot import Skill
-from schemas.binding import McpBinding, Mirrored
+from schemas.binding import McpBinding, MirroredArgument
 from schemas.jsonrpc import Request, decode_members, encode
 from schemas.mcp.messages import META_CAPABILITIES, META_VERSION
 from schemas.mcp.revisions import HANDSHAKE, STATELESS, Revision
@@ -54,7 +54,9 @@ def item(
     return SnapshotItem(kind, key, name or key, Raw(encode({by: key, "x-own": 1})), source, eras)
 
 
-def tool(name: str, schema: Any = None, mirrored: tuple[Mirrored, ...] = (), **more: Any) -> Tool:
+def tool(
+    name: str, schema: Any = None, mirrored: tuple[MirroredArgument, ...] = (), **more: Any
+) -> Tool:
     return Tool(
         id=name,
         name=name,

@@ -13,7 +13,7 @@ from gateway.methods.calls import CallPlans
 from gateway.methods.tools import ToolMethods
 from registry.catalog.catalog import Catalog
 from registry.display.rewrites import argument_aliases
-from schemas.binding import McpBinding, Mirrored
+from schemas.binding import McpBinding, MirroredArgument
 from schemas.errors import (
     Fault,
     HeaderMismatch,
@@ -56,7 +56,7 @@ CATALOG = Catalog(
         tool("broken", BROKEN),
         tool("marked", MARKED),
         tool("broken_2", {**BROKEN, "$ref": "https://example.com/schema"}),
-        tool("region", mirrored=(Mirrored(("region",), "Region"),)),
+        tool("region", mirrored=(MirroredArgument(("region",), "Region"),)),
     ],
     sources=[source("one"), source("two")],
     items=[

@@ -28,7 +28,7 @@ from gateway.operations.operation import (
     invalid,
     unavailable,
 )
-from gateway.operations.serving import OperationServer, Repeats
+from gateway.operations.serving import IdempotentRunner, OperationServer
 from gateway.state.idempotency import IdempotencyKeys
 from registry.access.keys import ApiKeys
 from registry.access.revocations import Revocation, Revocations
@@ -140,7 +140,7 @@ async def permits(*_request: object) -> None:
 @pytest.fixture
 async def bench(database: Database) -> AsyncIterator[Bench]:
     toys, acts = Toys(made), []  # type: ignore[var-annotated]
-    repeats = Repeats(IdempotencyKeys(lambda: database.pool, 60))
+    repeats = IdempotentRunner(IdempotencyKeys(lambda: database.pool, 60))
     server = OperationServer(toys.operations, repeats, "/toys/v1")
     runner = JobRunner(
         JobStore(database.pool),

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.parity.send import Unanswered, body, headers, open_sender, query_string
+from gateway.parity.send import NoAnswer, body, headers, open_sender, query_string
 from gateway.parity.vectors import VectorRequest
 from schemas.errors import ToolgateError
 
@@ -91,7 +91,7 @@ async def test_why_there_is_no_answer_is_said_in_words(
     async with await asyncio.start_server(_answering(reply), "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         async with open_sender(f"{scheme}://127.0.0.1:{port}", {"command": "/"}, 5) as sender:
-            with pytest.raises(Unanswered) as raised:
+            with pytest.raises(NoAnswer) as raised:
                 await sender.send(given(token=None), {})
     assert str(raised.value) == said
 

@@ -4,7 +4,14 @@ import copy
 
 import pytest
 
-from gateway.protocol.client_features import ELICIT, ROOTS, SAMPLE, Refused, for_client, for_server
+from gateway.protocol.client_features import (
+    ELICIT,
+    ROOTS,
+    SAMPLE,
+    RefusalReason,
+    for_client,
+    for_server,
+)
 from schemas.mcp.revisions import (
     V2024_11_05,
     V2025_03_26,
@@ -103,7 +110,7 @@ def test_addresses_are_opened_by_who_says_so(revision, can):
     if revision in NEWER and "url" in can:
         assert {**ADDRESS, **asked} == asked
     else:
-        assert isinstance(asked, Refused)
+        assert isinstance(asked, RefusalReason)
         wanted = {"url": {}} if revision.elicits else {}
         assert asked.required == {"elicitation": wanted}
 
@@ -119,15 +126,15 @@ def test_an_address_has_an_id_on_2025_11_25_alone():
 @by_revision
 def test_who_cannot_be_asked_for_input_is_not(revision):
     for can in ({}, {"elicitation": None}, {"elicitation": True}, {"sampling": {}}):
-        assert isinstance(for_client(ELICIT, FORM, revision, can), Refused)
+        assert isinstance(for_client(ELICIT, FORM, revision, can), RefusalReason)
     asked = for_client(ELICIT, FORM, revision, ABLE)
-    assert isinstance(asked, Refused) is (revision in {V2024_11_05, V2025_03_26})
+    assert isinstance(asked, RefusalReason) is (revision in {V2024_11_05, V2025_03_26})
 
 
 @pytest.mark.parametrize("revision", NEWER, ids=lambda revision: revision.name)
 def test_who_opens_addresses_only_gets_no_form(revision):
     asked = for_client(ELICIT, FORM, revision, {"elicitation": {"url": {}}})
-    assert asked == Refused("The client shows no forms", {"elicitation": {"form": {}}})
+    assert asked == RefusalReason("The client shows no forms", {"elicitation": {"form": {}}})
 
 
 @pytest.mark.parametrize("params", [FORM, ADDRESS])
@@ -182,7 +189,7 @@ def test_a_model_without_ears_reads_that_there_is_sound(revision):
 def test_tools_are_for_models_that_take_them(revision, more):
     params = {**SAMPLING, **more}
     without = for_client(SAMPLE, params, revision, {"sampling": {}})
-    assert isinstance(without, Refused)
+    assert isinstance(without, RefusalReason)
     assert without.required == {"sampling": {"tools": {}}}
     assert isinstance(for_client(SAMPLE, params, revision, ABLE), dict) is (revision in NEWER)
 
@@ -192,7 +199,7 @@ def test_tools_are_for_models_that_take_them(revision, more):
 def test_what_the_client_does_not_have_is_not_asked_for(revision, method):
     name = "sampling" if method == SAMPLE else "roots"
     refused = for_client(method, {"messages": []}, revision, {"elicitation": {}, name: None})
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusalReason)
     assert refused.required == {name: {}}
     assert for_client(method, {"messages": []}, revision, ABLE) == {"messages": []}
 
@@ -200,7 +207,7 @@ def test_what_the_client_does_not_have_is_not_asked_for(revision, method):
 @by_revision
 @pytest.mark.parametrize("method", ["ping", "tools/call", "notifications/message", ""])
 def test_nothing_else_is_asked(revision, method):
-    assert isinstance(for_client(method, {}, revision, ABLE), Refused)
+    assert isinstance(for_client(method, {}, revision, ABLE), RefusalReason)
 
 
 @pytest.mark.parametrize("params", [{"messages": None}, {"messages": [1, {"role": "user"}]}])

@@ -12,7 +12,7 @@ from gateway.abc import RelayRequest
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
 from gateway.upstreams.recorded import (
     SHOWN_BYTES,
-    Recording,
+    CallRecording,
     RecordingRelay,
     without_userinfo,
 )
@@ -36,8 +36,8 @@ SETTINGS = SourceSettings(
 )
 
 
-async def preview(one: Client, arguments: object = None, **headers: str) -> Recording:
-    recording = Recording(tool((KEY,)), arguments, sends=False)
+async def preview(one: Client, arguments: object = None, **headers: str) -> CallRecording:
+    recording = CallRecording(tool((KEY,)), arguments, sends=False)
     request = HttpRequest("GET", "/x", {"X-Key": SHORT, **headers})
     pool = one.connections.of(source("http://pets.example"))
     recording.begin(pool, request, pool.with_configured(request.headers))
@@ -98,7 +98,7 @@ async def test_an_mcp_server_that_echoes_its_credentials_shows_none() -> None:
     async with opened(SETTINGS) as one:
         far = source("http://pets.example")
         for sends in (False, True):
-            recording = Recording(tool(), {}, sends=sends)
+            recording = CallRecording(tool(), {}, sends=sends)
             relay = RecordingRelay(Echo(), one.connections, recording)  # type: ignore[arg-type]
             request = RelayRequest(far, "tools/call", {})
             if sends:

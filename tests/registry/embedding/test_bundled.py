@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from registry.embedding.abc import EmbeddingFailed
-from registry.embedding.bundled import FOLDER, Bundled, _Model
+from registry.embedding.bundled import FOLDER, BundledEmbedder, _Model
 from registry.embedding.lanes import Lanes, _batches
 
 pytestmark = pytest.mark.anyio
@@ -36,14 +36,14 @@ def embed(lanes: Lanes, *, query: bool = False) -> Callable[..., Awaitable[objec
 
 
 async def test_what_means_the_same_lies_near() -> None:
-    bundled = Bundled(batch_size=8, threads=1)
+    bundled = BundledEmbedder(batch_size=8, threads=1)
     tools, queries = await bundled.embed(TOOLS), await bundled.embed(QUERIES, query=True)
     assert (queries @ tools.T).argmax(axis=1).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("query", "most"), [(False, 64), (True, 128)], ids=["text", "query"])
 async def test_a_text_is_read_up_to_64_tokens_a_query_up_to_128(query: bool, most: int) -> None:
-    bundled = Bundled(batch_size=8, threads=1)
+    bundled = BundledEmbedder(batch_size=8, threads=1)
     read = most - 2  # a text is put between two tokens
     full, more, less = [
         (await bundled.embed(["pay " * read + end], query=query))[0]
@@ -58,8 +58,8 @@ async def test_a_text_is_read_up_to_64_tokens_a_query_up_to_128(query: bool, mos
 @pytest.mark.parametrize("batch_size", [1, 3, 1000])
 async def test_the_size_of_batches_changes_nothing(batch_size: int) -> None:
     texts = [f"{'word ' * (index % 9)} {index}" for index in range(20)]
-    found = await Bundled(batch_size, threads=1).embed(texts)
-    expected = await Bundled(batch_size=8, threads=1).embed(texts)
+    found = await BundledEmbedder(batch_size, threads=1).embed(texts)
+    expected = await BundledEmbedder(batch_size=8, threads=1).embed(texts)
     assert np.sum(found * expected, axis=1).min() > 0.95
 
 
@@ -110,7 +110,7 @@ async def test_a_query_does_not_wait_for_a_batch_of_texts() -> None:
 
 async def test_two_sentences_of_a_query_are_encoded_apart_and_concurrently() -> None:
     """So neither vector depends on the other text, as it does in a batch."""
-    bundled = Bundled(batch_size=8, threads=1)
+    bundled = BundledEmbedder(batch_size=8, threads=1)
     both = await bundled.embed(QUERIES[:2], query=True)
     alone = [await bundled.embed([text], query=True) for text in QUERIES[:2]]
     assert np.array_equal(both, np.vstack(alone))
@@ -158,7 +158,7 @@ def broken(folder: Path, **files: bytes | None) -> Path:
 async def test_a_broken_installation_is_told_when_it_is_used(
     tmp_path: Path, name: str, content: bytes | None
 ) -> None:
-    bundled = Bundled(8, 1, broken(tmp_path / "model", **{name: content}))
+    bundled = BundledEmbedder(8, 1, broken(tmp_path / "model", **{name: content}))
     for _ in range(2):
         with pytest.raises(EmbeddingFailed, match="embedding model cannot be loaded") as caught:
             await bundled.embed(["text"])
@@ -169,7 +169,7 @@ async def test_a_broken_installation_is_told_when_it_is_used(
 def test_a_model_that_says_not_what_it_is_is_refused(tmp_path: Path, content: bytes | None) -> None:
     folder = broken(tmp_path / "model", provenance=content)
     with pytest.raises(EmbeddingFailed, match="embedding model cannot be loaded"):
-        Bundled(8, 1, folder)
+        BundledEmbedder(8, 1, folder)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
-from registry.embedding.bundled import Bundled
+from registry.embedding.bundled import BundledEmbedder
 from registry.embedding.model_server import UNAVAILABLE, SharedModel, model_server
 
 pytestmark = pytest.mark.anyio
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def local() -> Embedder:
-    return Bundled(8, 1)
+    return BundledEmbedder(8, 1)
 
 
 class Broken:
@@ -34,7 +34,7 @@ class Broken:
 
 async def test_vectors_are_those_of_the_local_model(local: Embedder, tmp_path: Path) -> None:
     socket = tmp_path / "model.sock"
-    shared = SharedModel(Bundled(8, 1), str(socket))
+    shared = SharedModel(BundledEmbedder(8, 1), str(socket))
     assert (shared.model, shared.dimension) == (local.model, local.dimension)
     async with model_server(socket, lambda label: local if label == local.model else None):
         for query in (False, True):

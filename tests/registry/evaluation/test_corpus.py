@@ -12,8 +12,14 @@ from registry.evaluation.corpus import NotEmbedded, load_corpus
 from registry.evaluation.evaluate import evaluate, sample_requests
 from registry.evaluation.report import as_json
 from registry.evaluation.results import BASELINE
-from registry.evaluation.runs import MODES, Remembering
-from registry.evaluation.sets import EvaluationRequest, Index, Listed, read_catalog, read_requests
+from registry.evaluation.runs import MODES, CachingEmbedder
+from registry.evaluation.sets import (
+    CatalogTool,
+    EvaluationRequest,
+    Index,
+    read_catalog,
+    read_requests,
+)
 from registry.evaluation.temporary_catalog import HOST, load
 from registry.sources.store import ToolStore
 from tests.registry.search.meaning import MODEL, Words
@@ -24,12 +30,14 @@ SETTINGS = load_settings(None, {})
 NO_INPUT = {"type": "object"}
 LONG = "a-very-long-name/" * 9
 TOOLS = [
-    Listed("1", "search", "Find pages of the web", NO_INPUT, server="Web Pages"),
-    Listed("2", "search", "Find letters in a mailbox", NO_INPUT, server="Mail", tags=("post",)),
-    Listed("3", "tools.delete", "Delete an invoice", NO_INPUT),
-    Listed("4", "Tools.Delete", "Delete a customer", NO_INPUT),
-    Listed("5", "天气", "Weather of a city\0", NO_INPUT),
-    Listed("6", LONG, "Nothing in particular", NO_INPUT, title="\ud800"),
+    CatalogTool("1", "search", "Find pages of the web", NO_INPUT, server="Web Pages"),
+    CatalogTool(
+        "2", "search", "Find letters in a mailbox", NO_INPUT, server="Mail", tags=("post",)
+    ),
+    CatalogTool("3", "tools.delete", "Delete an invoice", NO_INPUT),
+    CatalogTool("4", "Tools.Delete", "Delete a customer", NO_INPUT),
+    CatalogTool("5", "天气", "Weather of a city\0", NO_INPUT),
+    CatalogTool("6", LONG, "Nothing in particular", NO_INPUT, title="\ud800"),
 ]
 
 
@@ -116,7 +124,7 @@ async def test_without_a_model_dense_alone_is_not_measured(database: Database) -
 
 async def test_vectors_of_a_text_are_made_once() -> None:
     words = Words()
-    remembering = Remembering(words)
+    remembering = CachingEmbedder(words)
     first = await remembering.embed(["rain", "sun", "rain"], query=True)
     again = await remembering.embed(["sun", "snow"], query=True)
     assert words.asked == [["rain", "sun"], ["snow"]]

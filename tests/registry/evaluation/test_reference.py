@@ -14,7 +14,7 @@ from config.load import load as load_settings
 from registry.database.postgres import Database, borrow
 from registry.embedding.texts import query_text, sentences
 from registry.evaluation.corpus import Corpus, load_corpus
-from registry.evaluation.sets import Listed
+from registry.evaluation.sets import CatalogTool
 from registry.search import Mode, SearchQuery
 from tests.registry.evaluation.reference import Fields, Score, bm25f, covering, meaning, scored
 from tests.registry.search.meaning import Words
@@ -38,19 +38,19 @@ QUERIES = (
 )
 
 
-def catalog(seed: int) -> list[Listed]:
+def catalog(seed: int) -> list[CatalogTool]:
     chance = random.Random(seed)
 
     def words(most: int) -> str:
         return " ".join(chance.choices(WORDS, k=chance.randint(1, most)))
 
-    def tool(number: int) -> Listed:
+    def tool(number: int) -> CatalogTool:
         joint = chance.choice(("_", "-"))
         properties = {
             f"{word}Id": {"type": "string", "description": words(5)}
             for word in chance.sample(WORDS, chance.randint(0, 3))
         }
-        return Listed(
+        return CatalogTool(
             id=str(number),
             name=f"{words(3).replace(' ', joint)}{joint}x{number}",
             title=words(3) if number % 4 == 0 else None,
@@ -63,7 +63,7 @@ def catalog(seed: int) -> list[Listed]:
     return [tool(number) for number in range(TOOLS)]
 
 
-def fields(tool: Listed) -> Fields:
+def fields(tool: CatalogTool) -> Fields:
     properties = tool.input_schema["properties"]
     return {
         "name": tool.name,
@@ -101,7 +101,7 @@ class Facts:
 
 
 async def reference(
-    facts: Facts, embedder: Words, tools: list[Listed], query: str, share: float
+    facts: Facts, embedder: Words, tools: list[CatalogTool], query: str, share: float
 ) -> dict[str, Score]:
     """By the ids of the catalog."""
     read = query_text(query)

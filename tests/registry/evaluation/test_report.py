@@ -4,7 +4,7 @@ import pytest
 
 from registry.evaluation.report import as_json, markdown, remarks, tables
 from registry.evaluation.results import (
-    Measured,
+    SetMetrics,
     SetResult,
     Threshold,
     mean_of,
@@ -132,7 +132,7 @@ def test_a_threshold_says_what_it_expects(text: str) -> None:
         Threshold.parse(text)
 
 
-def _found(requests: int) -> Measured:
+def _found(requests: int) -> SetMetrics:
     """Hybrid finds what is wanted, lexical finds nothing."""
     found = {"hybrid": [["a"]] * requests, "lexical": [[]] * requests}
     return measure("mine", found, WANTED[:1] * requests)

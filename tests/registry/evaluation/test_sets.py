@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from registry.evaluation.sets import Index, Listed, UnreadableSet, read_catalog, read_requests
+from registry.evaluation.sets import CatalogTool, Index, UnreadableSet, read_catalog, read_requests
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
 
@@ -55,7 +55,7 @@ def test_a_tool_is_read_in_the_usual_forms(file: Path, row: dict[str, Any], wrap
     wrapped = {"lines": row, "list": [row], "tools": {"tools": [row]},
                "result": {"jsonrpc": "2.0", "id": 1, "result": {"tools": [row]}}}[wrap]  # fmt: skip
     assert read_catalog(lines(file, wrapped)) == [
-        Listed("weather", "weather", "Forecast", PARAMETERS)
+        CatalogTool("weather", "weather", "Forecast", PARAMETERS)
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import jsonschema
 import jsonschema_rs
 
-from registry.importers.openapi import Imported, read
+from registry.importers.openapi import ImportedDescription, read
 from schemas.source import Outcome
 from schemas.tool import ToolDraft
 
@@ -58,7 +58,7 @@ class One:
         return fast
 
 
-def imported(description: dict[str, Any]) -> Imported:
+def imported(description: dict[str, Any]) -> ImportedDescription:
     """What `read` gives, every input schema checked by both validators."""
     result = read(description)
     for draft in result.drafts:

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.upstreams.graphql.upstream import document
-from registry.importers.drafts import Imported
+from registry.importers.drafts import ImportedDescription
 from registry.importers.graphql import GraphQLChoice, read
 from schemas.errors import ImportRejected
 from tests.servers.graphql import SDL
 
 
-def imported(sdl: str, **options: Any) -> Imported:
+def imported(sdl: str, **options: Any) -> ImportedDescription:
     return read(sdl.encode(), "x.graphql", GraphQLChoice(**options))
 
 
@@ -25,19 +25,19 @@ def introspected(sdl: str, **flags: bool) -> dict[str, Any]:
     return introspection_from_schema(build_schema(sdl), **asked)
 
 
-def statuses(found: Imported) -> dict[str, str]:
+def statuses(found: ImportedDescription) -> dict[str, str]:
     return {outcome.operation: outcome.status for outcome in found.outcomes}
 
 
-def reasons(found: Imported) -> dict[str, str | None]:
+def reasons(found: ImportedDescription) -> dict[str, str | None]:
     return {outcome.operation: outcome.reason for outcome in found.outcomes}
 
 
-def names(found: Imported) -> list[str]:
+def names(found: ImportedDescription) -> list[str]:
     return [draft.name for draft in found.drafts]
 
 
-def invalid(sdl: str, found: Imported) -> Iterable[str]:
+def invalid(sdl: str, found: ImportedDescription) -> Iterable[str]:
     """What a service would say against the requests of the tools."""
     schema = build_schema(sdl)
     for draft in found.drafts:

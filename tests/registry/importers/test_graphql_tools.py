@@ -5,7 +5,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from registry.importers.drafts import Imported
+from registry.importers.drafts import ImportedDescription
 from registry.importers.graphql import GraphQLChoice, GraphQLOverlay, read, read_overlay
 from registry.importers.graphql.schema import Ref, Schema, Type
 from schemas.binding import Pagination, Variable
@@ -15,7 +15,7 @@ from schemas.tool import ToolDraft
 from tests.servers.graphql import SDL
 
 
-def imported(sdl: str, **options: Any) -> Imported:
+def imported(sdl: str, **options: Any) -> ImportedDescription:
     return read(sdl.encode(), "x.graphql", GraphQLChoice(**options))
 
 

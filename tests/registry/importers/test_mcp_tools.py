@@ -8,10 +8,10 @@ import pytest
 from msgspec import Raw
 
 from registry.display.shapes import for_objects
-from registry.importers.drafts import Imported
+from registry.importers.drafts import ImportedDescription
 from registry.importers.mcp import read_snapshot
 from registry.importers.mcp.read import DEPTH_LIMIT
-from schemas.binding import McpBinding, Mirrored
+from schemas.binding import McpBinding, MirroredArgument
 from schemas.errors import ImportRejected
 from schemas.mcp.snapshot import ServerFacts
 from schemas.source import Outcome
@@ -19,7 +19,7 @@ from schemas.tool import Annotations, ToolDraft
 from tests.registry.servers import OBJECT, entry, snapshot, tool
 
 
-def read(*tools: Any, **options: Any) -> Imported:
+def read(*tools: Any, **options: Any) -> ImportedDescription:
     return read_snapshot(snapshot(*tools).encode(), **options)
 
 
@@ -86,7 +86,7 @@ def test_hints_that_nobody_knows_are_kept_with_the_others() -> None:
 def test_arguments_that_are_repeated_in_headers_are_known() -> None:
     inner = {"type": "object", "properties": {"b": {"type": "string", "x-mcp-header": "B"}}}
     draft, _ = only(tool(inputSchema={"type": "object", "properties": {"a": inner}}))
-    assert draft.binding == McpBinding("echo", mirrored=(Mirrored(("a", "b"), "B"),))
+    assert draft.binding == McpBinding("echo", mirrored=(MirroredArgument(("a", "b"), "B"),))
 
 
 def test_the_eras_that_list_a_tool_are_known() -> None:

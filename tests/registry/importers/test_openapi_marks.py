@@ -4,13 +4,18 @@ import pytest
 
 from registry.importers.openapi import OpenApiOptions, overlay, read
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
-from registry.importers.openapi.extensions import ArgumentMarks, Marks, Overlay, argument_marks
+from registry.importers.openapi.extensions import (
+    ArgumentMarks,
+    ExtensionSettings,
+    Overlay,
+    argument_marks,
+)
 from registry.importers.openapi.operations import operations
 from schemas.errors import ImportRejected
 from tests.registry.importers.describe import document
 
 
-def marked(marks=None, *, root=None, path=None, beside: Overlay | None = None) -> Marks:
+def marked(marks=None, *, root=None, path=None, beside: Overlay | None = None) -> ExtensionSettings:
     """The marks of one operation."""
     node = {"operationId": "list", **({} if marks is None else {"x-toolgate": marks})}
     item = {"get": node, **({} if path is None else {"x-toolgate": path})}
@@ -31,7 +36,7 @@ def test_all_that_can_be_said_about_an_operation():
         "media_type": "text/csv",
         "arguments": {"X-Trace": {"hide": True, "value": None}, "q": {"name": "query"}},
     }
-    assert marked(said) == Marks(
+    assert marked(said) == ExtensionSettings(
         enabled=True,
         name="pets",
         title="Pets",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.embedding.texts import readable
-from registry.search.fusion import Candidate, Ranked, covering, enough, rank
+from registry.search.fusion import Candidate, RankedCandidate, covering, enough, rank
 from registry.search.lexical import Word, idfs, last_word, plan
 
 
@@ -134,12 +134,12 @@ def test_any_text_becomes_one_that_postgresql_can_hold(text: str) -> None:
     assert len(found) <= 20
 
 
-def near(name: str, *sentences: float, weight: float = 1.0) -> Ranked:
+def near(name: str, *sentences: float, weight: float = 1.0) -> RankedCandidate:
     score = max(sentences, default=0.0) * weight
-    return Ranked(Candidate(name, name, weight, 0.0, score, sentences or None), score)
+    return RankedCandidate(Candidate(name, name, weight, 0.0, score, sentences or None), score)
 
 
-def chosen(found: list[Ranked], limit: int = 10) -> str:
+def chosen(found: list[RankedCandidate], limit: int = 10) -> str:
     best = covering(found, limit)
     assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)
     return " ".join(one.candidate.name for one in best)
@@ -156,7 +156,7 @@ def test_a_sentence_does_not_bring_what_is_far_from_it() -> None:
 
 
 def test_tools_without_a_vector_keep_their_scores_beside_sentences() -> None:
-    found = [near("a", 0.9, 0.1), Ranked(Candidate("b", "b", 1.0, 9.0, None), 0.95)]
+    found = [near("a", 0.9, 0.1), RankedCandidate(Candidate("b", "b", 1.0, 9.0, None), 0.95)]
     assert chosen(found) == "a b"
     assert [one.candidate.name for one in covering(found[1:], 10)] == ["b"]
 

@@ -1,11 +1,11 @@
 """Rest of what failed."""
 
-from registry.search.rest import Rest
+from registry.search.rest import SearchBreaker
 
 
 def test_failures_of_one_moment_begin_one_rest() -> None:
     now = [0.0]
-    rest = Rest(60.0, lambda: now[0])
+    rest = SearchBreaker(60.0, lambda: now[0])
     assert [rest.rests() for _ in range(5)] == [False] * 5
     assert [rest.record_failure() for _ in range(5)] == [1.0] * 5
     assert rest.rests()

@@ -7,7 +7,7 @@ import pytest
 from registry.database.postgres import Database
 from registry.skills.document import read_document
 from registry.skills.rows import file_content
-from registry.skills.store import Freed, SkillRefused, SkillStore
+from registry.skills.store import RelatedSkills, SkillRefused, SkillStore
 from registry.sources.store import ToolStore
 from tests.fixtures_database import HOST
 from tests.registry.skills.conftest import DESTROYS, TOOLS, note, skill, with_tools
@@ -272,7 +272,7 @@ async def test_removing_a_skill_tells_what_stood_with_it(skills: SkillStore) -> 
     freed = await skills.remove(HOST, "mid")
     assert (freed.below, freed.naming) == (["deep", "low"], ["near"])
     assert (await one(skills, "low")).parent is None
-    assert await skills.remove(HOST, "near") == Freed([], [])
+    assert await skills.remove(HOST, "near") == RelatedSkills([], [])
 
 
 async def test_a_removed_source_takes_its_tools_from_the_skills(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.binding import Mirrored
+from schemas.binding import MirroredArgument
 from schemas.errors import HeaderMismatch
 from schemas.mcp.headers import (
     check_params,
@@ -27,7 +27,7 @@ def marked(header, type_="string", **more):
 
 def mirrors(**headers):
     """Top-level arguments, and their headers."""
-    return tuple(Mirrored((name,), header) for name, header in headers.items())
+    return tuple(MirroredArgument((name,), header) for name, header in headers.items())
 
 
 @pytest.mark.parametrize("text", ["", "x", "é", "a b", "日本", "=?base64?x?=", "line\nbreak"])
@@ -69,9 +69,9 @@ def test_marked_arguments_are_found_at_any_depth_of_properties():
     nested = {"type": "object", "properties": {"id": marked("Region-Id", "integer")}}
     found = mirrored_in(schema(zone=marked("Zone"), region=nested, dry=marked("Dry", "boolean")))
     assert found == (
-        Mirrored(("zone",), "Zone"),
-        Mirrored(("region", "id"), "Region-Id"),
-        Mirrored(("dry",), "Dry"),
+        MirroredArgument(("zone",), "Zone"),
+        MirroredArgument(("region", "id"), "Region-Id"),
+        MirroredArgument(("dry",), "Dry"),
     )
 
 
@@ -160,7 +160,7 @@ def test_an_argument_that_is_not_there_has_no_header(arguments):
 
 @pytest.mark.parametrize("arguments", [{}, {"a": None}, {"a": "text"}, {"a": {}}])
 def test_an_argument_below_one_that_is_not_there_has_no_header(arguments):
-    assert param_headers((Mirrored(("a", "b"), "B"),), arguments) == {}
+    assert param_headers((MirroredArgument(("a", "b"), "B"),), arguments) == {}
 
 
 @given(

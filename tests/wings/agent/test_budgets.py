@@ -16,7 +16,7 @@ from config.agent import AgentBudget, AgentBudgets
 from gateway.context import Context, Identity, Principal
 from gateway.operations.callers import caller_of
 from gateway.wings.agent.runner import Runner
-from gateway.wings.agent.steps import Replied, Step
+from gateway.wings.agent.steps import ModelReplied, Step
 from gateway.wings.agent.store import Conversation, NewRun, Run
 from registry.database.postgres import borrow
 from schemas.mcp.revisions import V2025_11_25
@@ -209,7 +209,7 @@ async def test_a_request_that_is_cancelled_while_it_is_counted_counts_once(
             run: Run, number: int, steps: Sequence[Step], *rest: Any, **by: Any
         ) -> Any:
             spent = await add(run, number, steps, *rest, **by)
-            if any(isinstance(step, Replied) for step in steps):
+            if any(isinstance(step, ModelReplied) for step in steps):
                 held = one.runner._held[run.id]
                 held.cancelled = True
                 held.scope.cancel()

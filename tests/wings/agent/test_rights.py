@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from gateway.context import Context, Identity, Principal
-from gateway.wings.agent.steps import AgentTurn, Held, Replied, Result
+from gateway.wings.agent.steps import AgentTurn, ModelReplied, PendingCall, Result
 from gateway.wings.agent.tools import Toolbox, mark_foreign
 from gateway.wings.models.abc import ModelCall, ModelReply
 from gateway.wings.models.usage import TokenUsage
@@ -151,7 +151,7 @@ async def test_a_result_does_not_name_approvals_of_others(rig: Rig) -> None:
         outcome = await Toolbox(call, parts.view, parts.settings).make(
             caller("pets"), planned, approvals
         )
-        assert isinstance(outcome, Held) is believed
+        assert isinstance(outcome, PendingCall) is believed
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ async def test_the_error_of_another_server_is_data_and_taints(rig: Rig, fault: F
     assert result.text.count("</") == 1
     assert result.text.endswith(f"</{opened[1]}>")
     turn = AgentTurn("Look.")
-    turn.take(Replied(1, ModelReply("", (asked,), "", "calls", TokenUsage(1, 1), None, "m")))
+    turn.take(ModelReplied(1, ModelReply("", (asked,), "", "calls", TokenUsage(1, 1), None, "m")))
     turn.take(result)
     assert turn.is_tainted(1)
 

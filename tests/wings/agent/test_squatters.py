@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from config.settings import DatabaseSettings
 from config.sources import SourceSettings
-from gateway.wings.agent.steps import AgentTurn, Replied, Result
+from gateway.wings.agent.steps import AgentTurn, ModelReplied, Result
 from gateway.wings.agent.tools import Toolbox
 from gateway.wings.models.abc import ModelCall, ModelReply
 from gateway.wings.models.usage import TokenUsage
@@ -259,7 +259,7 @@ async def test_what_the_gateway_tells_of_foreign_tools_is_from_outside(
     assert isinstance(result, Result)
     assert result.outside is outside
     turn = AgentTurn("Look.")
-    turn.take(Replied(1, ModelReply("", (asked,), "", "calls", TokenUsage(1, 1), None, "m")))
+    turn.take(ModelReplied(1, ModelReply("", (asked,), "", "calls", TokenUsage(1, 1), None, "m")))
     turn.take(result)
     assert turn.is_tainted(1) is outside
 

@@ -12,20 +12,20 @@ from msgspec import Raw
 from config.settings import DatabaseSettings
 from gateway.wings.agent.meter import RunMeter
 from gateway.wings.agent.runner import Runner
-from gateway.wings.agent.steps import Asked, FoundContext, Replied, Result
+from gateway.wings.agent.steps import FoundContext, ModelReplied, ModelRequested, Result
 from gateway.wings.agent.store import (
     _LOOK_AT_DUE,
     NOTHING,
-    Busy,
     Conversation,
+    ConversationBusy,
     Conversations,
     Ending,
     LeaseLost,
     NewRun,
     Run,
     Runs,
-    Spent,
-    Used,
+    UsageAmounts,
+    UsageTotals,
 )
 from gateway.wings.agent.wing import TABLES
 from gateway.wings.models.abc import ModelCall, ModelExchange, ModelReply
@@ -110,7 +110,7 @@ async def test_a_conversation_has_one_run_at_a_time_and_an_owner_so_many(store: 
     one, other = await store.conversation(), await store.conversation()
     run = await store.run(one.id)
     assert (run.turn, run.state, run.attempt) == (1, "running", 1)
-    with pytest.raises(Busy, match=run.id):
+    with pytest.raises(ConversationBusy, match=run.id):
         await store.run(one.id)
     await store.run(other.id, held=False)
     third = await store.conversation()
@@ -139,10 +139,14 @@ async def test_runs_that_are_begun_at_once_share_the_limit(store: Store) -> None
 
 async def test_steps_are_folded_and_counted(store: Store) -> None:
     run = await store.run((await store.conversation()).id)
-    await store.runs.add(run, 0, [FoundContext("found", ("getPet",)), Asked(1)], Used(100, 0.5))
-    spent = await store.runs.add(run, 2, [Replied(1, REPLY)], Used(-97, -0.25, 2.0, 1), iteration=1)
-    used = Used(3, 0.25, 2.0, 1)
-    assert spent == Spent(used, used)
+    await store.runs.add(
+        run, 0, [FoundContext("found", ("getPet",)), ModelRequested(1)], UsageAmounts(100, 0.5)
+    )
+    spent = await store.runs.add(
+        run, 2, [ModelReplied(1, REPLY)], UsageAmounts(-97, -0.25, 2.0, 1), iteration=1
+    )
+    used = UsageAmounts(3, 0.25, 2.0, 1)
+    assert spent == UsageTotals(used, used)
     await store.runs.add(run, 3, [Result("a1", "Tom")])
     turn = await store.runs.turn(run)
     assert turn.context is not None
@@ -150,11 +154,11 @@ async def test_steps_are_folded_and_counted(store: Store) -> None:
     [(again, same)] = await store.conversations.turns(HOST, run.conversation, 10)
     assert (again.usage, again.iterations, same) == (used, 1, turn)
 
-    def refuse(_: Spent) -> None:
+    def refuse(_: UsageTotals) -> None:
         raise BudgetExhausted("used up")
 
     with pytest.raises(BudgetExhausted):
-        await store.runs.add(run, 4, [Asked(2)], Used(9), check=refuse)
+        await store.runs.add(run, 4, [ModelRequested(2)], UsageAmounts(9), check=refuse)
     assert (await store.runs.turn(run)).count == 4
     kept = ModelExchange("s", "/p", Raw(b"{}"), 200, "text/plain", b"\0\xff")
     await store.runs.keep(run, kept)
@@ -166,9 +170,9 @@ async def test_a_request_counts_on_the_day_of_its_reservation(store: Store, stor
     run = await store.run((await store.conversation()).id)
     meter = RunMeter(wordless().agent, run, NOTHING, NOTHING)
     before = date(2026, 1, 1)  # midnight passes behind it
-    meter.settle(await store.runs.add(run, 0, [Asked(1)], Used(100), day=before))
+    meter.settle(await store.runs.add(run, 0, [ModelRequested(1)], UsageAmounts(100), day=before))
     assert meter.reserved_on is None
-    meter.request(Used(100))
+    meter.request(UsageAmounts(100))
     assert meter.reserved_on == before
     meter.settle(await store.runs.add(run, 1, [], meter.outstanding(), day=meter.reserved_on))
     assert meter.reserved_on is None
@@ -191,7 +195,7 @@ async def test_a_run_is_taken_up_by_one_process(store: Store) -> None:
     assert taken.attempt == 2
     assert await store.runs.renew([run]) == {}
     with pytest.raises(LeaseLost):
-        await store.runs.add(run, 0, [Asked(1)])
+        await store.runs.add(run, 0, [ModelRequested(1)])
     with pytest.raises(LeaseLost):
         await store.runs.end(run, Ending(state="completed"))
     await store.runs.cancel(HOST, store.owner, run.id)
@@ -252,9 +256,9 @@ async def test_runs_that_are_due_are_found_by_indexes(storage: Pool) -> None:
 async def test_what_is_deleted_is_gone_but_its_usage(store: Store) -> None:
     conversation = await store.conversation()
     run = await store.run(conversation.id)
-    await store.runs.add(run, 0, [Asked(1)], Used(7, 0.0, 1.0, 2))
+    await store.runs.add(run, 0, [ModelRequested(1)], UsageAmounts(7, 0.0, 1.0, 2))
     others, day = await store.conversations.spending(run)
-    assert (others, day) == (Used(), Used(7, 0.0, 1.0, 2))
+    assert (others, day) == (UsageAmounts(), UsageAmounts(7, 0.0, 1.0, 2))
     assert await store.conversations.delete(HOST, store.owner, conversation.id)
     assert await store.runs.all(HOST, store.owner, None, 10) == []
     assert (await store.conversations.spending(run))[1] == day
@@ -265,7 +269,7 @@ async def test_old_usage_is_deleted(store: Store, storage: Pool) -> None:
     run = await store.run(conversation.id)
     for age in (0, 9, 11):
         day = datetime.now(UTC).date() - timedelta(days=age)
-        await store.runs.add(run, 0, [], Used(7, 0.0, 1.0, 2), day=day)
+        await store.runs.add(run, 0, [], UsageAmounts(7, 0.0, 1.0, 2), day=day)
     await store.runs.prune_usage(10)
     async with borrow(storage) as connection:
         found = await connection.execute(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.wings.documents.chunking.chunks import Chunk, Chunking, gaps
+from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions, gaps
 from gateway.wings.documents.chunking.cut import CHUNKERS, cut
 from gateway.wings.documents.chunking.pieces import size
 from gateway.wings.documents.chunking.prose import markdown_headings
@@ -77,7 +77,7 @@ MARKUP = st.sampled_from(
 @settings(max_examples=60, deadline=None)
 def test_l06_chunks_and_gaps_are_the_text(media_type: str, parts: list[str], limit: int) -> None:
     text = "".join(parts).encode("utf-8", "replace").decode()
-    chunking = Chunking(size=limit, overlap=limit // 4)
+    chunking = ChunkingOptions(size=limit, overlap=limit // 4)
     assert_covered(text, cut(text, media_type=media_type, chunking=chunking))
 
 
@@ -92,7 +92,7 @@ def test_l04_headings_to_the_set_level_begin_chunks() -> None:
 
 
 def test_lower_headings_begin_chunks_where_one_is_full() -> None:
-    chunks = cut(GUIDE, media_type="text/markdown", chunking=Chunking(size=50))
+    chunks = cut(GUIDE, media_type="text/markdown", chunking=ChunkingOptions(size=50))
     assert [one.header for one in chunks] == [
         "Guide", "Guide > Install", "Guide > Install > Linux", "Guide > Install > Windows",
         "Guide > Use",
@@ -137,14 +137,14 @@ def test_titles_of_headings(line: str, title: str) -> None:
 def test_code_of_a_fence_has_no_headings_and_stays_whole_where_it_fits() -> None:
     fence = "```sh\n# not a heading\n\nmake\n```"
     text = f"# A\n\n{'word ' * 20}\n\n{fence}\n\n{'word ' * 20}\n"
-    chunks = cut(text, media_type="text/markdown", chunking=Chunking(size=90, overlap=0))
+    chunks = cut(text, media_type="text/markdown", chunking=ChunkingOptions(size=90, overlap=0))
     assert {one.header for one in chunks} == {"A"}
     assert any(fence in one for one in texts(text, chunks))
 
 
 def test_long_text_is_cut_between_sentences_and_overlaps() -> None:
     text = " ".join(f"Sentence number {n} ends here." for n in range(200))
-    chunks = cut(text, chunking=Chunking(size=500, overlap=100))
+    chunks = cut(text, chunking=ChunkingOptions(size=500, overlap=100))
     for before, after in zip(texts(text, chunks), texts(text, chunks)[1:], strict=False):
         assert after.startswith("Sentence")
         assert before.endswith("here.")
@@ -153,5 +153,5 @@ def test_long_text_is_cut_between_sentences_and_overlaps() -> None:
 
 
 def test_a_line_without_words_is_cut_all_the_same() -> None:
-    chunks = cut("x" * 100_000, chunking=Chunking(overlap=0))
+    chunks = cut("x" * 100_000, chunking=ChunkingOptions(overlap=0))
     assert [one.end - one.start for one in chunks] == [2000] * 50

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.wings.documents.chunking.chunks import Chunk, Chunking
+from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions
 from gateway.wings.documents.chunking.cut import CODE, cut
 from gateway.wings.documents.chunking.outline import outline
 from tests.wings.documents.test_chunks import assert_covered, texts
@@ -172,7 +172,7 @@ def test_l04_a_definition_that_fits_is_whole_with_what_is_above_it() -> None:
 
 
 def test_a_class_that_does_not_fit_is_cut_at_its_methods() -> None:
-    chunks = cut(PYTHON, media_type="text/x-python", chunking=Chunking(size=120))
+    chunks = cut(PYTHON, media_type="text/x-python", chunking=ChunkingOptions(size=120))
     found = [(one.symbol, one.kind, one.header, one.parent) for one in chunks[1:4]]
     assert found == [
         ("Circle", "class", "", None),
@@ -186,7 +186,7 @@ def test_a_function_that_does_not_fit_is_cut_between_statements() -> None:
         f"    if x == {n}:\n        return call_{n}(\n            x)\n" for n in range(99)
     )
     text = f"def long(x):\n{body}"
-    chunks = cut(text, media_type="text/x-python", chunking=Chunking(size=300))
+    chunks = cut(text, media_type="text/x-python", chunking=ChunkingOptions(size=300))
     assert_covered(text, chunks)
     assert all(one.startswith("    if x") for one in texts(text, chunks)[1:])
     assert {one.header for one in chunks[1:]} == {"def long(x):"}
@@ -209,7 +209,7 @@ def test_code_that_no_parser_likes_is_covered(media_type: str, text: str) -> Non
 
 def test_definitions_nested_deeper_than_a_call_stack() -> None:
     text = "".join(f"{' ' * n}def f{n}():\n" for n in range(1100)) + " " * 1100 + "pass\n"
-    chunks = cut(text, media_type="text/x-python", chunking=Chunking(size=100))
+    chunks = cut(text, media_type="text/x-python", chunking=ChunkingOptions(size=100))
     assert_covered(text, chunks)
 
 

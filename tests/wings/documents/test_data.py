@@ -8,7 +8,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from gateway.wings.documents.chunking.chunks import Chunking
+from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.chunking.cut import cut
 from gateway.wings.documents.chunking.data import SCANNERS, DataPart, DataRecord, records
 from gateway.wings.documents.reading import kinds
@@ -20,7 +20,7 @@ SERVICES = {"services": {name: {"port": 80, "host": "x" * 40} for name in ("web"
 @pytest.mark.parametrize("indent", [None, 2])
 def test_json_is_cut_between_its_outermost_parts_that_fit(indent: int | None) -> None:
     text = json.dumps(SERVICES, indent=indent)
-    chunks = cut(text, media_type="application/json", chunking=Chunking(size=80))
+    chunks = cut(text, media_type="application/json", chunking=ChunkingOptions(size=80))
     assert_covered(text, chunks)
     found = [(one.symbol, one.header) for one in chunks]
     assert ("services.api", "services") in found
@@ -31,10 +31,10 @@ def test_yaml_and_xml_have_paths() -> None:
     yaml = "services:\n" + "".join(
         f"  s{n}:\n    port: 80\n    host: abcdefghij\n" for n in range(4)
     )
-    chunks = cut(yaml, media_type="application/yaml", chunking=Chunking(size=40))
+    chunks = cut(yaml, media_type="application/yaml", chunking=ChunkingOptions(size=40))
     assert [one.symbol for one in chunks][1:] == ["services.s1", "services.s2", "services.s3"]
     xml = "<a>" + "".join(f"<b n='{n}'><c>text</c><d/></b>" for n in range(4)) + "</a>"
-    chunks = cut(xml, media_type="application/xml", chunking=Chunking(size=40))
+    chunks = cut(xml, media_type="application/xml", chunking=ChunkingOptions(size=40))
     assert {one.symbol for one in chunks[1:]} == {"a.b"}
     assert texts(xml, chunks)[1] == "<b n='1'><c>text</c><d/></b>"
 
@@ -87,7 +87,7 @@ def records_of(text: str, media_type: str) -> Iterator[DataRecord]:
 
 def test_tables_have_their_first_row_as_header() -> None:
     text = "name,port\n" + "".join(f"service{n},{n}\n" for n in range(50))
-    chunks = cut(text, media_type="text/csv", chunking=Chunking(size=100))
+    chunks = cut(text, media_type="text/csv", chunking=ChunkingOptions(size=100))
     assert {one.header for one in chunks} == {"name | port"}
     assert all("\nservice" in one or "service" in one for one in texts(text, chunks))
 

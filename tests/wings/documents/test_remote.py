@@ -22,12 +22,12 @@ from dulwich.web import make_wsgi_chain
 from gateway.wings.documents.reading.git import GitFetch, GitHead, git_files
 from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
 from gateway.wings.documents.reading.sources import LeftOut, SourceFile, WantedFiles
-from gateway.wings.documents.reading.web import Bucket, Fetching, bucket_files, url_file
+from gateway.wings.documents.reading.web import Bucket, FetchOptions, bucket_files, url_file
 from gateway.wings.documents.reading.workers import ReadingWorkers
 from tests.servers.tls import Authority
 
 pytestmark = pytest.mark.anyio
-PRIVATE = Fetching(private_networks=True)
+PRIVATE = FetchOptions(private_networks=True)
 WHO = b"A <a@example.com>"
 
 
@@ -356,12 +356,12 @@ async def test_files_of_a_bucket(web: Web) -> None:
     [
         ({"key_id": "expired"}, PRIVATE, "answered 403"),
         ({"key_id": ""}, PRIVATE, "answered 403"),
-        ({}, Fetching(), "not a public address"),
+        ({}, FetchOptions(), "not a public address"),
         ({"endpoint": "no url"}, PRIVATE, "cannot be read"),
     ],
 )
 async def test_buckets_that_are_not_read(
-    web: Web, changes: dict[str, Any], fetching: Fetching, reason: str
+    web: Web, changes: dict[str, Any], fetching: FetchOptions, reason: str
 ) -> None:
     with pytest.raises(ReadingRefused, match=reason) as raised:
         await found(bucket_files(bucket(web, **changes), fetching, WantedFiles()))
@@ -411,7 +411,7 @@ async def test_a_file_at_a_url(web: Web) -> None:
 @pytest.mark.parametrize(
     ("path", "fetching", "limits", "reason"),
     [
-        ("/bucket/docs/a.md", Fetching(), ReadingLimits(), "not a public address"),
+        ("/bucket/docs/a.md", FetchOptions(), ReadingLimits(), "not a public address"),
         ("/bucket/docs/a.md?token=hidden", PRIVATE, ReadingLimits(), "answered 403"),
         (
             "/bucket?X-Amz-Credential=valid",
@@ -422,7 +422,7 @@ async def test_a_file_at_a_url(web: Web) -> None:
     ],
 )
 async def test_urls_that_are_not_read(
-    web: Web, path: str, fetching: Fetching, limits: ReadingLimits, reason: str
+    web: Web, path: str, fetching: FetchOptions, limits: ReadingLimits, reason: str
 ) -> None:
     with pytest.raises(ReadingRefused, match=reason) as raised:
         await url_file(web.url + path, fetching, WantedFiles(limits=limits))
@@ -439,7 +439,7 @@ async def test_urls_of_other_kinds(url: str) -> None:
 async def test_a_private_url_is_refused_by_the_setting_that_decides() -> None:
     """The refusal of a wing's URL names the setting of the wings, once (mending 41)."""
     with pytest.raises(ReadingRefused) as refused:
-        await url_file("http://127.0.0.1:9/x.md?key=k", Fetching(), WantedFiles())
+        await url_file("http://127.0.0.1:9/x.md?key=k", FetchOptions(), WantedFiles())
     assert str(refused.value) == (
         "127.0.0.1 is not a public address; refused unless knowledge.private_networks is true"
     )

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from gateway.wings.events.journal import Accepted, Conflict, Delivery, Draft, End, Journal
+from gateway.wings.events.journal import AcceptedInvocation, Conflict, Delivery, Draft, End, Journal
 from gateway.wings.events.upkeep import Upkeep
 from tests.fixtures_database import HOST
 
@@ -26,7 +26,7 @@ def draft(number: int = 0, **changes: Any) -> Draft:
 
 async def accepted(journal: Journal, **changes: Any) -> str:
     [one] = await journal.accept([draft(**changes)])
-    assert isinstance(one, Accepted)
+    assert isinstance(one, AcceptedInvocation)
     return one.invocation_id
 
 

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from hypothesis.stateful import run_state_machine_as_test as run
 
 from config.settings import DatabaseSettings
-from gateway.wings.events.journal import Accepted, Conflict, Delivery, Journal
-from gateway.wings.events.upkeep import Swept
+from gateway.wings.events.journal import AcceptedInvocation, Conflict, Delivery, Journal
+from gateway.wings.events.upkeep import SweepCounts
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.wings.events.conftest import emptied
@@ -97,7 +97,7 @@ class JournalMachine(RuleBasedStateMachine):
                 ]
             )
         )
-        assert isinstance(made, Accepted)
+        assert isinstance(made, AcceptedInvocation)
         assert made.created
         self.rows[made.invocation_id] = Row(
             len(self.rows), body, key, block, repeatable, priority, self.tick()
@@ -112,7 +112,7 @@ class JournalMachine(RuleBasedStateMachine):
             self.journal.accept([draft(body, correlation_id=f"c{row.seq}", order_key=row.key)])
         )
         if body == row.body:
-            assert found == Accepted(id_, f"c{row.seq}", created=False)
+            assert found == AcceptedInvocation(id_, f"c{row.seq}", created=False)
         else:
             assert isinstance(found, Conflict)
 
@@ -183,7 +183,7 @@ class JournalMachine(RuleBasedStateMachine):
                 row.status, row.due, waiting = "PENDING", now, waiting + 1
             else:
                 row.status, failed = "FAILED", failed + 1
-        counts = swept.get(HOST, Swept(0, 0, 0, 0))
+        counts = swept.get(HOST, SweepCounts(0, 0, 0, 0))
         assert (counts.waiting, counts.failed) == (waiting, failed)
 
     @precondition(lambda self: self.rows)

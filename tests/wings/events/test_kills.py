@@ -14,7 +14,7 @@ from signal import SIGKILL
 import pytest
 
 from config.settings import DatabaseSettings
-from gateway.wings.events.journal import Accepted, Filter, Journal
+from gateway.wings.events.journal import AcceptedInvocation, Filter, Journal
 from registry.database.postgres import Database, borrow
 from tests.fixtures_database import HOST
 from tests.fixtures_redis import RedisServer
@@ -111,5 +111,5 @@ async def more(journal: Journal) -> dict[str, bool]:
     return {
         one.invocation_id: asked.repeatable
         for one, asked in zip(accepted, drafts, strict=True)
-        if isinstance(one, Accepted)
+        if isinstance(one, AcceptedInvocation)
     }

@@ -21,7 +21,7 @@ from gateway.wings.events.execution import Execution, Pause
 from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import Delivery, End, Journal
 from gateway.wings.events.kafka_engine import KafkaEngine
-from gateway.wings.events.notices import WORK, Notices
+from gateway.wings.events.notices import WORK, WakeupChannel
 from gateway.wings.events.redis_engine import RedisEngine
 from gateway.wings.events.upkeep import Upkeep
 from registry.database.postgres import RESYNC, Database, borrow
@@ -98,7 +98,7 @@ async def main(url: str, step: str, count: int, engine: str) -> None:
             say=lambda _notice: None,
             ended=lambda _ids: None,
         )
-        notices = Notices(database, dispatch.hear)
+        notices = WakeupChannel(database, dispatch.hear)
         async with anyio.create_task_group() as group:
             group.start_soon(dispatch.run)
             group.start_soon(notices.listen)

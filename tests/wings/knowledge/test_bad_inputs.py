@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
 from gateway.wings.documents.reading.sources import WantedFiles
-from gateway.wings.documents.reading.web import Fetching, url_file
+from gateway.wings.documents.reading.web import FetchOptions, url_file
 from gateway.wings.documents.reading.workers import ReadingWorkers
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running
@@ -444,7 +444,7 @@ async def test_f1_12_a_body_that_unpacks_to_a_bomb_is_given_up(encoding: str) ->
         return [packed]
 
     limits = ReadingLimits(container_bytes=10**6)
-    fetching = Fetching(private_networks=True, timeout_s=30)
+    fetching = FetchOptions(private_networks=True, timeout_s=30)
     with served(app) as url, pytest.raises(ReadingRefused, match="larger than"):
         await url_file(f"{url}/a.txt", fetching, WantedFiles(limits=limits))
 

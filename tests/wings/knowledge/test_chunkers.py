@@ -14,7 +14,7 @@ import wasmtime
 from msgspec.structs import replace
 
 from gateway.operations.operation import ProblemDetails
-from gateway.wings.documents.chunking.chunks import Chunking, gaps
+from gateway.wings.documents.chunking.chunks import ChunkingOptions, gaps
 from gateway.wings.documents.reading.chunkers import ChunkerRefused, WasmLimits
 from gateway.wings.documents.reading.limits import DEFAULT_LIMITS
 from gateway.wings.documents.reading.wasm import component_spans, spans_of, try_module
@@ -66,7 +66,7 @@ def returning(output: str) -> bytes:
 
 
 def error_of(given: bytes, text: str = "hällo world", limits: WasmLimits = LIMITS) -> str:
-    return try_module(given, [("a.rec", text)], Chunking(), limits).error
+    return try_module(given, [("a.rec", text)], ChunkingOptions(), limits).error
 
 
 ENDLESS = "(loop (br 0)) (i64.const 0)"
@@ -262,7 +262,7 @@ def test_the_number_and_the_size_of_chunks_are_limited() -> None:
 
 def test_the_example_cuts_records() -> None:
     text = BOOKS + "\nTitle: Long\n" + "Note: many words\n" * 300
-    report = try_module(EXAMPLE.read_bytes(), [("books.rec", text)], Chunking(), LIMITS)
+    report = try_module(EXAMPLE.read_bytes(), [("books.rec", text)], ChunkingOptions(), LIMITS)
     assert report.error == ""
     [sample] = report.samples
     assert sample.chunks == 5  # two records, and one in three parts
@@ -360,7 +360,7 @@ def test_a_component_is_made_of_c_by_the_commands_of_the_guide(tmp_path: Path) -
     for one in ([tools / "bin/python-zig", *command.split()], ["node", "component.mjs"]):
         subprocess.run(one, cwd=tmp_path, check=True, timeout=300)
     samples = [("a.rec", "Heron\n\nTérn\n"), ("b.rec", "x"), ("c.rec", "a b\n" * 100)]
-    report = try_module((tmp_path / "lines.wasm").read_bytes(), samples, Chunking(), LIMITS)
+    report = try_module((tmp_path / "lines.wasm").read_bytes(), samples, ChunkingOptions(), LIMITS)
     assert (report.error, [one.chunks for one in report.samples]) == ("", [2, 1, 100])
     error = error_of((tmp_path / "lines.wasm").read_bytes(), "x" * 2001)
     assert "a line is longer than a chunk may be" in error

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.wings.documents.chunking.chunks import Chunking
+from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.reading.limits import DEFAULT_LIMITS, ReadingRefused
 from gateway.wings.documents.reading.parsers import decode_text, document_text
 from gateway.wings.documents.reading.worker import FileReading, ReadDocument, read_document
@@ -111,7 +111,9 @@ def test_office_documents(path: str, make: Callable[[], bytes], expected: str) -
 
 
 def test_pages_of_a_pdf_are_known() -> None:
-    task = FileReading("a.pdf", pdf("First. " * 12, "Second. " * 12), Chunking(40, overlap=0))
+    task = FileReading(
+        "a.pdf", pdf("First. " * 12, "Second. " * 12), ChunkingOptions(40, overlap=0)
+    )
     chunks = read_document(task).chunks
     pages = [one.page for one in chunks]
     assert pages == sorted(pages, key=lambda page: page or 0)
@@ -244,7 +246,7 @@ async def test_files_are_read_in_processes(workers: ReadingWorkers) -> None:
     async with anyio.create_task_group() as tasks:
         for n in range(4):
             tasks.start_soon(workers.read, f"{n}.md", b"# Title\n\ntext")
-    found = await workers.read("a.py", b"def f(): pass", Chunking(size=50))
+    found = await workers.read("a.py", b"def f(): pass", ChunkingOptions(size=50))
     assert found.chunks[0].symbol == "f"
     with pytest.raises(ReadingRefused, match="binary"):
         await workers.read("a.bin", b"\0")

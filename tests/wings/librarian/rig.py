@@ -16,7 +16,7 @@ from gateway.operations.jobs import NO_JOB, Job
 from gateway.operations.operation import Operation
 from gateway.wings.abc import Screen
 from gateway.wings.librarian.questions import QuestionOperations
-from gateway.wings.librarian.shelves import Shelves
+from gateway.wings.librarian.shelves import LibraryAccess
 from gateway.wings.models.models import ConfiguredModels
 from registry.database.postgres import Database
 from tests.fixtures_database import Cluster, taken
@@ -74,7 +74,10 @@ class Librarian:
     def caller(
         self, settings: LibrarianSettings, subject: str = "ann", **identity: Any
     ) -> "LibrarianCaller":
-        shelves, screen = Shelves(lambda: self.rig.parts.library), identity.pop("screen", PLAIN)
+        shelves, screen = (
+            LibraryAccess(lambda: self.rig.parts.library),
+            identity.pop("screen", PLAIN),
+        )
         questions = QuestionOperations(
             self.rig.database.pool, self.models, settings, shelves, screen=screen
         )

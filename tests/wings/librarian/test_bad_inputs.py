@@ -16,7 +16,7 @@ from config.settings import DatabaseSettings
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
 from gateway.wings.documents.reading.sources import WantedFiles
-from gateway.wings.documents.reading.web import Fetching, url_file
+from gateway.wings.documents.reading.web import FetchOptions, url_file
 from registry.documents.addresses import PrivateAddress, PublicResolver
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running
@@ -68,7 +68,7 @@ async def test_f1_12_a_body_without_end_is_given_up(pause: float) -> None:
             yield b"x" * (1 if pause else 65536)
 
     limits = ReadingLimits(container_bytes=10**6)
-    fetching = Fetching(private_networks=True, timeout_s=1)
+    fetching = FetchOptions(private_networks=True, timeout_s=1)
     reason = r"no answer within|larger than"
     with served(app) as url, anyio.fail_after(30), pytest.raises(ReadingRefused, match=reason):
         await url_file(f"{url}/drip.txt", fetching, WantedFiles(limits=limits))

@@ -26,7 +26,7 @@ from gateway.operations.jobs import NO_JOB
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.knowledge.search import KIND
 from gateway.wings.librarian.hooks import SourceHooks
-from gateway.wings.librarian.shelves import Shelves
+from gateway.wings.librarian.shelves import LibraryAccess
 from gateway.wings.librarian.sources import (
     _CLAIM_DUE,
     _LEAVE,
@@ -103,7 +103,7 @@ async def readers(cluster: Cluster, with_documents: Recycling) -> AsyncIterator[
 async def tracking(readers: KnowledgeRig) -> Tracking:
     settings = replace(load(None, {}).librarian, enabled=True, sources=3)
     sources = TrackedSources(
-        readers.database.pool, Shelves(lambda: readers.parts.library), settings
+        readers.database.pool, LibraryAccess(lambda: readers.parts.library), settings
     )
     await readers.run("DELETE FROM librarian_source_t")
     for table in ("chunk", "version", "document", "collection"):
@@ -442,7 +442,7 @@ async def test_a_source_that_is_deleted_before_it_is_read_is_not_found(
 
 async def test_a_source_that_is_deleted_while_it_is_read_is_not_found(tracking: Tracking) -> None:
     settings = replace(load(None, {}).librarian, enabled=True, lease_s=0.3)
-    shelves = Shelves(lambda: tracking.rig.parts.library)
+    shelves = LibraryAccess(lambda: tracking.rig.parts.library)
     impatient = TrackedSources(tracking.rig.database.pool, shelves, settings)
 
     loop, refreshed = asyncio.get_running_loop(), threading.Event()

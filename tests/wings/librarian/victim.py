@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from gateway.operations.jobs import NoJob
 from gateway.wings.librarian.questions import QuestionOperations
 from gateway.wings.librarian.runs import RunStore
-from gateway.wings.librarian.shelves import Shelves
+from gateway.wings.librarian.shelves import LibraryAccess
 from registry.database.postgres import Database
 from tests.wings.identities import identity_of
 from tests.wings.knowledge.rig import SCOPES, rigged
@@ -62,7 +62,7 @@ async def research(database_url: str, model_url: str, run: str, writes: int) -> 
     settings = librarian_settings(answers={"answers": 0})
     opened = Database.open(replace(SETTINGS.database, url=database_url), migrate=False)
     async with opened as database, rigged(database) as rig, scripted_models(model_url) as models:
-        shelves = Shelves(lambda: rig.parts.library)
+        shelves = LibraryAccess(lambda: rig.parts.library)
         questions = QuestionOperations(database.pool, models, settings, shelves)
         questions._runs = Mortal(database.pool, settings.research)
         questions._runs.left = writes

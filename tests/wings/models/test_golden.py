@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gateway.wings.models.abc import ChatMessage, Kept, ModelCall, RequestOptions
+from gateway.wings.models.abc import ChatMessage, ModelCall, ProviderState, RequestOptions
 from gateway.wings.models.models import ConfiguredModels
 from tests.servers.provider import chat, claude, providing, responses
 from tests.wings.models.asking import PETS, SETTINGS, streamed
@@ -31,8 +31,8 @@ KEPT = {
 def conversation(strategy: str) -> list[ChatMessage]:
     """Two turns: one with two calls, as this strategy made them or as another one did."""
     dialect = SETTINGS.strategies[strategy].dialect
-    own = Kept(strategy, Raw(KEPT[dialect]))
-    other = Kept("other", Raw(b'{"reasoning_content":"secret"}'))
+    own = ProviderState(strategy, Raw(KEPT[dialect]))
+    other = ProviderState("other", Raw(b'{"reasoning_content":"secret"}'))
     first = ModelCall("a1", "find_pets", '{"kind":"cat"}')
     second, broken = ModelCall("b1", "find_pets", "{}"), ModelCall("b2", "find_pets", '{"kind":')
     return [

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from starlette.responses import PlainTextResponse
 
 from gateway.operations.operation import Operation, OperationInput
-from gateway.wings.abc import Offer, Wing, WingParts
+from gateway.wings.abc import Wing, WingContributions, WingParts
 
 
 async def nothing(_asked: OperationInput) -> None:
@@ -17,15 +17,19 @@ async def give_up() -> None:
     raise ValueError("the task gave up")
 
 
-def offering(offer: Offer) -> Callable[[WingParts], AbstractAsyncContextManager[Offer]]:
+def offering(
+    offer: WingContributions,
+) -> Callable[[WingParts], AbstractAsyncContextManager[WingContributions]]:
     @asynccontextmanager
-    async def opened(_parts: WingParts) -> AsyncIterator[Offer]:
+    async def opened(_parts: WingParts) -> AsyncIterator[WingContributions]:
         yield offer
 
     return opened
 
 
 LIST = Operation("list", "GET", "/notes", "List.", "", nothing)
-BAD_NAME = Wing(name="second", open=offering(Offer(operations=[LIST])))
-BAD_PATH = Wing(name="second", open=offering(Offer(apps={"/else": PlainTextResponse("")})))
-BAD_TASK = Wing(name="second", open=offering(Offer(tasks=[give_up])))
+BAD_NAME = Wing(name="second", open=offering(WingContributions(operations=[LIST])))
+BAD_PATH = Wing(
+    name="second", open=offering(WingContributions(apps={"/else": PlainTextResponse("")}))
+)
+BAD_TASK = Wing(name="second", open=offering(WingContributions(tasks=[give_up])))

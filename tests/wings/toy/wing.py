@@ -15,8 +15,8 @@ from gateway.context import Context
 from gateway.wings.abc import (
     ConsolePage,
     Finding,
-    Offer,
     Wing,
+    WingContributions,
     WingParts,
     WingPrompt,
     WingResource,
@@ -48,7 +48,7 @@ class ToySettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @asynccontextmanager
-async def opened(parts: WingParts) -> AsyncIterator[Offer]:
+async def opened(parts: WingParts) -> AsyncIterator[WingContributions]:
     settings: ToySettings = parts.settings
     if settings.fails and "repaired" not in LIFE:
         raise ValueError("the toy is broken")
@@ -70,7 +70,7 @@ async def opened(parts: WingParts) -> AsyncIterator[Offer]:
     async def ask(context: Context, arguments: Mapping[str, str]) -> str:
         return f"{context.principal.id} wants {arguments['what']}"
 
-    yield Offer(
+    yield WingContributions(
         operations=notes.operations,
         resources=[
             WingResource(

@@ -3,7 +3,7 @@
 Chunkers give offsets in characters and no lines; `located` turns them into bytes and lines. Chunks
 are in order, and between two of them is nothing but white space, so that chunks and gaps together
 are the text, byte for byte. Chunks of running text may begin with the end of the one before
-(`Chunking.overlap`).
+(`ChunkingOptions.overlap`).
 """
 
 import re
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
-class Chunking(Struct, frozen=True):
+class ChunkingOptions(Struct, frozen=True):
     """How documents are cut."""
 
     size: int = 2000  # characters of a chunk, without white space

@@ -9,7 +9,13 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from gateway.wings.documents.chunking.chunks import Chunk, Chunking, CodeSymbol, Mention, Offsets
+from gateway.wings.documents.chunking.chunks import (
+    Chunk,
+    ChunkingOptions,
+    CodeSymbol,
+    Mention,
+    Offsets,
+)
 from gateway.wings.documents.chunking.outline import Outline, Scope, outline
 from gateway.wings.documents.chunking.pieces import LINES, Cuts, Range, pieces, size, trim
 
@@ -19,7 +25,7 @@ _SUBJECTS = 24  # of one chunk
 _MENTIONS = 400  # of one chunk
 
 
-def code(text: str, chunking: Chunking, *, language: str) -> Iterator[Chunk]:
+def code(text: str, chunking: ChunkingOptions, *, language: str) -> Iterator[Chunk]:
     """The chunks of a text in a language of `GRAMMARS`."""
     offsets = Offsets(text)
     outline_ = outline(offsets.data, language)
@@ -46,7 +52,9 @@ def _with_mentions(chunks: Sequence[Chunk], mentions: Sequence[Mention]) -> Iter
 class _Cutter:
     """Cuts one text; offsets are characters, but in its outline."""
 
-    def __init__(self, text: str, offsets: Offsets, found: Outline, chunking: Chunking) -> None:
+    def __init__(
+        self, text: str, offsets: Offsets, found: Outline, chunking: ChunkingOptions
+    ) -> None:
         self._text = text
         self._place = offsets.character
         self._root = found.root

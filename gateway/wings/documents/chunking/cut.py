@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from gateway.wings.documents.chunking.chunks import Chunk, Chunking, Mention, locate
+from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions, Mention, locate
 from gateway.wings.documents.chunking.code import code
 from gateway.wings.documents.chunking.data import SCANNERS, data, table
 from gateway.wings.documents.chunking.mentions import link_target, mentions
@@ -19,7 +19,7 @@ from gateway.wings.documents.chunking.prose import (
     toml_headings,
 )
 
-Chunker: TypeAlias = Callable[[str, Chunking], Iterator[Chunk]]  # offsets in characters
+Chunker: TypeAlias = Callable[[str, ChunkingOptions], Iterator[Chunk]]  # offsets in characters
 
 CODE: Mapping[str, str] = {  # languages of `GRAMMARS`
     "text/x-python": "python",
@@ -42,7 +42,7 @@ CHUNKERS: Mapping[str, Chunker] = {
     "text/tab-separated-values": partial(table, delimiter="\t"),
     **{media_type: partial(code, language=language) for media_type, language in CODE.items()},
 }
-DEFAULT_CHUNKING = Chunking()
+DEFAULT_CHUNKING = ChunkingOptions()
 
 
 def cut(
@@ -51,7 +51,7 @@ def cut(
     media_type: str = "text/plain",
     path: str = "",
     title: str = "",
-    chunking: Chunking = DEFAULT_CHUNKING,
+    chunking: ChunkingOptions = DEFAULT_CHUNKING,
     chunker: Chunker | None = None,
 ) -> tuple[Chunk, ...]:
     """The chunks of a text. `path` is a name, of which the stem is a subject of the first chunk, as

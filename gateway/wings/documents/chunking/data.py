@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-from gateway.wings.documents.chunking.chunks import Chunk, Chunking
+from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions
 from gateway.wings.documents.chunking.pieces import Cuts, lines, pieces, trim, words
 
 _DEPTHS = 16  # parts below are cut between lines
@@ -50,7 +50,7 @@ class DataRecord(NamedTuple):
 Scanner: TypeAlias = Callable[[str], Iterator[DataPart]]
 
 
-def data(text: str, chunking: Chunking, *, scanner: Scanner) -> Iterator[Chunk]:
+def data(text: str, chunking: ChunkingOptions, *, scanner: Scanner) -> Iterator[Chunk]:
     """The chunks of a document. `Chunk.symbol` is the path of the first part that begins in it."""
     parts = sorted(part for part in scanner(text) if part.depth < _DEPTHS)
     paths = _Paths(parts)
@@ -211,7 +211,7 @@ def _turns(match: re.Match[str], media_type: str) -> tuple[bool, bool]:
     return bool(match[1]), match[2] is not None and not match[1] and not match[3]
 
 
-def table(text: str, chunking: Chunking, *, delimiter: str) -> Iterator[Chunk]:
+def table(text: str, chunking: ChunkingOptions, *, delimiter: str) -> Iterator[Chunk]:
     """Rows of a table, with its first row as the header of each chunk."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     header = " | ".join(_cells(first[: 4 * _HEADER], delimiter))[:_HEADER]

@@ -1,7 +1,7 @@
 """Chunks of running text, cut at its headings: Markdown, reStructuredText, plain text. Pure.
 
-A heading down to `Chunking.min_heading_level` begins a chunk. Lower sections stay with the one
-above as long as the chunk has room. A heading without text of its own goes with what follows it.
+A heading down to `ChunkingOptions.min_heading_level` begins a chunk. Lower sections stay with the
+one above as long as the chunk has room. A heading without text of its own goes with what follows.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gateway.wings.documents.chunking.chunks import Chunk, Chunking
+from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions
 from gateway.wings.documents.chunking.pieces import Range, overlapping, pieces, size, trim
 
 _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})(.*)")
@@ -43,7 +43,7 @@ class _Section:
 Headings: TypeAlias = Callable[[str], Iterator[Heading]]
 
 
-def prose(text: str, chunking: Chunking, headings: Headings) -> Iterator[Chunk]:
+def prose(text: str, chunking: ChunkingOptions, headings: Headings) -> Iterator[Chunk]:
     """The chunks of a text. `Chunk.parent` is the one with the heading above."""
     sections = headings(text) if chunking.split_on_headings else iter(())
     homes: dict[tuple[str, ...], int] = {}
@@ -71,7 +71,7 @@ def _sections(text: str, headings: Iterable[Heading]) -> Iterator[_Section]:
 
 
 def _groups(
-    text: str, sections: Sequence[_Section], chunking: Chunking
+    text: str, sections: Sequence[_Section], chunking: ChunkingOptions
 ) -> Iterator[list[_Section]]:
     """Sections that stand in one chunk, or in several if one of them is too long."""
     group: list[_Section] = []
@@ -90,12 +90,15 @@ def _groups(
     yield group
 
 
-def _lower(section: _Section, first: _Section, chunking: Chunking) -> bool:
+def _lower(section: _Section, first: _Section, chunking: ChunkingOptions) -> bool:
     return section.level > chunking.min_heading_level and section.level >= max(first.level, 1)
 
 
 def _chunks(
-    text: str, group: Sequence[_Section], chunking: Chunking, homes: Mapping[tuple[str, ...], int]
+    text: str,
+    group: Sequence[_Section],
+    chunking: ChunkingOptions,
+    homes: Mapping[tuple[str, ...], int],
 ) -> Iterator[Chunk]:
     path = _common([section.path for section in group])
     ranges = _ranges(text, group, chunking)
@@ -116,7 +119,7 @@ def _chunks(
         )
 
 
-def _ranges(text: str, group: Sequence[_Section], chunking: Chunking) -> list[Range]:
+def _ranges(text: str, group: Sequence[_Section], chunking: ChunkingOptions) -> list[Range]:
     start, end = group[0].start, group[-1].end
     cut = pieces(text, start, end, limit=chunking.size)
     ranges = [span for span in (trim(text, *part) for part in cut) if span[0] < span[1]]

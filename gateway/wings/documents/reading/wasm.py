@@ -23,7 +23,7 @@ from msgspec import Meta, Raw, Struct
 from wasmtime import component
 
 from config.types import END
-from gateway.wings.documents.chunking.chunks import Chunk, Chunking, Offsets
+from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions, Offsets
 from gateway.wings.documents.chunking.pieces import size
 from gateway.wings.documents.reading.chunkers import (
     ChunkerRefused,
@@ -384,10 +384,10 @@ def _checked_module(found: wasmtime.Module) -> wasmtime.Module:
 
 def wasm_chunker(
     module: bytes, path: str, limits: WasmLimits
-) -> Callable[[str, Chunking], Iterator[Chunk]]:
+) -> Callable[[str, ChunkingOptions], Iterator[Chunk]]:
     """The chunker of a module, for `cut`. It raises ChunkerRefused."""
 
-    def chunker(text: str, chunking: Chunking) -> Iterator[Chunk]:
+    def chunker(text: str, chunking: ChunkingOptions) -> Iterator[Chunk]:
         data = text.encode()
         if not data.strip(_BLANK):
             return
@@ -463,7 +463,7 @@ def _check_size(text: str, start: int, end: int, *, index: int, limit: int) -> N
 
 
 def try_module(
-    module: bytes, samples: Sequence[tuple[str, str]], chunking: Chunking, limits: WasmLimits
+    module: bytes, samples: Sequence[tuple[str, str]], chunking: ChunkingOptions, limits: WasmLimits
 ) -> ChunkerReport:
     """The report of a module about samples, each a path and a text."""
     began = time.process_time()
@@ -482,7 +482,7 @@ def try_module(
 
 
 def _try_sample(
-    module: bytes, path: str, text: str, chunking: Chunking, *, limits: WasmLimits
+    module: bytes, path: str, text: str, chunking: ChunkingOptions, *, limits: WasmLimits
 ) -> SampleReport:
     """The report about one sample, which an instance cuts twice: what it remembers is seen."""
     data = text.encode()

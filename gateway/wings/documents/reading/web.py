@@ -21,7 +21,7 @@ from gateway.wings.documents.reading.archives import safe_name
 from gateway.wings.documents.reading.limits import GUARD, ReadingRefused
 from gateway.wings.documents.reading.sources import Found, LeftOut, SourceFile, WantedFiles
 from registry.documents.fetch import GUARD as IMPORTS_GUARD
-from registry.documents.fetch import Fetched, fetch, has_credentials
+from registry.documents.fetch import FetchedDocument, fetch, has_credentials
 from schemas.errors import ImportRejected
 
 _CONDITIONS = ("If-None-Match", "If-Modified-Since")
@@ -30,7 +30,7 @@ _KEYS = 1000  # of one listing
 _LISTING_BYTES = 4 * 2**20
 
 
-class Fetching(Struct, frozen=True):
+class FetchOptions(Struct, frozen=True):
     """How URLs are fetched."""
 
     private_networks: bool = False  # GUARD
@@ -56,7 +56,7 @@ class UrlFile(Struct, frozen=True):
     seen: str
 
 
-async def url_file(url: str, fetching: Fetching, wanted: WantedFiles) -> UrlFile:
+async def url_file(url: str, fetching: FetchOptions, wanted: WantedFiles) -> UrlFile:
     """The file at a URL; its name is the host and the path. Raises ReadingRefused."""
     parts = check_file_url(url)
     response = await _fetch_source(url, fetching, wanted.limits.container_bytes, wanted.seen)
@@ -79,7 +79,9 @@ def check_file_url(url: str) -> SplitResult:
     return parts
 
 
-async def _fetch_source(url: str, fetching: Fetching, limit_bytes: int, seen: str = "") -> Fetched:
+async def _fetch_source(
+    url: str, fetching: FetchOptions, limit_bytes: int, seen: str = ""
+) -> FetchedDocument:
     condition, _, value = seen.partition(": ")
     try:
         return await fetch(
@@ -104,7 +106,7 @@ def _without_query(reason: str, url: str) -> str:
 
 
 async def bucket_files(
-    bucket: Bucket, fetching: Fetching, wanted: WantedFiles
+    bucket: Bucket, fetching: FetchOptions, wanted: WantedFiles
 ) -> AsyncIterator[Found]:
     """The files of a bucket; their ids are their etags. Raises ReadingRefused."""
     signer = await to_thread.run_sync(_Signer, bucket)
@@ -145,7 +147,7 @@ class _Listing(Struct, frozen=True):
 
 
 async def _object(
-    one: _Object, signer: "_Signer", *, fetching: Fetching, wanted: WantedFiles
+    one: _Object, signer: "_Signer", *, fetching: FetchOptions, wanted: WantedFiles
 ) -> Found:
     if wanted.known.get(one.path) == one.id:
         return SourceFile(one.path, one.id, None)

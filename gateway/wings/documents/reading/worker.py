@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.wings.documents.chunking.chunks import Chunk, Chunking, Offsets
+from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions, Offsets
 from gateway.wings.documents.chunking.cut import Chunker, cut
 from gateway.wings.documents.reading.archives import archive_files
 from gateway.wings.documents.reading.chunkers import ChunkerRefused, ChunkerReport, WasmLimits
@@ -48,7 +48,7 @@ class FileReading(Struct, frozen=True, tag=True):
 
     path: str
     data: bytes
-    chunking: Chunking = Chunking()
+    chunking: ChunkingOptions = ChunkingOptions()
     limits: ReadingLimits = ReadingLimits()
     plain: bool = False  # cut as plain text, since its own chunker did not end
     chunker: bytes = b""  # a module of WebAssembly that cuts the text; it is not parsed
@@ -67,7 +67,7 @@ class ChunkerTrial(Struct, frozen=True, tag=True):
 
     module: bytes
     samples: tuple[tuple[str, str], ...]
-    chunking: Chunking = Chunking()
+    chunking: ChunkingOptions = ChunkingOptions()
     limits: ReadingLimits = ReadingLimits()
     wasm: WasmLimits = WasmLimits()
 
@@ -90,7 +90,7 @@ class NotRead(Struct, frozen=True, tag=True):
     reason: str
 
 
-class Finished(Struct, frozen=True, tag=True):
+class EndOfAnswers(Struct, frozen=True, tag=True):
     """The end of the answers."""
 
 
@@ -102,7 +102,14 @@ class WorkerReady(Struct, frozen=True, tag=True):
 
 Request = FileReading | ArchiveReading | GitFetch | ChunkerTrial
 Answer = (
-    ReadDocument | ChunkerReport | NotRead | Finished | SourceFile | LeftOut | GitHead | WorkerReady
+    ReadDocument
+    | ChunkerReport
+    | NotRead
+    | EndOfAnswers
+    | SourceFile
+    | LeftOut
+    | GitHead
+    | WorkerReady
 )
 
 
@@ -169,7 +176,7 @@ def answers(request: Request) -> Iterator[Answer]:
             )
         else:
             yield from git_files(request)
-        yield Finished()
+        yield EndOfAnswers()
     except ReadingRefused as error:
         yield NotRead(str(error))
     except _BROKEN as error:

@@ -24,7 +24,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec.structs import replace
 
 from gateway.state.fair_limiter import FairLimiter
-from gateway.wings.documents.chunking.chunks import Chunking
+from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.chunking.cut import DEFAULT_CHUNKING
 from gateway.wings.documents.reading.chunkers import DEFAULT_WASM_LIMITS, ChunkerReport, WasmLimits
 from gateway.wings.documents.reading.git import GitFetch
@@ -37,8 +37,8 @@ from gateway.wings.documents.reading.worker import (
     Answer,
     ArchiveReading,
     ChunkerTrial,
+    EndOfAnswers,
     FileReading,
-    Finished,
     NotRead,
     ReadDocument,
     Request,
@@ -165,7 +165,7 @@ class ReadingWorkers:
         self,
         path: str,
         data: bytes,
-        chunking: Chunking = DEFAULT_CHUNKING,
+        chunking: ChunkingOptions = DEFAULT_CHUNKING,
         *,
         turn: Turn = NOBODY,
         chunker: bytes = b"",
@@ -197,7 +197,7 @@ class ReadingWorkers:
         self,
         module: bytes,
         samples: Sequence[tuple[str, str]],
-        chunking: Chunking,
+        chunking: ChunkingOptions,
         *,
         turn: Turn = NOBODY,
     ) -> ChunkerReport:
@@ -291,7 +291,7 @@ async def _answers(
         while True:
             with anyio.fail_after(limit_s):
                 answer = await worker.receive(limit_bytes)
-            if isinstance(answer, Finished):
+            if isinstance(answer, EndOfAnswers):
                 return
             if isinstance(answer, NotRead):
                 raise ReadingRefused(answer.reason)

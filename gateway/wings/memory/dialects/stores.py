@@ -15,7 +15,7 @@ from gateway.wings.memory.dialects.graph import Entity, GraphChange, KnowledgeGr
 from gateway.wings.memory.erasure import forget_in
 from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import Reader
-from gateway.wings.memory.recall import Recall
+from gateway.wings.memory.recall import MemoryQuery
 from gateway.wings.memory.rows import NewMemory, Scope, check_content, check_text
 from gateway.wings.memory.store import Target, too_many
 from registry.database.fragments import compose
@@ -151,7 +151,7 @@ class MemoryGraph:
 
     async def rank_names(self, query: str) -> Sequence[str]:
         condition: Condition = (sql.SQL("m.source ? 'entity'"), {})
-        recall = Recall(
+        recall = MemoryQuery(
             reader=self._target.reader,
             query=query,
             scopes=[self._target.scope],
