@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 from gateway.abc import Events, Handler, Log, ToolCall
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
 from gateway.operations.operation import Operation, Pages
+from gateway.operations.view import ResourceView
 from gateway.telemetry.traces import Operate, no_trace
 from gateway.wings.library import Library
 from gateway.wings.models.abc import ChatModels
@@ -101,28 +102,6 @@ class WingParts:
         return self.database.pool
 
 
-ColumnKind = Literal["text", "code", "time", "badge", "number"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsolePage:
-    """A page of the console: a list of entries, a page of each, and what may be done with them.
-    All of it is operations, by their ids."""
-
-    title: str
-    path: str  # one segment of the console's addresses
-    lists: str
-    columns: tuple[tuple[str, str, ColumnKind], ...]  # member, label, and how it is shown
-    shows: str = ""  # the operation that shows an entry
-    key: str = ""  # member that names an entry
-    acts: tuple[str, ...] = ()  # on an entry
-    adds: tuple[str, ...] = ()  # without one
-    empty: str = ""  # what such entries are, where there is none
-    also: tuple[tuple[str, str], ...] = ()
-    """Further operations whose answers the page of an entry shows: label, id."""
-    icon: str = "wing"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WingResource:
     """A resource, or a template of resources."""
@@ -190,7 +169,7 @@ class WingContributions:
     prompts: Sequence[WingPrompt] = ()
     collectors: Sequence[Collector] = ()  # of metrics
     apps: Mapping[str, ASGIApp] = field(default_factory=dict)  # by path: one of the wing's `mounts`
-    pages: Sequence[ConsolePage] = ()  # of the console
+    pages: Sequence[ResourceView] = ()  # of the console
     answers: Mapping[str, Answer] = field(default_factory=dict)  # by method: `methods` of the wing
     reconfigure: Callable[[Any], Callable[[], None]] | None = None
     """Checks another section of settings, after `config.reload`, and gives what applies it. Raises

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from gateway.admin.views import VIEWS
 from gateway.console.desk import NO_ERRORS, OperationAnswer
 from gateway.console.forms import Form, Reading, chosen_for, chosen_in, example, read_json
 from gateway.console.routes import PageRoute
-from gateway.console.screens import SCREENS
 from gateway.console.visit import SHOWN_BYTES, PageRequest, as_json, in_lines, segments_of
 from gateway.operations.operation import NoQuery, Operation
-from gateway.wings.abc import ConsolePage
+from gateway.operations.view import ResourceView
 
 JSON_FIELD = "json"
 NAMES = "name."  # prefix of fields for path parameters
@@ -93,7 +93,7 @@ PLACES: Mapping[str, str] = {
     "secrets": "secrets",
     "audit": "audit",
 }
-"""Screens by the first segment of an operation's path, where the two differ from SCREENS."""
+"""Screens by the first segment of an operation's path, where the two differ from VIEWS."""
 
 
 WING_PLACES: Mapping[tuple[str, str], str] = {
@@ -147,10 +147,10 @@ def buttons(visit: PageRequest, ids: Sequence[str], names: Mapping[str, str]) ->
     ]
 
 
-def screens(visit: PageRequest) -> Mapping[str, ConsolePage]:
+def screens(visit: PageRequest) -> Mapping[str, ResourceView]:
     """The screens of the console and of open wings."""
     offers = visit.parts.offers.values()
-    return {**SCREENS, **{page.path: page for offer in offers for page in offer.pages}}
+    return {**VIEWS, **{page.path: page for offer in offers for page in offer.pages}}
 
 
 async def list_page(visit: PageRequest) -> Response:
@@ -213,7 +213,7 @@ async def entry_page(visit: PageRequest) -> Response:
 
 async def _also(
     visit: PageRequest, title: str, id_: str, names: Mapping[str, str]
-) -> tuple[str, Sequence[Any], ConsolePage | None] | None:
+) -> tuple[str, Sequence[Any], ResourceView | None] | None:
     """Answer of another operation about an entry, and the screen that lists it, if there is one;
     None where the visitor may not ask."""
     operation = visit.desk.operation(id_)

@@ -5,11 +5,11 @@ from typing import Any
 
 from starlette.responses import Response
 
+from gateway.admin.views import VIEWS
 from gateway.console.desk import OperationAnswer
 from gateway.console.graph import GraphEdge, draw_graph
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
-from gateway.console.screens import SCREENS
 from gateway.console.visit import PageRequest, as_json
 from registry.display.budgets import CHARACTERS
 from registry.skills.snapshot import SkillSnapshot
@@ -34,7 +34,7 @@ async def skill_page(visit: PageRequest) -> Response:
         if skills.get(name)
         else [name],
         versions=versions.value["items"] if versions.ok else (),
-        acts=buttons(visit, SCREENS["skills"].acts, {"skill": name}),
+        acts=buttons(visit, VIEWS["skills"].acts, {"skill": name}),
     )
 
 
@@ -116,7 +116,7 @@ async def agent(visit: PageRequest) -> Response:
             list(dict.fromkeys([*edges, *below])),
             lambda one: visit.url("agents" if one == name else "skills", one),
         ),
-        acts=buttons(visit, SCREENS["agents"].acts, {"agent": name}),
+        acts=buttons(visit, VIEWS["agents"].acts, {"agent": name}),
     )
 
 

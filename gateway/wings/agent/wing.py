@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager, nullcontext
 from starlette.routing import Route
 
 from config.agent import AgentSettings
-from gateway.wings.abc import ConsolePage, Wing, WingContributions, WingParts
+from gateway.operations.view import ResourceView
+from gateway.wings.abc import Wing, WingContributions, WingParts
 from gateway.wings.agent.agui import PATH, AgUi
 from gateway.wings.agent.api import ROOT, StreamApi
 from gateway.wings.agent.facade import COMPLETIONS, MODELS, Facade
@@ -44,7 +45,7 @@ def _offer(parts: WingParts, runner: Runner) -> WingContributions:
 
 
 PAGES = (
-    ConsolePage(
+    ResourceView(
         title="Agent runs",
         icon="agent",
         path="agent",

@@ -16,9 +16,10 @@ from prometheus_client.registry import Collector
 
 from config.events import EventsSettings, EventWebhook
 from gateway.http.webhooks import WebhookSender, check_receiver, key_of
+from gateway.operations.view import ResourceView
 from gateway.protocol.sealed import Sealer, TaskIds
 from gateway.state.postgres import PostgresSessions, read_installation
-from gateway.wings.abc import ConsolePage, Wing, WingContributions, WingParts
+from gateway.wings.abc import Wing, WingContributions, WingParts
 from gateway.wings.events.accepting import InvocationAcceptor
 from gateway.wings.events.checks import check_schedules, unknown_skills
 from gateway.wings.events.dispatch import Dispatch
@@ -306,7 +307,7 @@ def worker_name() -> str:
 
 
 PAGES = (
-    ConsolePage(
+    ResourceView(
         title="Invocations",
         path="events",
         icon="pulse",
@@ -324,7 +325,7 @@ PAGES = (
         adds=("events_invoke", "events_redrive", "events_erase"),
         empty="Calls that outlive their request, with their attempts and results.",
     ),
-    ConsolePage(
+    ResourceView(
         title="Webhooks",
         path="webhooks",
         icon="plug",

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from config.knowledge import KnowledgeSettings
-from gateway.wings.abc import ConsolePage, Finding, Wing, WingContributions, WingParts
+from gateway.operations.view import ResourceView
+from gateway.wings.abc import Finding, Wing, WingContributions, WingParts
 from gateway.wings.documents.reading.limits import ReadingRefused
 from gateway.wings.documents.reading.workers import ReadingWorkers
 from gateway.wings.knowledge.calls import ToolCalls
@@ -77,7 +78,7 @@ def _model(parts: WingParts) -> "KnowledgeModel":
 
 
 PAGES = (
-    ConsolePage(
+    ResourceView(
         title="Collections",
         path="collections",
         icon="set",
@@ -96,7 +97,7 @@ PAGES = (
         also=(("Documents", "knowledge_documents"), ("Names", "knowledge_names")),
         empty="A collection holds documents, and knows who may read them.",
     ),
-    ConsolePage(
+    ResourceView(
         title="Documents",
         path="documents",
         icon="book",

@@ -4,7 +4,8 @@ import importlib.resources
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gateway.wings.abc import ConsolePage, Wing, WingContributions, WingParts
+from gateway.operations.view import ResourceView
+from gateway.wings.abc import Wing, WingContributions, WingParts
 from gateway.wings.librarian.exposure import Exposure
 from gateway.wings.librarian.hooks import SourceHooks
 from gateway.wings.librarian.indexes import INDEXES, CodeIndexes
@@ -38,7 +39,7 @@ async def open_librarian(parts: WingParts) -> AsyncIterator[WingContributions]:
 
 
 PAGES = (
-    ConsolePage(
+    ResourceView(
         title="Library",
         path="library",
         icon="book",
@@ -51,7 +52,7 @@ PAGES = (
         adds=("librarian_query", "librarian_search", "librarian_add_source"),
         empty="Collections of documents and code that questions are answered from.",
     ),
-    ConsolePage(
+    ResourceView(
         title="Library sources",
         path="library-sources",
         icon="source",
@@ -70,7 +71,7 @@ PAGES = (
         adds=("librarian_add_source",),
         empty="Branches of git, URLs and buckets that collections follow.",
     ),
-    ConsolePage(
+    ResourceView(
         title="Research",
         path="research",
         icon="search",

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 
 from config.memory import MemorySettings
 from gateway.operations.operation import Operation
-from gateway.wings.abc import ConsolePage, Wing, WingContributions, WingParts
+from gateway.operations.view import ResourceView
+from gateway.wings.abc import Wing, WingContributions, WingParts
 from gateway.wings.memory.dialects.operations import file_operations, graph_operations
 from gateway.wings.memory.gauges import MemoryGauges
 from gateway.wings.memory.keeping import KeepingOperations
@@ -61,7 +62,7 @@ def mistakes(settings: MemorySettings) -> Iterator[str]:
         yield str(error)
 
 
-PAGE = ConsolePage(
+PAGE = ResourceView(
     title="Memories",
     path="memory",
     lists="memory_list",

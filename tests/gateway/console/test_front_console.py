@@ -21,7 +21,8 @@ from gateway.console.login import NOBODY
 from gateway.console.navigation import navigation
 from gateway.console.sessions import is_id, new_id
 from gateway.context import Context, Identity, Principal
-from gateway.wings.abc import ConsolePage, WingContributions
+from gateway.operations.view import ResourceView
+from gateway.wings.abc import WingContributions
 from gateway.wings.table import WINGS
 from registry.access.keys import ApiKeys
 from schemas.tool import ToolResult
@@ -510,7 +511,7 @@ async def test_the_page_of_rules_counts_the_tools_that_each_may_match(settings: 
 async def test_pages_of_wings_have_the_same_order_at_each_start() -> None:
     """The menu does not change with the order in which wings open (mending 43)."""
     desk = SimpleNamespace(may=lambda _: True, is_operator=True)
-    page = ConsolePage(title="T", path="p", lists="l", columns=())
+    page = ResourceView(title="T", path="p", lists="l", columns=())
     offers = {
         name: WingContributions(operations=(), pages=[page]) for name in reversed(list(WINGS))
     }

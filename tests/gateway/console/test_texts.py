@@ -7,10 +7,10 @@ from string import Formatter
 
 import pytest
 
+from gateway.admin.views import VIEWS
 from gateway.console.navigation import GROUPS, OF_WINGS
 from gateway.console.pages.access import csv_cell
 from gateway.console.pages.acts import TITLES
-from gateway.console.screens import SCREENS
 from gateway.console.texts import Texts, language_of, translations, visible
 from gateway.console.visit import RENDERED, markdown
 from gateway.wings.agent.wing import PAGES as AGENT
@@ -38,7 +38,7 @@ def used() -> Iterator[str]:
     for file in (*CONSOLE.iterdir(), *CONSOLE.joinpath("pages").iterdir()):
         if file.name.endswith(".py"):
             yield from re.findall(r'texts\(\s*"((?:[^"\\]|\\.)*)"', file.read_text())
-    for page in (*SCREENS.values(), *AGENT, *EVENTS, *KNOWLEDGE, *LIBRARIAN, MEMORY):
+    for page in (*VIEWS.values(), *AGENT, *EVENTS, *KNOWLEDGE, *LIBRARIAN, MEMORY):
         yield from (page.title, page.empty, *(label for _, label, _ in page.columns))
         yield from (label for label, _ in page.also)
     for group, places in (*GROUPS.items(), *OF_WINGS.items()):

@@ -12,8 +12,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.context import Context
+from gateway.operations.view import ResourceView
 from gateway.wings.abc import (
-    ConsolePage,
     Finding,
     Wing,
     WingContributions,
@@ -27,7 +27,7 @@ from tests.wings.toy.operations import NoteOperations
 from tests.wings.toy.store import KIND, Notes
 
 FILES = importlib.resources.files("tests.wings.toy")
-PAGE = ConsolePage(
+PAGE = ResourceView(
     title="Notes",
     path="toy",
     lists="toy_list",

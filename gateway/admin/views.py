@@ -1,15 +1,14 @@
-"""Screens that are lists: each is a row, whose pages are made from operations.
+"""Views of the resources of the admin API: a row for each, for the console and the command line.
 
-A screen has a list, a page of each entry, and the operations that may be done with one. A wing
-brings its own in `WingContributions.pages`.
+A wing brings its own in `WingContributions.pages`.
 """
 
 from collections.abc import Mapping
 
-from gateway.wings.abc import ColumnKind, ConsolePage
+from gateway.operations.view import ColumnKind, ResourceView
 
 
-def _page(
+def _view(
     path: str,
     title: str,
     lists: str,
@@ -20,17 +19,17 @@ def _page(
     acts: tuple[str, ...] = (),
     adds: tuple[str, ...] = (),
     empty: str = "",
-) -> ConsolePage:
-    return ConsolePage(
+) -> ResourceView:
+    return ResourceView(
         title=title, path=path, lists=lists, columns=columns, shows=shows, key=key, acts=acts,
         adds=adds, empty=empty,
     )  # fmt: skip
 
 
-SCREENS: Mapping[str, ConsolePage] = {
-    page.path: page
-    for page in (
-        _page(
+VIEWS: Mapping[str, ResourceView] = {
+    view.path: view
+    for view in (
+        _view(
             "skills", "Skills", "listSkills",
             (("name", "Name", "code"), ("description", "Description", "text"),
              ("version", "Version", "badge"), ("tools", "Tools", "number")),
@@ -40,7 +39,7 @@ SCREENS: Mapping[str, ConsolePage] = {
             adds=("importSkills",),
             empty="A skill is a text that tells a model how to do a task, and the tools for it.",
         ),
-        _page(
+        _view(
             "agents", "Agents", "listAgents",
             (("name", "Name", "code"), ("description", "Description", "text"),
              ("model_name", "Model", "text"), ("skills", "Skills", "text")),
@@ -48,7 +47,7 @@ SCREENS: Mapping[str, ConsolePage] = {
             acts=("putAgent", "grantSkills", "revokeSkills", "deleteAgent"), adds=("putAgent",),
             empty="An agent is a caller to whom skills are granted.",
         ),
-        _page(
+        _view(
             "sessions", "Sessions", "listSessions",
             (("id", "Session", "code"), ("principal", "Caller", "text"),
              ("client", "Client", "text"),
@@ -57,7 +56,7 @@ SCREENS: Mapping[str, ConsolePage] = {
             shows="getSession", key="id", acts=("endSession",),
             empty="A session begins when an MCP client connects.",
         ),
-        _page(
+        _view(
             "keys", "API keys", "listKeys",
             (("name", "Name", "code"), ("principal", "Caller", "text"),
              ("scopes", "Scopes", "text"),
@@ -66,21 +65,21 @@ SCREENS: Mapping[str, ConsolePage] = {
             shows="getKey", key="id", acts=("rotateKey", "revokeKey"), adds=("createKey",),
             empty="A key lets a program call the gateway. It is shown once, when it is made.",
         ),
-        _page(
+        _view(
             "revocations", "Revocations", "listRevocations",
             (("id", "Revocation", "code"), ("subject", "Caller", "text"), ("jti", "Token", "code"),
              ("reason", "Reason", "text"), ("expires", "Ends", "time")),
             shows="getRevocation", key="id", acts=("deleteRevocation",), adds=("revokeTokens",),
             empty="Tokens that were withdrawn before their end.",
         ),
-        _page(
+        _view(
             "secrets", "Secrets", "listSecrets",
             (("source", "Source", "code"), ("scheme", "Scheme", "code"), ("kind", "Kind", "badge"),
              ("updated", "Changed", "time")),
             adds=("putSecret", "deleteSecret"),
             empty="Credentials that sources are called with, encrypted.",
         ),
-        _page(
+        _view(
             "jobs", "Jobs", "listJobs",
             (("job", "Job", "code"), ("operation", "Operation", "code"),
              ("state", "State", "badge"),
@@ -88,7 +87,7 @@ SCREENS: Mapping[str, ConsolePage] = {
             shows="getJob", key="job", acts=("cancelJob",), adds=("removeEndedJobs",),
             empty="Imports and verifications that run in the background.",
         ),
-        _page(
+        _view(
             "toolsets", "Toolsets", "listToolsets",
             (("name", "Name", "code"), ("tools", "Tools", "number"), ("sources", "Sources", "text"),
              ("mode", "Mode", "badge")),
