@@ -21,7 +21,7 @@ from msgspec import UNSET
 from config.document import KeyPath
 from config.load import DEFAULTS, load
 from config.schema import descriptions
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.main import cli
 from gateway.methods.discovery import openrpc

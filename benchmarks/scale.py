@@ -38,7 +38,7 @@ from benchmarks.ways import (
     session_headers,
 )
 from config.settings import Settings
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from registry.database.postgres import Database
 from schemas.mcp.messages import TOOLS_CHANGED
 

@@ -46,7 +46,7 @@ from benchmarks.ways import (
     serving,
 )
 from config.settings import Settings
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 
 RATIOS = {"off": 0.998, "1 %": 0.99, "100 %": 0.8}  # of the calls per second without traces
 SHARES = {"off": None, "1 %": 0.01, "100 %": 1.0}

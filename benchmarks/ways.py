@@ -43,7 +43,7 @@ from benchmarks.rig import running, start_mcp_server
 from config.access import Rate, Rule
 from config.load import load
 from config.settings import Settings, SourceSettings
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from registry.database.postgres import Database
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec

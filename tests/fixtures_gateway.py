@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from config.load import load
 from config.settings import DatabaseSettings, Settings
 from config.sources import SourceSettings
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from tests.fixtures_servers import serving
 
 DEADLINE_S = 60  # a loaded machine is slow, not wrong

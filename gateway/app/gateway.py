@@ -577,3 +577,8 @@ def _catalogs(settings: Settings, events: Events) -> Catalogs:
         own_tasks=_own_tasks(settings),
         events=events,
     )
+
+
+def build_app(settings: Settings) -> Starlette:
+    """The gateway as an ASGI application, for any ASGI server."""
+    return Gateway(settings).app()

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 from msgspec.structs import replace
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from tests.documentation.pages import ROOT, program
 from tests.fixtures_gateway import wordless
 

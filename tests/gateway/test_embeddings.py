@@ -73,7 +73,7 @@ async def test_a_provider_that_lacks_a_setting_stops_no_gateway(settings: Settin
 
 def test_a_gateway_without_work_loads_no_model() -> None:
     code = (
-        "import sys; from gateway.app import Gateway; from config.load import load;"
+        "import sys; from gateway.app.gateway import Gateway; from config.load import load;"
         " Gateway(load(None, {})); print('onnxruntime' in sys.modules, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)

@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from tests.fixtures_gateway import running
 from tests.gateway.portal import COMMAND, DATA, QUERY, Portal, legacy, portal, rpc, with_rules
 from tests.servers import rules

@@ -11,7 +11,8 @@ from config.access import Guardrail, Rate, Rule
 from config.reload import needing_restart, reload_settings
 from config.settings import Profile, Settings, Toolset
 from config.sources import SourceSettings
-from gateway.app import Gateway, load_services
+from gateway.app.gateway import Gateway
+from gateway.app.upstreams import load_services
 from schemas.errors import ToolgateError, TooManyRequests
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, META, MODERN, Client, Recorder, running

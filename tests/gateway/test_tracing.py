@@ -25,7 +25,7 @@ from config.load import load, mask_secrets
 from config.settings import Settings, Tracing
 from config.sources import SourceSettings
 from gateway.abc import Route
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.app.metrics_export import convert_family
 from gateway.app.tracing import TraceExport, encode_spans
 from gateway.context import CallHeaders, Context, Identity, Principal

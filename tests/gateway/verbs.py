@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.context import Context
 from gateway.protocol.dispatcher import Method
 from schemas.errors import MissingClientCapability, RelayedFault

@@ -25,7 +25,7 @@ from examples.oauth.authorization_server import GATEWAY, build_app, with_program
 from examples.oauth.client import Login, Memory, provider
 from examples.oauth.server import Server
 from examples.oauth.service import build_app as build_service
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from tests.fixtures_gateway import DEADLINE_S, Client
 from tests.fixtures_servers import serving
 

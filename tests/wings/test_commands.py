@@ -29,7 +29,7 @@ with wings():
 BARE = """
 import json, sys
 from config.load import load
-from gateway.app import build_app
+from gateway.app.gateway import build_app
 import gateway.cli.doctor.command, gateway.cli.installation, gateway.cli.installation
 build_app(load(None, {}))
 OFF = ("gateway.wings", "gateway.app.wings", "gateway.wings.documents")

@@ -11,7 +11,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.cli.common.output import out
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)

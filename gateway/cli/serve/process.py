@@ -27,7 +27,7 @@ from config.reload import needing_restart
 from config.settings import Settings
 from gateway.admin.resources.status import Restarted
 from gateway.admin.siblings import Answers
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.cli.common.output import out, remark
 from gateway.cli.common.tls import ListenerCertificate
 from gateway.cli.serve.bare_port import BarePort, bare_listener

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from rich.json import JSON
 
 from config.settings import Settings
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 from gateway.cli.common.arguments import parse_arguments, read_object, read_pairs
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import fail, no_such

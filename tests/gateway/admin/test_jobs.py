@@ -293,7 +293,7 @@ async def worker(settings: Settings, tmp_path: Path) -> Served:
 PROBE = """
 import sys
 from config.load import load
-from gateway.app import Gateway
+from gateway.app.gateway import Gateway
 Gateway(load(None, {"TOOLGATE_ADMIN__ENABLED": sys.argv[1], "TOOLGATE_AUTH__MODE": "keys"}))
 print([name for name in ("procrastinate", "gateway.app.jobs") if name in sys.modules])
 """

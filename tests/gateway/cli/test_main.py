@@ -67,6 +67,17 @@ sys.exit(", ".join(name for name in {HEAVY} if name in sys.modules) or 0)
     assert done.returncode == 0, f"loaded: {done.stderr}"
 
 
+def test_commands_on_the_registry_load_no_gateway() -> None:
+    """A command that lists keys would start in the time of a server otherwise."""
+    code = """
+import sys
+import gateway.cli.common.database
+sys.exit(", ".join(name for name in ("gateway.app.gateway", "starlette") if name in sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, f"loaded: {done.stderr}"
+
+
 def test_completion_of_commands_loads_nothing_either() -> None:
     code = f"""
 import sys
