@@ -26,9 +26,9 @@ from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Pause
 from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import AcceptedInvocation, Delivery, Draft, End, Journal
-from gateway.wings.events.notices import WORK, WakeupChannel
 from gateway.wings.events.redis_engine import RedisEngine
-from gateway.wings.events.upkeep import Upkeep
+from gateway.wings.events.sweeper import Upkeep
+from gateway.wings.events.wakeups import WORK, WakeupChannel
 from gateway.wings.events.wing import WING
 from registry.database.group_commit import GroupCommit
 from registry.database.migrate import REGISTRY

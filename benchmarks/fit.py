@@ -1,5 +1,5 @@
-"""`python -m benchmarks.fit DIR...`: the coefficients of `registry.search.fit`, and how well they
-tell requests that a catalog has a tool for from others.
+"""`python -m benchmarks.fit DIR...`: the coefficients of `registry.search.calibration`, and
+how well they tell requests that a catalog has a tool for from others.
 
 Each DIR is a set of requests and tools, as for `toolgate search eval`. Its tools are a catalog; its
 requests have a tool there. Those of the other sets mostly have none: some sets overlap, so that
@@ -27,7 +27,7 @@ from registry.evaluation.corpus import Corpus, of_catalog
 from registry.evaluation.evaluate import sample_requests
 from registry.evaluation.sets import QUERIES, TOOLS, read_catalog, read_requests
 from registry.search import SearchQuery
-from registry.search.fit import features
+from registry.search.calibration import features
 from registry.search.fusion import Candidate
 from schemas.errors import InvalidParams
 

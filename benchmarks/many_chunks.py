@@ -32,9 +32,9 @@ from gateway.app.components import components_of
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import NewDocument
 from gateway.wings.knowledge.filters import ChunkFilter
-from gateway.wings.knowledge.parts import KnowledgeParts
 from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.search import KIND, ChunkQuery, Mode
+from gateway.wings.knowledge.wiring import KnowledgeParts
 from gateway.wings.table import wing_components
 from registry.access.secrets import Keys
 from registry.database.postgres import Database

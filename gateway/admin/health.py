@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.abc import Events
-from gateway.admin.siblings import STATUS_S, WorkerPeers, registry_of_all
+from gateway.admin.worker_peers import STATUS_S, WorkerPeers, registry_of_all
 from gateway.guards.metrics_access import MetricsAccess
 from gateway.guards.refusal import refusal
 from registry.catalog.feed import FeedState

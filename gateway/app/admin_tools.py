@@ -16,7 +16,7 @@ from gateway.admin.tools import OperationLists, counting
 from gateway.app.access import Access
 from gateway.app.application import batches_of, mcp_front, rpc_front, rpc_rules
 from gateway.app.methods import session_methods, tool_methods
-from gateway.app.shared import SharedState
+from gateway.app.shared_state import SharedState
 from gateway.methods.answers import AnswerProcessing
 from gateway.methods.calls import CallPlans
 from gateway.methods.describe_tools import Describe

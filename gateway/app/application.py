@@ -18,10 +18,10 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from config.access import ADMIN_TOOLSET
 from config.settings import Portal, Settings
 from gateway.admin.health import Health, Probes
-from gateway.admin.siblings import WorkerPeers
+from gateway.admin.worker_peers import WorkerPeers
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
-from gateway.app.shared import SharedState
+from gateway.app.shared_state import SharedState
 from gateway.context import Identify
 from gateway.guards.access_log import AccessLog
 from gateway.guards.bodies import BodyGuard

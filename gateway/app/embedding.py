@@ -12,10 +12,10 @@ from config.settings import EmbeddingSettings
 from gateway.abc import Events
 from registry.database.postgres import AWAY, Database, DatabaseHandle
 from registry.embedding.abc import Embedder, EmbeddingFailed
+from registry.embedding.health import HealthCheckedEmbedder
 from registry.embedding.kinds import KINDS, Kinds
 from registry.embedding.models import register
 from registry.embedding.providers import Embedders, ServingEmbedder, make_embedder
-from registry.embedding.watched import HealthCheckedEmbedder
 from registry.embedding.worker_pool import After, WorkerPool, no_op
 
 log = logging.getLogger("toolgate.embedding")

@@ -16,7 +16,7 @@ from gateway.abc import Events, Guard, Middleware, Relay, Upstream
 from gateway.admin.health import Health
 from gateway.admin.resources.status import Examine, Restart
 from gateway.admin.service import AdminApi
-from gateway.admin.siblings import WorkerPeers
+from gateway.admin.worker_peers import WorkerPeers
 from gateway.app.access import Access, StoredSecrets
 from gateway.app.admin import AdminParts, admin_api, operations_of
 from gateway.app.application import application, fronts
@@ -24,7 +24,7 @@ from gateway.app.components import components_of, has_jobs
 from gateway.app.embedding import Embeddings
 from gateway.app.gauges import register_gauges
 from gateway.app.methods import dispatchers, resource_reader, usage_log
-from gateway.app.shared import SharedState, reap
+from gateway.app.shared_state import SharedState, reap
 from gateway.app.upstreams import Federation, Upstreams
 from gateway.context import Context, Principal
 from gateway.methods.answers import AnswerProcessing, Mismatches
@@ -43,7 +43,7 @@ from registry.catalog.feed import Feed
 from registry.catalog.lists import OwnTasks
 from registry.database.postgres import DatabaseHandle
 from registry.display.profiles import Profiles
-from registry.display.shapes import ToolShaper
+from registry.display.tool_shaper import ToolShaper
 from registry.jobs.store import JobStore
 from registry.search import Search
 from registry.search.feedback import Feedback

@@ -6,7 +6,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.admin.health import Health
-from gateway.app.shared import SharedState
+from gateway.app.shared_state import SharedState
 from gateway.app.upstreams import Federation
 from gateway.middleware.telemetry import Metrics
 from gateway.upstreams.mcp.servers import ServerGauges

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from config.settings import SearchSettings, Settings
 from gateway.abc import Guard, Middleware, Relay, Upstream
 from gateway.app.access import Access
-from gateway.app.shared import SharedState
+from gateway.app.shared_state import SharedState
 from gateway.app.upstreams import Federation
 from gateway.context import Context, Principal
 from gateway.methods.answers import AnswerProcessing
@@ -37,8 +37,8 @@ from gateway.methods.tasks import TaskMethods
 from gateway.methods.tools import BuiltInTools, CallToolResolver, ToolMethods
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher, Method
+from gateway.protocol.revision_adapter import tool_result
 from gateway.protocol.sealed import Sealer, TaskIds
-from gateway.protocol.shapes import tool_result
 from gateway.state.sessions import Sessions
 from gateway.upstreams.http.uploads import ReadResource
 from registry.catalog.catalogs import Catalogs

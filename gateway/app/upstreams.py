@@ -9,7 +9,7 @@ from config.settings import Scripts, Settings
 from config.sources import SourceSettings
 from gateway import hybrid
 from gateway.abc import Events, Upstream
-from gateway.app.shared import SharedState
+from gateway.app.shared_state import SharedState
 from gateway.hybrid import Service
 from gateway.hybrid.functions import Function, load_functions
 from gateway.methods.results import SERVER
@@ -26,7 +26,7 @@ from gateway.upstreams.http.downloads import Downloads
 from gateway.upstreams.http.uploads import ReadResource, Uploads
 from gateway.upstreams.hybrid.upstream import HybridUpstream
 from gateway.upstreams.mcp.lister import Lister
-from gateway.upstreams.mcp.parking import DeferredCalls, ParkedCalls, RemoteParking
+from gateway.upstreams.mcp.parked_calls import DeferredCalls, ParkedCalls, RemoteParking
 from gateway.upstreams.mcp.relay import McpRelay, McpUpstream
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.transports import Transports

@@ -64,11 +64,10 @@ from gateway.wings.abc import (
     WingParts,
     background,
 )
-from gateway.wings.items import WingRelay, offered_import
 from gateway.wings.jobs import job_operations
 from gateway.wings.library import Library
-from gateway.wings.life import WingLife
 from gateway.wings.models.models import ConfiguredModels, StoredKeys
+from gateway.wings.resources_and_prompts import WingRelay, offered_import
 from gateway.wings.serving import (
     ObservedCalls,
     WingApi,
@@ -76,6 +75,7 @@ from gateway.wings.serving import (
     drafts,
     not_open,
 )
+from gateway.wings.supervisor import WingLife
 from gateway.wings.table import components_of, load_wings, mistakes, section, with_jobs
 from registry.access.secrets import Keys
 from registry.catalog.catalog import Catalog

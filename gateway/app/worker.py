@@ -24,9 +24,9 @@ from gateway.operations.serving import IdempotentRunner, OperationServer
 from gateway.policy.visibility import PolicyView
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.wings.abc import Task, Wing, WingContributions, WingParts
-from gateway.wings.life import WingLife
 from gateway.wings.models.models import ConfiguredModels
 from gateway.wings.serving import WingServer, drafts
+from gateway.wings.supervisor import WingLife
 from gateway.wings.table import load_wing, section, with_jobs
 from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalog import Catalog

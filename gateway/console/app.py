@@ -15,13 +15,13 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from gateway.console.assets import assets
-from gateway.console.desk import ConsoleOperations, ConsoleParts
 from gateway.console.login import NOBODY, LoginMethods, set_session
+from gateway.console.operations import ConsoleOperations, ConsoleParts
+from gateway.console.page_request import THEMES, PageRequest, read_form
 from gateway.console.pages import ROUTES
 from gateway.console.routes import PageRoute
 from gateway.console.sessions import CookieNames, cookies_of, is_csrf_token, is_id, new_id
 from gateway.console.texts import Texts, language_of
-from gateway.console.visit import THEMES, PageRequest, read_form
 from gateway.context import Identity
 from gateway.operations.operation import ProblemDetails
 from gateway.operations.requests import headers_of, receive_body

@@ -9,8 +9,9 @@ from weakref import WeakValueDictionary
 import anyio
 from starlette.responses import RedirectResponse, Response
 
-from gateway.console.desk import ConsoleParts
 from gateway.console.oauth import AwayServer, LoginFailed, OAuthLogin, PendingLogin
+from gateway.console.operations import ConsoleParts
+from gateway.console.page_request import THEMES, PageRequest, segments_of
 from gateway.console.routes import PageRoute
 from gateway.console.sessions import (
     ConsoleSession,
@@ -21,7 +22,6 @@ from gateway.console.sessions import (
     new_id,
 )
 from gateway.console.texts import LANGUAGES
-from gateway.console.visit import THEMES, PageRequest, segments_of
 from gateway.context import KEY_MARK, Context, Identity, Principal, new_request_id
 from gateway.operations.callers import caller_of, current_caller, read_caller
 from gateway.operations.operation import ALL, ProblemDetails, unavailable

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gateway.console.desk import ConsoleOperations, ConsoleParts
+from gateway.console.operations import ConsoleOperations, ConsoleParts
 from gateway.wings.table import WINGS
 
 

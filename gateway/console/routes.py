@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from gateway.console.visit import PageRequest
+from gateway.console.page_request import PageRequest
 
 Page = Callable[[PageRequest], Awaitable[Response]]
 

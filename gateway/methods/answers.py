@@ -24,7 +24,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.context import Context
-from gateway.protocol.shapes import META_PROBLEM, Members, without_structure
+from gateway.protocol.revision_adapter import META_PROBLEM, Members, without_structure
 from gateway.state.stored_answers import AnswerInfo, AnswerSlice, StorageFull, StoredAnswers, uri_of
 from registry.display.budgets import CHARACTERS
 from schemas.errors import InvalidParams, ParseError, Unavailable

@@ -18,8 +18,8 @@ from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import MissingPart, part
 from registry.display.outlines import Fold
 from registry.display.profiles import SelectedProfile
-from registry.display.shapes import ListedTool, ListingBudget, length
 from registry.display.summaries import shorten
+from registry.display.tool_shaper import ListedTool, ListingBudget, length
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import decode_json, encode
 from schemas.source import Source

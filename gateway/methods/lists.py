@@ -24,7 +24,7 @@ from registry.catalog.lists import ShortList, encode_tool
 from registry.display.budgets import tokens
 from registry.display.disclosure import DESCRIBES
 from registry.display.profiles import SelectedProfile
-from registry.display.shapes import ToolShaper
+from registry.display.tool_shaper import ToolShaper
 from registry.names.tool_names import DISCLOSURE_TOOLS, SKILL_TOOLS
 from registry.skills.snapshot import Agent
 from schemas.errors import Unreachable

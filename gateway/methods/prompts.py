@@ -14,7 +14,7 @@ from gateway.methods.lists import Lists
 from gateway.methods.results import WRITTEN
 from gateway.methods.skills.files import SkillFiles
 from gateway.protocol import failures
-from gateway.protocol.shapes import Members, View
+from gateway.protocol.revision_adapter import Members, View
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, MethodNotFound, RelayedFault
 from schemas.jsonrpc import Request

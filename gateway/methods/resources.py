@@ -17,7 +17,7 @@ from gateway.methods.prompts import params_of, relay_context, view
 from gateway.methods.results import WRITTEN
 from gateway.methods.skills.files import SkillFiles
 from gateway.protocol import failures
-from gateway.protocol.shapes import Members, View
+from gateway.protocol.revision_adapter import Members, View
 from gateway.state.hub import Hub
 from gateway.state.stored_answers import StoredAnswer, StoredAnswers, handle_of
 from registry.catalog.catalog import Catalog, ResourceLocation

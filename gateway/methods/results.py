@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.context import Context
 from gateway.protocol.dialects import Payload
-from gateway.protocol.shapes import Members, is_failure, tool_result
+from gateway.protocol.revision_adapter import Members, is_failure, tool_result
 from schemas.errors import Fault, ToolFailed, TooManyRequests
 from schemas.jsonrpc import Request, encode
 from schemas.mcp.messages import META_SERVER, CallToolResult, Implementation

@@ -19,7 +19,7 @@ from gateway.context import Context, Principal
 from gateway.methods.describe_tools import answer
 from gateway.methods.lists import Lists
 from gateway.methods.skills.agents import Handles
-from gateway.protocol.shapes import Members, is_failure
+from gateway.protocol.revision_adapter import Members, is_failure
 from gateway.state.background_tasks import BackgroundTasks
 from registry.catalog.catalog import Catalog
 from registry.catalog.lists import searchable_text
@@ -27,8 +27,8 @@ from registry.catalog.lookup import by_words
 from registry.database.postgres import AWAY
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import DESCRIBES
-from registry.display.shapes import ListedTool, ListingBudget, length
 from registry.display.summaries import shorten
+from registry.display.tool_shaper import ListedTool, ListingBudget, length
 from registry.search.query import Filters, SearchQuery, SearchResult, ToolsetFilter
 from schemas.errors import Unavailable, Unreachable
 from schemas.mcp.messages import ToolListParams

@@ -16,7 +16,7 @@ from gateway.methods.lists import EncodedAnswers, Lists
 from gateway.methods.results import call_result, payload_of, plain_result
 from gateway.methods.tools import ToolMethods
 from gateway.protocol.dialects import Payload
-from gateway.protocol.shapes import tool_result
+from gateway.protocol.revision_adapter import tool_result
 from registry.catalog.catalog import Catalog
 from schemas.binding import ServiceBinding
 from schemas.errors import Denied, InvalidParams, MethodNotFound

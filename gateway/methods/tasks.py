@@ -17,8 +17,8 @@ from gateway.methods.capabilities import capabilities
 from gateway.methods.lists import Lists
 from gateway.methods.prompts import params_of, relay_context, view
 from gateway.protocol import failures
+from gateway.protocol.revision_adapter import Members, task_result
 from gateway.protocol.sealed import TaskIds, knows_tasks
-from gateway.protocol.shapes import Members, task_result
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, MethodNotFound, MissingClientCapability, RelayedFault
 from schemas.jsonrpc import Request, decode_members, encode

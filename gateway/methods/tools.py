@@ -36,7 +36,7 @@ from gateway.methods.search_tools import Usage
 from gateway.methods.skills.agents import Handles
 from gateway.policy.approvals import META_APPROVAL
 from gateway.protocol import failures
-from gateway.protocol.shapes import FAILED, Members, tool_result
+from gateway.protocol.revision_adapter import FAILED, Members, tool_result
 from registry.catalog.catalog import Catalog
 from schemas.binding import Does, GatewayBinding, ServiceBinding
 from schemas.errors import (

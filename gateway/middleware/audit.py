@@ -21,7 +21,7 @@ from gateway.audit.records import METHOD_LIMIT, AuditEntry, digest_of, format_ar
 from gateway.audit.writer import AuditWriter
 from gateway.context import AuditDraft, Context, Identify, Identity, Session
 from gateway.policy.engine import Decision
-from gateway.protocol.shapes import is_failure
+from gateway.protocol.revision_adapter import is_failure
 from gateway.state.rates import network_of
 from schemas.errors import Fault
 from schemas.hybrid import ServiceFailed

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from gateway.abc import Execute, Handler, Route, ToolCall
 from gateway.context import Context
 from gateway.protocol.dispatcher import METHODS
-from gateway.protocol.shapes import is_failure
+from gateway.protocol.revision_adapter import is_failure
 from gateway.telemetry.histograms import BUCKETS_S, Histogram
 from gateway.telemetry.traces import SpanContext
 from schemas.errors import Fault

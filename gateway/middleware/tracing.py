@@ -26,7 +26,7 @@ from gateway.abc import Execute, Handler, Route, ToolCall
 from gateway.context import Context
 from gateway.middleware.audit import fingerprint_of
 from gateway.middleware.telemetry import CallMetrics, Metrics, is_error, outcome_label
-from gateway.protocol.shapes import is_failure
+from gateway.protocol.revision_adapter import is_failure
 from gateway.telemetry.histograms import BUCKETS_S
 from gateway.telemetry.traces import (
     CURRENT,

@@ -16,7 +16,7 @@ from gateway.operations.jobs import JobView
 from gateway.operations.openapi import without_null
 from gateway.operations.operation import Effect, Operation, scopes_of
 from registry.catalog.catalog import Catalog
-from registry.display.shapes import ToolShaper
+from registry.display.tool_shaper import ToolShaper
 from schemas.binding import Binding, OperationBinding
 from schemas.jsonrpc import encode
 from schemas.memo import Memo

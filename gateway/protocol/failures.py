@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from gateway.protocol.shapes import Members
+from gateway.protocol.revision_adapter import Members
 from schemas.errors import Fault, InternalError, MissingClientCapability, RelayedFault
 from schemas.jsonrpc import encode
 from schemas.mcp.revisions import Revision

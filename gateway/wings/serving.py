@@ -29,7 +29,7 @@ from gateway.operations.requests import Headers
 from gateway.operations.serving import Defer, IdempotentRunner, OperationResponse, OperationServer
 from gateway.operations.streams import PARAMS
 from gateway.operations.tools import draft_of, output_schema
-from gateway.protocol.shapes import is_failure
+from gateway.protocol.revision_adapter import is_failure
 from gateway.wings.abc import Wing, WingContributions
 from schemas.binding import WingBinding
 from schemas.errors import (

@@ -15,7 +15,7 @@ from registry.catalog.resources import CatalogResources, ResourceLocation
 from registry.catalog.toolsets import members
 from registry.display.disclosure import DESCRIBER
 from registry.display.profiles import SelectedProfile
-from registry.display.shapes import ToolShaper
+from registry.display.tool_shaper import ToolShaper
 from registry.names.tool_names import is_reserved, qualify
 from registry.skills.snapshot import NO_SKILLS, SkillSnapshot, prefixed_items
 from schemas.binding import Does

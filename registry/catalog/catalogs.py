@@ -16,7 +16,7 @@ from registry.catalog.events import CatalogEvents
 from registry.catalog.lists import OwnTasks
 from registry.catalog.resources import with_references
 from registry.catalog.toolsets import unknown
-from registry.display.shapes import ToolShaper
+from registry.display.tool_shaper import ToolShaper
 from registry.sources.store import ToolStore
 from schemas.mcp.messages import ListKind
 

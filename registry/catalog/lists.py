@@ -18,7 +18,7 @@ from registry.catalog.lookup import Lookup
 from registry.display.budgets import LEVELS, tokens
 from registry.display.disclosure import DESCRIBER, DESCRIBES, own_tools
 from registry.display.profiles import SelectedProfile
-from registry.display.shapes import ShapedTool, ToolShaper, for_objects, shown_names
+from registry.display.tool_shaper import ShapedTool, ToolShaper, for_objects, shown_names
 from registry.skills.snapshot import Agent, SkillSnapshot, prompts_of, resources_of
 from schemas.binding import Does, GatewayBinding
 from schemas.mcp.messages import ListKind

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from registry.display.profiles import Profiles, SelectedProfile
-from registry.display.shapes import shown_names
+from registry.display.tool_shaper import shown_names
 from schemas.tool import Tool
 
 log = logging.getLogger("toolgate.catalog")

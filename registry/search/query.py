@@ -96,7 +96,8 @@ class Timings:
 @dataclass(frozen=True, slots=True)
 class SearchResult:
     """Search result: hits, best first. `note`: why results may be missing, for a person or a model
-    to read. `warning`: why they may be of no use. `fit`: see `registry.search.fit`; None: unknown.
+    to read. `warning`: why they may be of no use. `fit`: see `registry.search.calibration`;
+    None: unknown.
 
     `path`: how vectors were searched. `vector`: the query's own, shape (dimension,), of `model`;
     the input of `Feedback.record`.

@@ -23,8 +23,8 @@ from tokenizers import Tokenizer
 from config.settings import SearchSettings as Settings
 from registry.embedding.onnx import make_session
 from registry.embedding.texts import ToolFields, query_text, readable, tool_text
+from registry.search.breaker import SearchBreaker
 from registry.search.fusion import DIGITS, Hit
-from registry.search.rest import SearchBreaker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

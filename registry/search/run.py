@@ -18,9 +18,9 @@ from config.settings import SearchSettings as Settings
 from registry.database.fragments import Fragment
 from registry.embedding.kinds import TOOL
 from registry.search import statements
+from registry.search.calibration import POOR, fit
 from registry.search.encoding import EncodedQuery
 from registry.search.filters import DocumentCounts, narrowing, partitions
-from registry.search.fit import POOR, fit
 from registry.search.fusion import Candidate, Hit, RankedCandidate, covering, enough, rank
 from registry.search.indexes import predicate, suffix
 from registry.search.languages import language_note

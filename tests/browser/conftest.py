@@ -21,7 +21,7 @@ from config.access import Rule
 from config.models import Strategy
 from config.settings import DatabaseSettings, Settings, Toolset
 from config.sources import SourceSettings
-from gateway.console.desk import ConsoleOperations
+from gateway.console.operations import ConsoleOperations
 from tests import polling
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, Recorder, pets, running, wordless

@@ -10,7 +10,7 @@ from config.load import load
 from config.settings import Budgets
 from registry.catalog.catalog import Catalog
 from registry.display.profiles import Profiles
-from registry.display.shapes import ToolShaper
+from registry.display.tool_shaper import ToolShaper
 from schemas.binding import OpenAPIBinding
 from schemas.mcp.revisions import V2026_07_28
 from schemas.tool import Annotations, Tool

@@ -9,7 +9,7 @@ from jsonschema_rs import Draft202012Validator
 from msgspec.json import decode
 
 from registry.display.profiles import BUILT_IN
-from registry.display.shapes import FittedTools, ListedTool, ListingBudget
+from registry.display.tool_shaper import FittedTools, ListedTool, ListingBudget
 from schemas.binding import McpBinding, MirroredArgument
 from schemas.jsonrpc import encode
 from tests.registry.anyschema import schemas

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 from msgspec import Raw
 
-from registry.display.shapes import for_objects
+from registry.display.tool_shaper import for_objects
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PET = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}

@@ -16,7 +16,7 @@ from registry.display.outlines import Fold
 from registry.display.portable_patterns import is_portable
 from registry.display.profiles import BUILT_IN, PLAIN, Profiles
 from registry.display.rewrites import NotExpressible, argument_aliases, rewritten
-from registry.display.shapes import ToolShaper, shown_names
+from registry.display.tool_shaper import ToolShaper, shown_names
 from schemas.tool import Tool
 from tests.registry.anyschema import instances, schemas
 from tests.registry.shown import SETTINGS, described, listed, shaper

@@ -29,7 +29,7 @@ from registry.catalog.lists import encode_tool
 from registry.display.budgets import tokens
 from registry.display.disclosure import DESCRIBER
 from registry.display.profiles import SelectedProfile
-from registry.display.shapes import ToolShaper, shown_names
+from registry.display.tool_shaper import ToolShaper, shown_names
 from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.drafts import truncate
 from registry.sources.pins import HeldTool, Pins

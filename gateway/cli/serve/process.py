@@ -26,12 +26,12 @@ from config.logging import configure
 from config.reload import needing_restart
 from config.settings import Settings
 from gateway.admin.resources.status import Restarted
-from gateway.admin.siblings import Answers
+from gateway.admin.worker_peers import Answers
 from gateway.app.gateway import Gateway
 from gateway.cli.common.output import out, remark
 from gateway.cli.common.tls import ListenerCertificate
 from gateway.cli.serve.bare_port import BarePort, bare_listener
-from gateway.cli.serve.worker import WorkerLink, of_worker
+from gateway.cli.serve.worker_channel import WorkerLink, of_worker
 from schemas.errors import ToolgateError
 
 GC_THRESHOLD = 20_000  # objects; the default of 700 is less than one batch allocates

@@ -35,7 +35,7 @@ from config.logging import configure
 from config.settings import Settings
 from gateway.cli.common.failure import FAILED, fail
 from gateway.cli.serve.process import READY_PIPE, STOPPING, announce, has_terminal
-from gateway.cli.serve.worker import ALIVE, MODEL, READY, WorkerLink, shares_model
+from gateway.cli.serve.worker_channel import ALIVE, MODEL, READY, WorkerLink, shares_model
 
 log = logging.getLogger("toolgate.supervisor")
 

@@ -11,7 +11,7 @@ from registry.catalog.catalog import Catalog
 from registry.catalog.lists import ToolList
 from registry.display.budgets import tokens
 from registry.display.profiles import Profiles, SelectedProfile
-from registry.display.shapes import ToolShaper
+from registry.display.tool_shaper import ToolShaper
 from schemas.jsonrpc import encode
 from schemas.tool import Tool
 

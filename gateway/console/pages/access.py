@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from config.access import Policy, Rule
 from gateway.console.forms import read_json
+from gateway.console.page_request import PageRequest, as_json, indent_json, segments_of
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
-from gateway.console.visit import PageRequest, as_json, indent_json, segments_of
 from gateway.policy.engine import CompiledRule, Subject, is_judged
 
 FILTERS = ("principal", "subject", "decision", "outcome", "since", "until")

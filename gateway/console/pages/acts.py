@@ -11,10 +11,10 @@ import msgspec
 from starlette.responses import Response
 
 from gateway.admin.views import VIEWS
-from gateway.console.desk import NO_ERRORS, OperationAnswer
 from gateway.console.forms import Form, Reading, chosen_for, chosen_in, example, read_json
+from gateway.console.operations import NO_ERRORS, OperationAnswer
+from gateway.console.page_request import SHOWN_BYTES, PageRequest, as_json, in_lines, segments_of
 from gateway.console.routes import PageRoute
-from gateway.console.visit import SHOWN_BYTES, PageRequest, as_json, in_lines, segments_of
 from gateway.operations.operation import NoQuery, Operation
 from gateway.operations.view import ResourceView
 

@@ -9,8 +9,8 @@ from msgspec import Struct
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
+from gateway.console.page_request import PageRequest, as_json
 from gateway.console.routes import PageRoute
-from gateway.console.visit import PageRequest, as_json
 
 ASK, SEND, RUN = "agent_ask", "agent_send", "agent_get_run"
 WING = "agent"

@@ -3,8 +3,8 @@
 from starlette.responses import Response
 
 from gateway.console.graph import GraphEdge, draw_graph
+from gateway.console.page_request import PageRequest, as_json
 from gateway.console.routes import PageRoute
-from gateway.console.visit import PageRequest, as_json
 
 NAMES = 24  # that are shown with an answer, and in a picture
 

@@ -7,8 +7,8 @@ import msgspec
 from starlette.responses import Response
 
 from config.load import mask_secrets
+from gateway.console.page_request import PageRequest, as_json
 from gateway.console.routes import PageRoute
-from gateway.console.visit import PageRequest, as_json
 
 WORST: Mapping[str, int] = {"failed": 0, "warning": 1, "ok": 2}  # the worst come first
 REFUSED = ("toolgate_refused", "toolgate_breaker", "toolgate_audit", "toolgate_body")

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from gateway.console.desk import OperationAnswer
 from gateway.console.forms import read_json
+from gateway.console.operations import OperationAnswer
+from gateway.console.page_request import PageRequest, as_json
 from gateway.console.pages.acts import buttons
 from gateway.console.plots import calibration_plot, recall_plot
 from gateway.console.routes import PageRoute
-from gateway.console.visit import PageRequest, as_json
 
 EVALUATE = "evaluateSearch"
 ARROW = "=>"

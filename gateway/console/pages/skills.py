@@ -6,11 +6,11 @@ from typing import Any
 from starlette.responses import Response
 
 from gateway.admin.views import VIEWS
-from gateway.console.desk import OperationAnswer
 from gateway.console.graph import GraphEdge, draw_graph
+from gateway.console.operations import OperationAnswer
+from gateway.console.page_request import PageRequest, as_json
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
-from gateway.console.visit import PageRequest, as_json
 from registry.display.budgets import CHARACTERS
 from registry.skills.snapshot import SkillSnapshot
 

@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from gateway.admin.resources.imports import Import
 from gateway.console.forms import Form, FormField, chosen_in, read_json
+from gateway.console.page_request import PageRequest, as_json
 from gateway.console.pages.acts import buttons
 from gateway.console.routes import PageRoute
-from gateway.console.visit import PageRequest, as_json
 
 ACTS = ("refreshSource", "uploadDocument", "rollBack", "deleteSource")
 FIRST = ("name", "url", "document", "base_url")

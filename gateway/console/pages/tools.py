@@ -11,11 +11,11 @@ from markupsafe import Markup, escape
 from msgspec import Raw
 from starlette.responses import Response
 
-from gateway.console.desk import Trial
 from gateway.console.forms import Form, Reading, chosen_in, example, read_json
+from gateway.console.operations import Trial
+from gateway.console.page_request import PageRequest, as_json, in_lines, indent_json
 from gateway.console.routes import PageRoute
 from gateway.console.texts import visible
-from gateway.console.visit import PageRequest, as_json, in_lines, indent_json
 from gateway.policy.approvals import META_APPROVAL
 from schemas.tool import TextContent
 

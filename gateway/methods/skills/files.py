@@ -17,7 +17,7 @@ from gateway.methods.results import STAMP, WRITTEN
 from gateway.methods.skills.agents import Agents, granted_tools
 from gateway.methods.skills.use_skill import ReadFile, content_of, instructions_of
 from gateway.protocol import cursors
-from gateway.protocol.shapes import Members, View
+from gateway.protocol.revision_adapter import Members, View
 from registry.catalog.catalog import Catalog
 from registry.skills.snapshot import Skill, SkillFile, children_of, entry_of, file_at, parse_uri
 from schemas.errors import InvalidParams

@@ -23,8 +23,8 @@ from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import DESCRIBES
 from registry.display.profiles import SelectedProfile
-from registry.display.shapes import ListedTool, ListingBudget, length
 from registry.display.summaries import first_sentence, shorten
+from registry.display.tool_shaper import ListedTool, ListingBudget, length
 from registry.embedding.kinds import SKILL
 from registry.search.query import Filters, SearchQuery
 from registry.skills.snapshot import Skill, SkillFile, file_at, uri_of

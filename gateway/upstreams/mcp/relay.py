@@ -17,8 +17,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from gateway.abc import Relay, RelayRequest
 from gateway.context import Context
 from gateway.protocol.client_features import RefusalReason, for_client
+from gateway.protocol.revision_adapter import is_failure
 from gateway.protocol.sealed import TaskIds, knows_tasks
-from gateway.protocol.shapes import is_failure
 from gateway.upstreams.auth.caller import Caller
 from gateway.upstreams.auth.delegation import Headers
 from gateway.upstreams.http.connections import UpstreamFailed
@@ -39,7 +39,7 @@ from gateway.upstreams.mcp.link import (
     TranslatingHandler,
     wanted_level,
 )
-from gateway.upstreams.mcp.parking import (
+from gateway.upstreams.mcp.parked_calls import (
     INPUT_REQUIRED,
     METHODS,
     DeferredCalls,

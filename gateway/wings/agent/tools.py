@@ -25,8 +25,8 @@ from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS, tokens
 from registry.display.disclosure import DESCRIBER
 from registry.display.profiles import PLAIN
-from registry.display.shapes import shown_names
 from registry.display.summaries import shorten
+from registry.display.tool_shaper import shown_names
 from schemas.binding import Does, GatewayBinding
 from schemas.errors import Fault, RelayedFault, ToolgateError
 from schemas.hybrid import ServiceFailed

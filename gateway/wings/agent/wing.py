@@ -11,7 +11,7 @@ from gateway.operations.view import ResourceView
 from gateway.wings.abc import Wing, WingContributions, WingParts
 from gateway.wings.agent.agui import PATH, AgUi
 from gateway.wings.agent.api import ROOT, StreamApi
-from gateway.wings.agent.facade import COMPLETIONS, MODELS, Facade
+from gateway.wings.agent.openai_chat import COMPLETIONS, MODELS, Facade
 from gateway.wings.agent.operations import ConversationOperations
 from gateway.wings.agent.runner import Runner
 from registry.database.migrate import Component

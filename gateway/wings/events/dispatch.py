@@ -16,8 +16,8 @@ from config.events import EventsSettings
 from gateway.wings.events.execution import Execution, Pause, failed_end
 from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import Delivery, End, Journal
-from gateway.wings.events.notices import CANCEL, ENDED, FAILED, WORK
-from gateway.wings.events.upkeep import Upkeep
+from gateway.wings.events.sweeper import Upkeep
+from gateway.wings.events.wakeups import CANCEL, ENDED, FAILED, WORK
 from registry.database.group_commit import GroupCommit
 from registry.database.postgres import AWAY, RESYNC, Notice, is_uuid
 from schemas.errors import Unavailable

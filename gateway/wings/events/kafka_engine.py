@@ -21,7 +21,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.legacy_records import LegacyRecordBatch
 
 from config.events import EventKafka
-from gateway.wings.events.notices import Work
+from gateway.wings.events.wakeups import Work
 from registry.database.postgres import is_uuid
 from schemas.cloudevents import STRUCTURED
 from schemas.errors import Unavailable

@@ -30,13 +30,12 @@ from gateway.operations.operation import (
     unknown,
 )
 from gateway.wings.abc import CallTool, background
-from gateway.wings.events.accepting import CorrelationConflict, InvocationAcceptor
+from gateway.wings.events.acceptor import CorrelationConflict, InvocationAcceptor
 from gateway.wings.events.asyncapi import document
 from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.dispatch import Dispatch, kinds_of
 from gateway.wings.events.execution import backoff
 from gateway.wings.events.journal import Delivery, End, Filter, Invocation, Journal
-from gateway.wings.events.notices import CANCEL, ENDED, WORK, CompletionWaiters
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.views import (
     ID,
@@ -62,6 +61,7 @@ from gateway.wings.events.views import (
     seq_of,
     view_of,
 )
+from gateway.wings.events.wakeups import CANCEL, ENDED, WORK, CompletionWaiters
 from gateway.wings.events.webhooks import WebhookReceivers
 from registry.database.postgres import is_uuid
 from schemas.errors import TooManyRequests

@@ -21,7 +21,7 @@ from gateway.operations.callers import read_caller
 from gateway.wings.abc import Notify
 from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.journal import COLUMNS, Invocation, Journal
-from gateway.wings.events.notices import FAILED
+from gateway.wings.events.wakeups import FAILED
 from gateway.wings.events.webhooks import WebhookReceivers
 from registry.access.secrets import SecretRefused
 from registry.database.fragments import compose

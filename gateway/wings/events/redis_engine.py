@@ -13,7 +13,7 @@ import anyio
 from redis.exceptions import RedisError, ResponseError
 
 from gateway.state.redis import KeyPrefix, connect
-from gateway.wings.events.notices import Work
+from gateway.wings.events.wakeups import Work
 from registry.database.postgres import is_uuid
 from schemas.errors import Unavailable
 

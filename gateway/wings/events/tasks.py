@@ -18,13 +18,13 @@ from config.events import EventsSettings
 from gateway.abc import Handler
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails, cursor, place
+from gateway.protocol.revision_adapter import task_result
 from gateway.protocol.sealed import TaskIds, knows_tasks
-from gateway.protocol.shapes import task_result
 from gateway.wings.abc import Answer, WingParts
-from gateway.wings.events.accepting import OWN, InvocationAcceptor, matches
+from gateway.wings.events.acceptor import OWN, InvocationAcceptor, matches
 from gateway.wings.events.journal import Filter, Invocation, Journal
-from gateway.wings.events.notices import CANCEL, CompletionWaiters
 from gateway.wings.events.views import NewInvocation, seq_of, stamp
+from gateway.wings.events.wakeups import CANCEL, CompletionWaiters
 from registry.catalog.lists import relays_tasks
 from schemas.binding import GatewayBinding
 from schemas.errors import InvalidParams, RelayedFault

@@ -20,7 +20,7 @@ from gateway.operations.view import ResourceView
 from gateway.protocol.sealed import Sealer, TaskIds
 from gateway.state.postgres import PostgresSessions, read_installation
 from gateway.wings.abc import Wing, WingContributions, WingParts
-from gateway.wings.events.accepting import InvocationAcceptor
+from gateway.wings.events.acceptor import InvocationAcceptor
 from gateway.wings.events.checks import check_schedules, unknown_skills
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Execution
@@ -28,12 +28,12 @@ from gateway.wings.events.gauges import EventGauges
 from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.inbound import CLOUDEVENTS, HOOKS, Hook, Inbound, made_hooks
 from gateway.wings.events.journal import Journal
-from gateway.wings.events.notices import ENDED, WORK, CompletionWaiters, WakeupChannel
 from gateway.wings.events.operations import EventOperations
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.redis_engine import RedisEngine
+from gateway.wings.events.sweeper import Upkeep
 from gateway.wings.events.tasks import Tasks
-from gateway.wings.events.upkeep import Upkeep
+from gateway.wings.events.wakeups import ENDED, WORK, CompletionWaiters, WakeupChannel
 from gateway.wings.events.webhooks import WebhookReceivers
 from registry.database.migrate import Component
 from registry.database.postgres import RESYNC, Notice

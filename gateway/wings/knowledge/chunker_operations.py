@@ -9,8 +9,8 @@ from gateway.operations.operation import Operation, OperationInput, invalid
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.reading.chunkers import WasmLimits
 from gateway.wings.documents.reading.limits import ReadingRefused
+from gateway.wings.documents.reading.process_pool import ReadingWorkers, Turn
 from gateway.wings.documents.reading.sources import matches
-from gateway.wings.documents.reading.workers import ReadingWorkers, Turn
 from gateway.wings.knowledge.chunkers import ChunkerRule, ChunkerStore, StoredChunker, module_hash
 from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader
 from gateway.wings.knowledge.requests import ChunkerList, PutChunker

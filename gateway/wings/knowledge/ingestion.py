@@ -18,6 +18,8 @@ from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.reading.git import GitFetch, GitHead, git_url
 from gateway.wings.documents.reading.kinds import TEXT, ZIP, media_type
 from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
+from gateway.wings.documents.reading.process_pool import ReadingWorkers, Turn
+from gateway.wings.documents.reading.reader_process import ArchiveReading, NotRead, ReadDocument
 from gateway.wings.documents.reading.sources import LeftOut, SourceFile, WantedFiles
 from gateway.wings.documents.reading.web import (
     Bucket,
@@ -26,9 +28,8 @@ from gateway.wings.documents.reading.web import (
     check_file_url,
     url_file,
 )
-from gateway.wings.documents.reading.worker import ArchiveReading, NotRead, ReadDocument
-from gateway.wings.documents.reading.workers import ReadingWorkers, Turn
 from gateway.wings.knowledge.collections import NewCollection
+from gateway.wings.knowledge.contributions import KnowledgeMetrics
 from gateway.wings.knowledge.credentials import (
     PlaceCredentials,
     bucket_of,
@@ -37,7 +38,6 @@ from gateway.wings.knowledge.credentials import (
     place_of_bucket,
 )
 from gateway.wings.knowledge.documents import DocumentStore, KeptDocument, NewDocument
-from gateway.wings.knowledge.offered import KnowledgeMetrics
 from gateway.wings.knowledge.readers import KnowledgeReader
 
 INLINE = frozenset({TEXT, "text/markdown", "text/x-rst"})  # cut without grammars and parsers

@@ -25,7 +25,7 @@ from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec, check_location
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader, reader_of
-from gateway.wings.knowledge.resolved import ResolvedCode
+from gateway.wings.knowledge.scip_store import ResolvedCode
 from gateway.wings.knowledge.search import KIND, ChunkQuery, ScoredChunk, Searcher
 from gateway.wings.knowledge.text_search import (
     LinePattern,

@@ -58,7 +58,7 @@ from schemas.errors import Fault
 
 if TYPE_CHECKING:
     from gateway.wings.knowledge.answers import AnswerRequest
-    from gateway.wings.knowledge.modelled import KnowledgeModel
+    from gateway.wings.knowledge.model import KnowledgeModel
 
 VERSION = "1.5.7"  # of the contract
 PATH = "/lightrag"

@@ -22,11 +22,10 @@ from gateway.wings.documents.chunking.chunks import line_starts
 from gateway.wings.knowledge.chunker_operations import ChunkerOperations
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.communities import Communities
+from gateway.wings.knowledge.contributions import KnowledgeMetrics
 from gateway.wings.knowledge.documents import DocumentState, DocumentStore, NewDocument
 from gateway.wings.knowledge.entities import Entities, Hop
 from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec
-from gateway.wings.knowledge.intake import exchange, is_trivial
-from gateway.wings.knowledge.offered import KnowledgeMetrics
 from gateway.wings.knowledge.packing import PackedPassages, pack_chunks
 from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader
 from gateway.wings.knowledge.requests import (
@@ -74,6 +73,7 @@ from gateway.wings.knowledge.requests import (
     relation_view,
 )
 from gateway.wings.knowledge.search import ChunkQuery, Searcher
+from gateway.wings.knowledge.text_metadata import exchange, is_trivial
 from registry.database.postgres import is_uuid
 from schemas.jsonrpc import encode
 

@@ -9,19 +9,19 @@ from config.knowledge import KnowledgeSettings
 from gateway.operations.view import ResourceView
 from gateway.wings.abc import Finding, Wing, WingContributions, WingParts
 from gateway.wings.documents.reading.limits import ReadingRefused
-from gateway.wings.documents.reading.workers import ReadingWorkers
+from gateway.wings.documents.reading.process_pool import ReadingWorkers
 from gateway.wings.knowledge.calls import ToolCalls
+from gateway.wings.knowledge.contributions import DocumentResources
 from gateway.wings.knowledge.ingestion import reading_limits
 from gateway.wings.knowledge.lightrag import PATH, LightRag
-from gateway.wings.knowledge.offered import DocumentResources
-from gateway.wings.knowledge.parts import KnowledgeParts
 from gateway.wings.knowledge.search import KIND
 from gateway.wings.knowledge.uploads import FILES, FileUploads
+from gateway.wings.knowledge.wiring import KnowledgeParts
 from registry.database.migrate import Component
 from registry.database.postgres import Pool
 
 if TYPE_CHECKING:
-    from gateway.wings.knowledge.modelled import KnowledgeModel
+    from gateway.wings.knowledge.model import KnowledgeModel
 
 MIGRATIONS = Component(
     "knowledge", importlib.resources.files("gateway.wings.knowledge").joinpath("sql")
@@ -72,7 +72,7 @@ async def check_isolation(
 
 def _model(parts: WingParts) -> "KnowledgeModel":
     """Imports nothing where no chat model is asked."""
-    from gateway.wings.knowledge.modelled import KnowledgeModel
+    from gateway.wings.knowledge.model import KnowledgeModel
 
     return KnowledgeModel(parts.pool, parts.models, parts.call, parts.settings, screen=parts.screen)
 

@@ -9,8 +9,8 @@ from msgspec import Meta, Raw, Struct
 
 from gateway.operations.operation import OperationInput, Time
 from gateway.wings.librarian.answers import Asker
+from gateway.wings.librarian.library_access import context_of
 from gateway.wings.librarian.query import LibraryQuestion
-from gateway.wings.librarian.shelves import context_of
 from registry.database.postgres import Pool, borrow
 
 Asking = Literal["query", "research"]

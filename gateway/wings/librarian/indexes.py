@@ -27,9 +27,9 @@ from gateway.operations.operation import (
 from gateway.operations.serving import OperationResponse, problem_response
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.abc import WingParts
+from gateway.wings.librarian.library_access import WRITE, LibraryAccess, context_of
 from gateway.wings.librarian.requests import CollectionName
 from gateway.wings.librarian.scip import ScipRefused, read_index
-from gateway.wings.librarian.shelves import WRITE, LibraryAccess, context_of
 from gateway.wings.library import IndexedCode
 from schemas.errors import Fault
 from schemas.mcp.revisions import V2025_11_25

@@ -15,6 +15,7 @@ from gateway.operations.operation import (
     unknown,
 )
 from gateway.wings.abc import WingParts
+from gateway.wings.librarian.library_access import DATA, READ, LibraryAccess, context_of
 from gateway.wings.librarian.maps import draw_map
 from gateway.wings.librarian.requests import (
     ChunkList,
@@ -38,7 +39,6 @@ from gateway.wings.librarian.requests import (
     SymbolView,
 )
 from gateway.wings.librarian.selection import by_file
-from gateway.wings.librarian.shelves import DATA, READ, LibraryAccess, context_of
 from gateway.wings.library import Passage, PassageQuery, SymbolQuery
 
 DIGITS = 9  # of the number of a chunk

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 from gateway.operations.operation import Operation
 from gateway.wings.abc import WingParts
+from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.librarian.lookup import lookup_operations
 from gateway.wings.librarian.questions import question_operations
-from gateway.wings.librarian.shelves import LibraryAccess
 from gateway.wings.librarian.tracking import source_operations
 
 OperationGroup = Callable[[WingParts, LibraryAccess], Sequence[Operation]]

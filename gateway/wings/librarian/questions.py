@@ -28,11 +28,11 @@ from gateway.wings.abc import Screen, WingParts
 from gateway.wings.librarian.answers import AnswerCache, Asker
 from gateway.wings.librarian.exposure import Asking, Exposure, QuestionList, QuestionPaging
 from gateway.wings.librarian.ledger import RunLedger, RunSpent
+from gateway.wings.librarian.library_access import DATA, READ, WRITE, LibraryAccess, context_of
 from gateway.wings.librarian.query import LibraryAnswer, LibraryQuestion, Progress, QueryEngine
 from gateway.wings.librarian.requests import CollectionName
 from gateway.wings.librarian.research import Research
 from gateway.wings.librarian.runs import RunLog, RunState, RunStore, StoredRun, TakenOver
-from gateway.wings.librarian.shelves import DATA, READ, WRITE, LibraryAccess, context_of
 from gateway.wings.models.abc import ChatModel, ChatModels, ModelFailed
 from registry.database.postgres import Pool, borrow, is_uuid
 

@@ -21,8 +21,8 @@ from gateway.operations.operation import (
     not_found,
 )
 from gateway.wings.abc import WingParts
+from gateway.wings.librarian.library_access import READ, WRITE, LibraryAccess, context_of
 from gateway.wings.librarian.requests import CollectionName, Collections
-from gateway.wings.librarian.shelves import READ, WRITE, LibraryAccess, context_of
 from gateway.wings.librarian.sources import TrackedSource, TrackedSources
 from gateway.wings.library import ShelfStatus, SourcePlace
 from registry.access.secrets import Keys, SecretRefused, Secrets

@@ -9,10 +9,10 @@ from gateway.wings.abc import Wing, WingContributions, WingParts
 from gateway.wings.librarian.exposure import Exposure
 from gateway.wings.librarian.hooks import SourceHooks
 from gateway.wings.librarian.indexes import INDEXES, CodeIndexes
+from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.librarian.operations import operations_of
 from gateway.wings.librarian.resources import LibraryResources
 from gateway.wings.librarian.runs import RunStore
-from gateway.wings.librarian.shelves import LibraryAccess
 from gateway.wings.librarian.sources import TrackedSources
 from gateway.wings.librarian.tracking import HOOKS, HookSecrets
 from registry.database.migrate import Component

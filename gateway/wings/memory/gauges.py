@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.wings.memory.life import MemoryLife
-from gateway.wings.memory.recall import Recaller
+from gateway.wings.memory.retention import MemoryLife
+from gateway.wings.memory.search import Recaller
 from gateway.wings.memory.store import MemoryStore
 
 

@@ -19,9 +19,7 @@ from gateway.operations.operation import (
     unknown,
 )
 from gateway.wings.memory.conditions import Condition, Times, filter_condition
-from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import READ, WRITE, WRITE_ORG, Reader
-from gateway.wings.memory.recall import MemoryQuery
 from gateway.wings.memory.requests import (
     AddedItem,
     AddMemories,
@@ -48,7 +46,9 @@ from gateway.wings.memory.rows import (
     check_metadata,
     time_of,
 )
+from gateway.wings.memory.search import MemoryQuery
 from gateway.wings.memory.store import Target
+from gateway.wings.memory.wiring import MemoryParts
 from registry.database.postgres import is_uuid
 
 MEMORY = {"memory": HostId}

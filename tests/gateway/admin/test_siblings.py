@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 
 from gateway.admin.health import exposition
-from gateway.admin.siblings import LINE_BYTES, WorkerPeers, registry_of_all
+from gateway.admin.worker_peers import LINE_BYTES, WorkerPeers, registry_of_all
 from gateway.telemetry.histograms import Histogram
 from gateway.telemetry.traces import SpanContext
 from gateway.wings.models.observation import ModelUse

@@ -15,7 +15,7 @@ from config.settings import Settings
 from gateway.cli.common.failure import CommandFailure
 from gateway.cli.serve import supervisor
 from gateway.cli.serve.supervisor import LISTENER, Supervisor, inherited_listener
-from gateway.cli.serve.worker import WorkerLink
+from gateway.cli.serve.worker_channel import WorkerLink
 
 log = logging.getLogger("toolgate.supervised")
 supervisor.KILL_AFTER_S = 0.0

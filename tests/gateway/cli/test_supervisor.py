@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from config.load import load
-from gateway.cli.serve.worker import WorkerLink
+from gateway.cli.serve.worker_channel import WorkerLink
 from tests import polling
 from tests.gateway.cli.processes import DEADLINE_S, Served, environment, served
 from tests.gateway.cli.test_workers import gone, until

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from config.access import Rule
 from config.settings import Settings
-from gateway.console.desk import ConsoleOperations
 from gateway.console.login import NOBODY
 from gateway.console.navigation import navigation
+from gateway.console.operations import ConsoleOperations
 from gateway.console.sessions import is_id, new_id
 from gateway.context import Context, Identity, Principal
 from gateway.operations.view import ResourceView

@@ -9,10 +9,10 @@ import pytest
 
 from gateway.admin.views import VIEWS
 from gateway.console.navigation import GROUPS, OF_WINGS
+from gateway.console.page_request import RENDERED, markdown
 from gateway.console.pages.access import csv_cell
 from gateway.console.pages.acts import TITLES
 from gateway.console.texts import Texts, language_of, translations, visible
-from gateway.console.visit import RENDERED, markdown
 from gateway.wings.agent.wing import PAGES as AGENT
 from gateway.wings.events.wing import PAGES as EVENTS
 from gateway.wings.knowledge.wing import PAGES as KNOWLEDGE

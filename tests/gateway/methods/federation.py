@@ -17,7 +17,7 @@ from gateway.context import Context, Identity, Principal, Session
 from gateway.methods.lists import Lists
 from gateway.methods.skills.agents import Agents
 from gateway.methods.skills.files import SkillFiles
-from gateway.protocol.shapes import Members
+from gateway.protocol.revision_adapter import Members
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.skills.snapshot import Skill

@@ -15,7 +15,7 @@ from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.display.budgets import tokens
 from registry.display.profiles import BUILT_IN
-from registry.display.shapes import ToolShaper
+from registry.display.tool_shaper import ToolShaper
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import V2026_07_28
 from schemas.tool import TextContent, Tool

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
-from gateway.protocol.shapes import tool_result
+from gateway.protocol.revision_adapter import tool_result
 from schemas.errors import Unreachable
 from schemas.mcp.messages import META_SERVER
 from schemas.mcp.revisions import (

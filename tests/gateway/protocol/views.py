@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from gateway.protocol.shapes import Members, View
+from gateway.protocol.revision_adapter import Members, View
 from schemas.jsonrpc import decode_members
 from schemas.mcp.messages import META_SERVER
 from schemas.mcp.revisions import HANDSHAKE, STATELESS, Revision

@@ -9,13 +9,13 @@ import pytest
 
 from config.sources import SchemeSettings, SourceSettings
 from gateway.abc import RelayRequest
-from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
-from gateway.upstreams.recorded import (
+from gateway.upstreams.call_recording import (
     SHOWN_BYTES,
     CallRecording,
     RecordingRelay,
     without_userinfo,
 )
+from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
 from schemas.binding import Credential
 from schemas.errors import SourceDown
 from tests.gateway.upstreams.callers import caller, tool

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from registry.display.shapes import for_objects
+from registry.display.tool_shaper import for_objects
 from registry.importers.drafts import ImportedDescription
 from registry.importers.mcp import read_snapshot
 from registry.importers.mcp.read import DEPTH_LIMIT

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.search.fit import CALIBRATED, WORDS_MOST, features, fit
+from registry.search.calibration import CALIBRATED, WORDS_MOST, features, fit
 from registry.search.fusion import Candidate, enough
 
 MODEL = next(iter(CALIBRATED))

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Raw
 
 from gateway.wings.events.journal import AcceptedInvocation, Conflict, Delivery, Draft, End, Journal
-from gateway.wings.events.upkeep import Upkeep
+from gateway.wings.events.sweeper import Upkeep
 from tests.fixtures_database import HOST
 
 OTHER = "00000000-0000-0000-0000-000000000002"

@@ -23,8 +23,8 @@ from redis.asyncio import Redis
 from config.events import EventKafka
 from config.settings import Settings
 from gateway.wings.events.kafka_engine import BatchTooLarge, KafkaEngine, bound_gzip
-from gateway.wings.events.notices import CHANNEL
 from gateway.wings.events.redis_engine import TENANTS, RedisEngine
+from gateway.wings.events.wakeups import CHANNEL
 from tests.documentation.pages import ROOT as REPOSITORY
 from tests.documentation.pages import Page
 from tests.fixtures_database import HOST

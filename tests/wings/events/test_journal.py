@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from config.settings import DatabaseSettings
 from gateway.wings.events.journal import Filter, Journal
-from gateway.wings.events.upkeep import LOCK
+from gateway.wings.events.sweeper import LOCK
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
 from tests.wings.events.drafts import OTHER, accepted, claimed, draft, end, handle, refused, upkeep
@@ -302,7 +302,7 @@ async def test_what_is_old_is_deleted_in_parts_of_each_tenant(
         await journal.end([end(one) for one in await claimed(journal, 3, host=host)])
     while await upkeep(journal).move(-1):
         pass
-    monkeypatch.setattr("gateway.wings.events.upkeep.BATCH", 2)
+    monkeypatch.setattr("gateway.wings.events.sweeper.BATCH", 2)
     deleted: list[int] = []
     while count := await upkeep(journal).prune(-1):
         deleted.append(count)

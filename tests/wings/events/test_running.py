@@ -18,7 +18,7 @@ from config.events import EventSkill, EventWebhook
 from config.settings import Settings
 from gateway.audit.queries import AuditQuery, search
 from gateway.wings.events.journal import Filter, Journal
-from gateway.wings.events.upkeep import Upkeep
+from gateway.wings.events.sweeper import Upkeep
 from registry.access.approvals import Approval, Approvals
 from registry.access.keys import ApiKeys
 from schemas.errors import ToolgateError

@@ -21,9 +21,9 @@ from gateway.wings.events.execution import Execution, Pause
 from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import Delivery, End, Journal
 from gateway.wings.events.kafka_engine import KafkaEngine
-from gateway.wings.events.notices import WORK, WakeupChannel
 from gateway.wings.events.redis_engine import RedisEngine
-from gateway.wings.events.upkeep import Upkeep
+from gateway.wings.events.sweeper import Upkeep
+from gateway.wings.events.wakeups import WORK, WakeupChannel
 from registry.database.postgres import RESYNC, Database, borrow
 from tests.fixtures_database import HOST
 

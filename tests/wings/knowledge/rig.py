@@ -12,9 +12,9 @@ from config.load import load
 from gateway.context import Identity
 from gateway.operations.operation import Operation, OperationOutput
 from gateway.wings.abc import Screen
-from gateway.wings.knowledge.modelled import KnowledgeModel
-from gateway.wings.knowledge.parts import KnowledgeParts
+from gateway.wings.knowledge.model import KnowledgeModel
 from gateway.wings.knowledge.readers import READ, WRITE
+from gateway.wings.knowledge.wiring import KnowledgeParts
 from gateway.wings.models.abc import ChatModels
 from registry.access.secrets import Keys
 from registry.database.postgres import Database

@@ -23,9 +23,9 @@ from msgspec.structs import replace
 
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
+from gateway.wings.documents.reading.process_pool import ReadingWorkers
 from gateway.wings.documents.reading.sources import WantedFiles
 from gateway.wings.documents.reading.web import FetchOptions, url_file
-from gateway.wings.documents.reading.workers import ReadingWorkers
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running
 from tests.polling import until
@@ -118,7 +118,7 @@ def reading_processes() -> list[int]:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             continue
-        if parent == os.getpid() and b"gateway.wings.documents.reading.worker" in command:
+        if parent == os.getpid() and b"gateway.wings.documents.reading.reader_process" in command:
             found.append(int(folder.name))
     return found
 

@@ -16,8 +16,8 @@ from psycopg import AsyncConnection
 
 from config.load import load
 from gateway.wings.documents.chunking.cut import cut
+from gateway.wings.documents.reading.reader_process import ReadDocument
 from gateway.wings.documents.reading.sources import SourceFile
-from gateway.wings.documents.reading.worker import ReadDocument
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import IngestReport
 from gateway.wings.knowledge.readers import KnowledgeReader

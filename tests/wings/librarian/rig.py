@@ -15,8 +15,8 @@ from gateway.context import Identity
 from gateway.operations.jobs import NO_JOB, Job
 from gateway.operations.operation import Operation
 from gateway.wings.abc import Screen
+from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.librarian.questions import QuestionOperations
-from gateway.wings.librarian.shelves import LibraryAccess
 from gateway.wings.models.models import ConfiguredModels
 from registry.database.postgres import Database
 from tests.fixtures_database import Cluster, taken

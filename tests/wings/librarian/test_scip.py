@@ -16,8 +16,8 @@ from config.librarian import IndexLimits
 from config.load import load
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.librarian.indexes import CodeIndexes
+from gateway.wings.librarian.library_access import WRITE
 from gateway.wings.librarian.scip import ScipRefused, read_index, symbol_of
-from gateway.wings.librarian.shelves import WRITE
 from gateway.wings.library import IndexedCode, Library, SymbolQuery
 from tests.fixtures_database import Cluster
 from tests.fixtures_gateway import DEADLINE_S
@@ -181,8 +181,8 @@ async def test_what_an_index_repeats_is_stored_once(
     assert (found.files, found.definitions) == (1, 1)
     assert found.left_out == [("app/b.py", "the index has it twice")]
     moved = document("app/b.py", [(B, [0, at, at + 1], DEFINES) for at in (6, 6, 7)])
-    monkeypatch.setattr("gateway.wings.knowledge.resolved.FITTING", 0.5)
-    monkeypatch.setattr("gateway.wings.knowledge.resolved.BATCH", 1)
+    monkeypatch.setattr("gateway.wings.knowledge.scip_store.FITTING", 0.5)
+    monkeypatch.setattr("gateway.wings.knowledge.scip_store.BATCH", 1)
     assert (await indexed(library, moved)).definitions == 2
     bases = await rig.rows(
         "SELECT bases FROM knowledge_resolved_t WHERE name = 'B' ORDER BY ordinal"

@@ -26,7 +26,7 @@ from gateway.operations.jobs import NO_JOB
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.knowledge.search import KIND
 from gateway.wings.librarian.hooks import SourceHooks
-from gateway.wings.librarian.shelves import LibraryAccess
+from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.librarian.sources import (
     _CLAIM_DUE,
     _LEAVE,

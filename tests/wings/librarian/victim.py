@@ -15,9 +15,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway.operations.jobs import NoJob
+from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.librarian.questions import QuestionOperations
 from gateway.wings.librarian.runs import RunStore
-from gateway.wings.librarian.shelves import LibraryAccess
 from registry.database.postgres import Database
 from tests.wings.identities import identity_of
 from tests.wings.knowledge.rig import SCOPES, rigged

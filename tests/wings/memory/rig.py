@@ -11,9 +11,9 @@ from config.load import load
 from config.memory import MemorySettings
 from gateway.context import Identity
 from gateway.operations.operation import Operation, OperationOutput
-from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import READ, WRITE
 from gateway.wings.memory.wing import operations_of
+from gateway.wings.memory.wiring import MemoryParts
 from gateway.wings.models.abc import ChatModels
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder

@@ -22,7 +22,7 @@ from gateway.wings.models.usage import TokenUsage
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.wings.memory.rig import Rig, memory_settings, rigged
-from tests.wings.memory.test_life import past
+from tests.wings.memory.test_retention import past
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from config.document import SettingsError
 from config.load import load
 from config.types import VECTOR_DIMENSION
 from gateway.wings.memory.readers import WRITE_ORG
-from gateway.wings.memory.recall import KIND, KINDS
+from gateway.wings.memory.search import KIND, KINDS
 from registry.database.postgres import Database
 from registry.embedding.abc import EmbeddingFailed, Vectors
 from registry.embedding.kinds import search_kinds

@@ -10,8 +10,8 @@ from gateway.wings.memory.dialects import graph
 from gateway.wings.memory.dialects.files import FileCommand, FileTool
 from gateway.wings.memory.dialects.graph import GraphTools, KnowledgeGraph, size_of, text_of
 from gateway.wings.memory.dialects.stores import MemoryFiles, MemoryGraph
-from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import READ, WRITE
+from gateway.wings.memory.wiring import MemoryParts
 from schemas.tool import Annotations
 
 # Tool, what it does, scope, type of its arguments, type of its answer.

@@ -13,11 +13,11 @@ from gateway.wings.memory.conditions import Condition
 from gateway.wings.memory.dialects.files import FileChanged, FileVersion
 from gateway.wings.memory.dialects.graph import Entity, GraphChange, KnowledgeGraph, Relation
 from gateway.wings.memory.erasure import forget_in
-from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import Reader
-from gateway.wings.memory.recall import MemoryQuery
 from gateway.wings.memory.rows import NewMemory, Scope, check_content, check_text
+from gateway.wings.memory.search import MemoryQuery
 from gateway.wings.memory.store import Target, too_many
+from gateway.wings.memory.wiring import MemoryParts
 from registry.database.fragments import compose
 from registry.database.postgres import borrow
 

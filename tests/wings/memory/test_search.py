@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from config.types import VECTOR_DIMENSION
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.memory.readers import WRITE_ORG
-from gateway.wings.memory.recall import Recaller, RecallShape, statement
+from gateway.wings.memory.search import Recaller, RecallShape, statement
 from registry.database.fragments import Fragment
 from registry.database.postgres import Database
 from tests.wings.memory.rig import Caller, Rig, memory_settings, rigged

@@ -30,7 +30,7 @@ from gateway.wings.documents.reading.chunkers import DEFAULT_WASM_LIMITS, Chunke
 from gateway.wings.documents.reading.git import GitFetch
 from gateway.wings.documents.reading.kinds import PARSED, media_type
 from gateway.wings.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
-from gateway.wings.documents.reading.worker import (
+from gateway.wings.documents.reading.reader_process import (
     LENGTH_BYTES,
     NETWORK,
     NO_NETWORK,
@@ -45,7 +45,7 @@ from gateway.wings.documents.reading.worker import (
     WorkerReady,
 )
 
-_COMMAND = (sys.executable, "-I", "-m", "gateway.wings.documents.reading.worker")
+_COMMAND = (sys.executable, "-I", "-m", "gateway.wings.documents.reading.reader_process")
 _ENVIRONMENT = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")  # nothing secret
 _DIED = (BrokenResourceError, ClosedResourceError, EndOfStream, IncompleteRead, OSError)
 _SHORT_BYTES = 1024  # of an answer without contents

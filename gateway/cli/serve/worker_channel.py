@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from config.conflicts import pool_of_worker
 from config.settings import ServerSettings, Settings
-from gateway.admin.siblings import Answers, WorkerPeers
+from gateway.admin.worker_peers import Answers, WorkerPeers
 from registry.embedding.model_server import model_server
 from registry.embedding.providers import LOCAL, local_embedder
 

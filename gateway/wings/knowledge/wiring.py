@@ -9,20 +9,20 @@ from gateway.operations.operation import Operation, invalid
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.chunking.cut import CHUNKERS, cut
 from gateway.wings.documents.reading.limits import ReadingRefused
-from gateway.wings.documents.reading.workers import ReadingWorkers, Turn
+from gateway.wings.documents.reading.process_pool import ReadingWorkers, Turn
 from gateway.wings.knowledge.chunker_operations import ChunkerOperations, wasm_limits
 from gateway.wings.knowledge.chunkers import ChunkerStore
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.communities import Communities
+from gateway.wings.knowledge.contributions import KnowledgeMetrics
 from gateway.wings.knowledge.credentials import PlaceCredentials
 from gateway.wings.knowledge.documents import CutText, DocumentStore, TextToCut
 from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.ingestion import INLINE, INLINE_BYTES, Ingestion, reading_limits
 from gateway.wings.knowledge.library import CollectionLibrary
-from gateway.wings.knowledge.offered import KnowledgeMetrics
 from gateway.wings.knowledge.operations import KnowledgeOperations
 from gateway.wings.knowledge.quotas import DocumentQuotas
-from gateway.wings.knowledge.resolved import ResolvedCode
+from gateway.wings.knowledge.scip_store import ResolvedCode
 from gateway.wings.knowledge.search import Searcher
 from gateway.wings.library import Library
 from registry.access.secrets import Keys
@@ -31,7 +31,7 @@ from registry.embedding.abc import Embedder
 from registry.search.encoding import QueryEncoder
 
 if TYPE_CHECKING:  # not loaded where no chat model is asked
-    from gateway.wings.knowledge.modelled import KnowledgeModel
+    from gateway.wings.knowledge.model import KnowledgeModel
 
 SENTENCES = 8  # of a query
 EXTENSIONS = {"text/markdown": ".md", "text/x-rst": ".rst"}

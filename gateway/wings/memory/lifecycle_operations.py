@@ -20,10 +20,7 @@ from gateway.operations.operation import (
 from gateway.wings.memory.conditions import EVERY, READABLE, filter_condition
 from gateway.wings.memory.context import text_of
 from gateway.wings.memory.erasure import ErasureCounts
-from gateway.wings.memory.life import PromotedMemory, PurgeCounts
-from gateway.wings.memory.parts import MemoryParts
 from gateway.wings.memory.readers import ERASE, READ, WRITE, WRITE_ORG, Reader
-from gateway.wings.memory.recall import MemoryQuery
 from gateway.wings.memory.requests import (
     ByCaller,
     Filter,
@@ -32,6 +29,7 @@ from gateway.wings.memory.requests import (
     date_text,
     taken_items,
 )
+from gateway.wings.memory.retention import PromotedMemory, PurgeCounts
 from gateway.wings.memory.rows import (
     SCOPES,
     Memory,
@@ -42,7 +40,9 @@ from gateway.wings.memory.rows import (
     check_text,
     check_year,
 )
+from gateway.wings.memory.search import MemoryQuery
 from gateway.wings.memory.transfer import ImportCounts, Transfer, list_held
+from gateway.wings.memory.wiring import MemoryParts
 
 IMPORTED = 200  # memories of one call
 EXPORTED = 500

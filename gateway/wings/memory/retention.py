@@ -15,9 +15,9 @@ from gateway.wings.memory.capture import CallNotes
 from gateway.wings.memory.extraction import Extractor
 from gateway.wings.memory.promotion import SessionMemory, promotable, select_promoted
 from gateway.wings.memory.readers import Reader, session_owner
-from gateway.wings.memory.recall import PendingUseCounts
 from gateway.wings.memory.requests import MemoryNormalizer
 from gateway.wings.memory.rows import COLUMNS, Memory, NewMemory, memory_of
+from gateway.wings.memory.search import PendingUseCounts
 from gateway.wings.memory.store import SUBJECT_LOCK, MemoryStore, Target, subject_key
 from registry.database.fragments import compose
 from registry.database.postgres import AWAY, Pool, borrow

@@ -29,7 +29,7 @@ from gateway.operations.operation import (
 )
 from gateway.operations.requests import convert_body, converted_query, read_names, refuse_nul
 from gateway.operations.serving import OperationResponse, problem_response
-from gateway.upstreams.recorded import CallRecording
+from gateway.upstreams.call_recording import CallRecording
 from gateway.wings.abc import CallTool, WingContributions, WingEvent
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool

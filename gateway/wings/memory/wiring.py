@@ -7,11 +7,11 @@ from gateway.operations.operation import OperationInput, invalid
 from gateway.wings.memory.capture import CallNotes
 from gateway.wings.memory.erasure import Eraser
 from gateway.wings.memory.extraction import Extractor
-from gateway.wings.memory.life import MemoryLife
 from gateway.wings.memory.masking import hook_of
 from gateway.wings.memory.readers import Reader, reader_of
-from gateway.wings.memory.recall import PendingUseCounts, Recaller
 from gateway.wings.memory.requests import MemoryNormalizer
+from gateway.wings.memory.retention import MemoryLife
+from gateway.wings.memory.search import PendingUseCounts, Recaller
 from gateway.wings.memory.store import MemoryStore
 from gateway.wings.models.abc import ChatModels
 from registry.database.postgres import Pool

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from gateway.console.assets import asset
-from gateway.console.desk import ConsoleOperations, ConsoleParts, OperationAnswer
 from gateway.console.navigation import Place, navigation
+from gateway.console.operations import ConsoleOperations, ConsoleParts, OperationAnswer
 from gateway.console.sessions import CookieNames, csrf_token
 from gateway.console.texts import LANGUAGES, Texts, visible
 from gateway.context import Identity
