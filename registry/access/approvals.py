@@ -148,7 +148,7 @@ class Approvals:
             used = await connection.execute(
                 """
                 UPDATE approval_t SET state = 'used'
-                WHERE (host_id, approval_id) IN (
+                WHERE (host_id, approval_id) = (
                     SELECT host_id, approval_id FROM approval_t
                     WHERE (host_id, principal, digest) = (%s, %s, %s) AND makers = %s
                         AND state = 'approved' AND expire_ts > clock_timestamp()

@@ -12,11 +12,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 from psycopg.errors import LockNotAvailable
 from psycopg.rows import class_row
 
 from config.types import VECTOR_DIMENSION
+from registry.database.leases import Leases
 from registry.database.postgres import Pool, borrow
 from registry.embedding.abc import Vectors
 from registry.embedding.vectors import Float4Array, RealsDumper
@@ -177,7 +178,7 @@ def _fewest_first(tasks: Sequence[Task]) -> list[Task]:
 # EXISTS in place of a subquery, all tasks would be read for a join. So are the owners of a tenant,
 # no more than it has places: from a random one on, and from the first one on, so that few are all
 # found and of many each has its chance. The owner of the oldest text always is among them.
-_CLAIM = b"""
+_DUE = b"""
 WITH RECURSIVE tenant AS (
     SELECT kind, (SELECT host_id FROM embedding_task_t WHERE entity_type = kind
         ORDER BY host_id, next_attempt_ts, task_id LIMIT 1) AS host_id
@@ -240,13 +241,22 @@ WITH RECURSIVE tenant AS (
         FOR UPDATE SKIP LOCKED
     ) AS task WHERE owner.nth <= owner.places
 )
-UPDATE embedding_task_t AS task SET status = 'running', worker = %(worker)s,
-    attempt_count = attempt_count + 1, update_ts = current_timestamp,
-    next_attempt_ts = current_timestamp + make_interval(secs => %(lease)s)
-FROM due WHERE (task.host_id, task.task_id) = (due.host_id, due.task_id)
-RETURNING task.host_id::text, task.task_id, entity_type, entity_id::text, source_hash,
-    attempt_count, due.status = 'running' AS abandoned, turn
 """
+_LEASES = Leases(
+    "embedding_task_t",
+    "task_id",
+    "r.status = 'running'",
+    fence="attempt_count",
+    until="next_attempt_ts",
+)
+_CLAIM = _DUE + _LEASES.claim(
+    "status = 'running', worker = %(worker)s, update_ts = current_timestamp",
+    sql.SQL("FROM due WHERE (r.host_id, r.task_id) = (due.host_id, due.task_id)"),
+    sql.SQL(
+        "r.host_id::text, r.task_id, entity_type, entity_id::text, source_hash, attempt_count,"
+        " due.status = 'running' AS abandoned, turn"
+    ),
+)
 
 # Compare and set: tasks that are still this worker's, with the text that they were claimed with.
 _MINE = b"""

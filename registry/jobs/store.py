@@ -8,6 +8,7 @@ from typing import Any, Literal, LiteralString
 from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row
 
+from registry.database.leases import Leases
 from registry.database.migrate import Component
 from registry.database.postgres import Pool, borrow
 
@@ -106,9 +107,7 @@ _COLUMNS = sql.SQL(
     f" {_TIME.format('created_ts')} AS created, {_TIME.format('started_ts')} AS started,"
     f" {_TIME.format('ended_ts')} AS ended"
 )
-_OWN = sql.SQL(
-    "host_id = %(host)s AND job_id = %(job)s AND attempt = %(attempt)s AND state = 'running'"
-)
+_OWN = Leases("job_t", "job_id", "r.state = 'running'", "attempt", until="beat_ts").of_one
 # An equal job may wait already, and one that was cancelled is not to start again.
 _WAITING = sql.SQL(
     "once_key = NULL, beat_ts = clock_timestamp(),"
@@ -254,7 +253,7 @@ class JobStore:
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 sql.SQL(
-                    "UPDATE job_t SET done = %(done)s, total = %(total)s, note = %(note)s,"
+                    "UPDATE job_t AS r SET done = %(done)s, total = %(total)s, note = %(note)s,"
                     " beat_ts = clock_timestamp() WHERE {own} RETURNING cancel_ts IS NULL"
                 ).format(own=_OWN),
                 {**_own(claim), **asdict(progress)},
@@ -266,7 +265,7 @@ class JobStore:
         """`advance` without progress, and without a write."""
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
-                sql.SQL("SELECT cancel_ts IS NULL FROM job_t WHERE {own}").format(own=_OWN),
+                sql.SQL("SELECT cancel_ts IS NULL FROM job_t AS r WHERE {own}").format(own=_OWN),
                 _own(claim),
             )
             row = await rows.fetchone()
@@ -277,7 +276,7 @@ class JobStore:
         async with borrow(self._pool) as connection:
             done = await connection.execute(
                 sql.SQL(
-                    "UPDATE job_t SET state = %(state)s, result = %(result)s::json,"
+                    "UPDATE job_t AS r SET state = %(state)s, result = %(result)s::json,"
                     " problem = %(problem)s::json, location = %(location)s, done = %(done)s,"
                     " total = %(total)s, note = %(note)s, ended_ts = clock_timestamp(),"
                     " request = 'null' WHERE {own}"
@@ -299,7 +298,8 @@ class JobStore:
         async with borrow(self._pool) as connection:
             done = await connection.execute(
                 sql.SQL(
-                    "UPDATE job_t SET failures = failures + %(failed)s::int, {waiting} WHERE {own}"
+                    "UPDATE job_t AS r SET failures = failures + %(failed)s::int, {waiting}"
+                    " WHERE {own}"
                 ).format(waiting=_WAITING, own=_OWN),
                 {**_own(claim), "failed": failed},
             )
@@ -399,7 +399,7 @@ def key_of(row: JobRow) -> str:
 
 
 def _own(claim: Claim) -> dict[str, Any]:
-    return {"host": claim.host_id, "job": claim.job_id, "attempt": claim.attempt}
+    return {"host": claim.host_id, "id": claim.job_id, "fence": claim.attempt}
 
 
 def _text(value: bytes | None) -> str | None:

@@ -16,6 +16,7 @@ from psycopg.rows import class_row
 from gateway.wings.agent.steps import AgentTurn, Step, decode_step, encode_step, fold_steps
 from gateway.wings.models.abc import ChatMessage, ModelExchange
 from registry.database.fragments import compose
+from registry.database.leases import Leases, OldRows, held_rows
 from registry.database.postgres import Pool, borrow
 
 T = TypeVar("T")
@@ -94,6 +95,10 @@ class Run:
         return self.state in ENDED
 
     @property
+    def claim(self) -> tuple[str, str, int]:
+        return self.tenant, self.id, self.attempt
+
+    @property
     def usage(self) -> UsageAmounts:
         return UsageAmounts(self.tokens, self.money, self.seconds, self.calls)
 
@@ -143,15 +148,17 @@ _RUN = sql.SQL(
     " seconds, calls, created_ts AS created, update_ts AS updated"
 )
 _TODAY = sql.SQL("(clock_timestamp() AT TIME ZONE 'UTC')::date")
+_LEASES = Leases(
+    "agent_run_t", "run_id", "r.state = 'running'", fence="attempt", until="lease_until"
+)
 _ADD = compose(
-    "WITH held AS (UPDATE agent_run_t SET tokens = tokens + %(tokens)s,"
+    "WITH held AS (UPDATE agent_run_t AS r SET tokens = tokens + %(tokens)s,"
     " money = money + %(money)s,"
     " seconds = seconds + %(seconds)s, calls = calls + %(calls)s,"
     " iterations = greatest(iterations, %(iteration)s), update_ts = clock_timestamp()"
-    " WHERE host_id = %(host)s AND run_id = %(run)s AND attempt = %(attempt)s"
-    " AND state = 'running' RETURNING owner, tokens, money, seconds, calls),"
+    " WHERE {mine} RETURNING owner, tokens, money, seconds, calls),"
     " steps AS (INSERT INTO agent_step_t (host_id, run_id, number, kind, data)"
-    " SELECT %(host)s, %(run)s, number, kind, data FROM held,"
+    " SELECT %(host)s, %(id)s, number, kind, data FROM held,"
     " unnest(%(numbers)s::integer[], %(kinds)s::text[], %(data)s::bytea[])"
     " AS step (number, kind, data)),"
     " day AS (INSERT INTO agent_usage_t AS own"
@@ -164,33 +171,24 @@ _ADD = compose(
     " RETURNING tokens, money, seconds, calls, day)"
     " SELECT held.tokens, held.money, held.seconds, held.calls, day.tokens, day.money,"
     " day.seconds, day.calls, day.day FROM held LEFT JOIN day ON true",
+    mine=_LEASES.of_one,
     today=_TODAY,
 )
 PRUNED = 1000  # rows that one statement deletes
-_OLD = sql.SQL("day < {today} - %(days)s::integer").format(today=_TODAY)
-_TENANTS_TO_PRUNE = sql.SQL("SELECT DISTINCT host_id::text FROM agent_usage_t WHERE {old}").format(
-    old=_OLD
+_OLD_USAGE = OldRows(
+    "agent_usage_t",
+    "owner, day",
+    sql.SQL("day < {today} - %(days)s::integer").format(today=_TODAY),
+    "day",
 )
-_PRUNE = sql.SQL(
-    "DELETE FROM agent_usage_t WHERE host_id = %(host)s AND (owner, day) IN ("
-    "SELECT owner, day FROM agent_usage_t WHERE host_id = %(host)s AND {old}"
-    " ORDER BY day LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
-).format(old=_OLD)
 _IDLE = sql.SQL(
     "update_ts < clock_timestamp() - make_interval(days => %(days)s) AND NOT EXISTS ("
-    "SELECT 1 FROM agent_run_t AS run WHERE run.host_id = one.host_id"
-    " AND run.conversation_id = one.conversation_id"
+    "SELECT 1 FROM agent_run_t AS run WHERE run.host_id = r.host_id"
+    " AND run.conversation_id = r.conversation_id"
     " AND (run.state IN ('queued', 'running', 'waiting')"
     " OR run.update_ts >= clock_timestamp() - make_interval(days => %(days)s)))"
 )
-_TENANTS_WITH_IDLE = sql.SQL(
-    "SELECT DISTINCT host_id::text FROM agent_conversation_t AS one WHERE {idle}"
-).format(idle=_IDLE)
-_PRUNE_IDLE = sql.SQL(
-    "DELETE FROM agent_conversation_t WHERE host_id = %(host)s AND conversation_id IN ("
-    "SELECT conversation_id FROM agent_conversation_t AS one WHERE host_id = %(host)s AND {idle}"
-    " ORDER BY update_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
-).format(idle=_IDLE)
+_IDLE_CONVERSATIONS = OldRows("agent_conversation_t", "conversation_id", _IDLE, "update_ts")
 # Who counts the open runs of an owner sees those that are begun at the same time.
 _OWNER_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s || %s, 19))"
 # `statement_timestamp`, as no index is searched with the volatile `clock_timestamp`; arms of their
@@ -218,6 +216,25 @@ _LOOK_AT_DUE = compose(
     " ORDER BY created_ts LIMIT %s",
     due=_DUE,
     decided=_DECIDED,
+)
+_CLAIM = _LEASES.claim(
+    "state = 'running', node = %(node)s, update_ts = clock_timestamp()",
+    sql.SQL(
+        "WHERE host_id = %(host)s AND run_id = %(id)s"
+        " AND ({due} OR state = 'waiting' AND {decided})"
+    ).format(due=_DUE, decided=_DECIDED),
+    _RUN,
+)
+_RENEW = _LEASES.renew("r.run_id::text, r.cancel")
+_RELEASE = _LEASES.release("state = 'queued', node = NULL")
+_END = compose(
+    "UPDATE agent_run_t AS r SET state = %(state)s, stopped = %(stopped)s, error = %(error)s,"
+    " answer = %(answer)s, approvals = %(approvals)s::uuid[], node = NULL,"
+    " update_ts = clock_timestamp(), lease_until = CASE WHEN %(state)s = 'waiting' THEN"
+    "   (SELECT coalesce(max(a.expire_ts), clock_timestamp()) FROM approval_t a"
+    "   WHERE a.host_id = r.host_id AND a.approval_id = ANY(%(approvals)s::uuid[])"
+    "   AND a.state = 'waiting' AND NOT cancel) END WHERE {mine}",
+    mine=_LEASES.of_one,
 )
 
 
@@ -451,37 +468,15 @@ class Runs(_Tables):
 
     async def claim(self, host_id: str, id_: str) -> Run | None:
         """Take up a run that is due; None: it is not, or another process was faster."""
-        return await self._first(
-            Run,
-            sql.SQL(
-                "UPDATE agent_run_t r SET state = 'running', node = %s, attempt = attempt + 1,"
-                " lease_until = clock_timestamp() + %s * interval '1 s',"
-                " update_ts = clock_timestamp()"
-                " WHERE host_id = %s AND run_id = %s"
-                " AND ({due} OR state = 'waiting' AND {decided})"
-                " RETURNING {run}"
-            ).format(due=_DUE, decided=_DECIDED, run=_RUN),
-            [self._node, self._lease_s, host_id, id_],
-        )
+        values = {"host": host_id, "id": id_, "node": self._node, "lease": self._lease_s}
+        return await self._first(Run, _CLAIM, values)
 
     async def renew(self, runs: Sequence[Run]) -> dict[str, bool]:
         """Renew the leases of runs: by the ids of those that are still ours, whether they are to be
         cancelled."""
+        values = {**held_rows(run.claim for run in runs), "lease": self._lease_s}
         async with borrow(self._pool) as connection:
-            rows = await connection.execute(
-                "UPDATE agent_run_t r SET lease_until = clock_timestamp() + %s * interval '1 s'"
-                " FROM unnest(%s::uuid[], %s::uuid[], %s::integer[])"
-                " AS held (host_id, run_id, attempt)"
-                " WHERE r.host_id = held.host_id AND r.run_id = held.run_id"
-                " AND r.attempt = held.attempt AND r.state = 'running'"
-                " RETURNING r.run_id::text, r.cancel",
-                [
-                    self._lease_s,
-                    [run.tenant for run in runs],
-                    [run.id for run in runs],
-                    [run.attempt for run in runs],
-                ],
-            )
+            rows = await connection.execute(_RENEW, values)
             return {id_: cancel async for id_, cancel in rows}
 
     async def add(
@@ -502,9 +497,7 @@ class Runs(_Tables):
             "counts": used != NOTHING,
             "iteration": iteration,
             "day": day,
-            "host": run.tenant,
-            "run": run.id,
-            "attempt": run.attempt,
+            **_own(run),
             "numbers": list(range(number, number + len(steps))),
             "kinds": [type(step).__struct_config__.tag for step in steps],
             "data": [encode_step(step) for step in steps],
@@ -522,28 +515,15 @@ class Runs(_Tables):
 
     async def end(self, run: Run, ending: Ending) -> None:
         """Leave the state `running`. Raises LeaseLost."""
-        async with borrow(self._pool) as connection:
-            done = await connection.execute(
-                "UPDATE agent_run_t SET state = %s, stopped = %s, error = %s, answer = %s,"
-                " approvals = %s::uuid[], node = NULL, update_ts = clock_timestamp(),"
-                " lease_until = CASE WHEN %s THEN (SELECT coalesce(max(a.expire_ts),"
-                "   clock_timestamp()) FROM approval_t a WHERE a.host_id = agent_run_t.host_id"
-                "   AND a.approval_id = ANY(%s::uuid[]) AND a.state = 'waiting' AND NOT cancel) END"
-                " WHERE host_id = %s AND run_id = %s AND attempt = %s AND state = 'running'",
-                [
-                    ending.state,
-                    ending.stopped.replace("\0", ""),  # which the database takes in no text
-                    ending.error,
-                    ending.answer.replace("\0", ""),
-                    list(ending.approvals),
-                    ending.state == "waiting",
-                    list(ending.approvals),
-                    run.tenant,
-                    run.id,
-                    run.attempt,
-                ],
-            )
-        if not done.rowcount:
+        values = {
+            **_own(run),
+            "state": ending.state,
+            "stopped": ending.stopped.replace("\0", ""),  # which the database takes in no text
+            "error": ending.error,
+            "answer": ending.answer.replace("\0", ""),
+            "approvals": list(ending.approvals),
+        }
+        if not await self._execute(_END, values):
             raise LeaseLost(run.id)
 
     async def keep(self, run: Run, exchange: ModelExchange) -> None:
@@ -569,11 +549,7 @@ class Runs(_Tables):
 
     async def release(self, run: Run) -> None:
         """Let another process take up the run at once."""
-        await self._execute(
-            "UPDATE agent_run_t SET state = 'queued', node = NULL, lease_until = NULL"
-            " WHERE host_id = %s AND run_id = %s AND attempt = %s AND state = 'running'",
-            [run.tenant, run.id, run.attempt],
-        )
+        await self._execute(_RELEASE, held_rows([run.claim]))
 
     async def cancel(self, host_id: str, owner: str, id_: str) -> Run | None:
         """Ask for the end of a run; its process notices with its next renewal."""
@@ -590,21 +566,15 @@ class Runs(_Tables):
 
     async def prune_usage(self, days: int) -> None:
         """Delete what was used on days that are over so long ago."""
-        await self._prune(_TENANTS_TO_PRUNE, _PRUNE, days)
+        await self._prune(_OLD_USAGE, days)
 
     async def prune_conversations(self, days: int) -> None:
         """Delete conversations in which nothing happened for so long, with their runs."""
-        await self._prune(_TENANTS_WITH_IDLE, _PRUNE_IDLE, days)
+        await self._prune(_IDLE_CONVERSATIONS, days)
 
-    async def _prune(self, tenants: Query, statement: Query, days: int) -> None:
-        """Delete tenant by tenant, some rows at a time."""
-        values = {"days": days, "limit": PRUNED}
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(tenants, values)
-            hosts = [host async for (host,) in rows]
-        for host in hosts:
-            while await self._execute(statement, {**values, "host": host}) == PRUNED:
-                pass
+    async def _prune(self, old: OldRows, days: int) -> None:
+        while await old.delete(self._pool, {"days": days, "limit": PRUNED}):
+            pass
 
     async def _active(self, host_id: str, conversation: str) -> str:
         async with borrow(self._pool) as connection:
@@ -617,6 +587,10 @@ class Runs(_Tables):
             )
             row = await rows.fetchone()
         return "" if row is None else str(row[0])
+
+
+def _own(run: Run) -> dict[str, Any]:
+    return dict(zip(("host", "id", "fence"), run.claim, strict=True))
 
 
 async def _turns(connection: AsyncConnection, host_id: str, runs: Sequence[Run]) -> list[AgentTurn]:

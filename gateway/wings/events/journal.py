@@ -21,6 +21,7 @@ from psycopg.rows import args_row, class_row
 
 from gateway.state.quotas import Usage
 from registry.database.fragments import compose
+from registry.database.leases import Leases, held_rows
 from registry.database.postgres import Pool, autocommit, borrow
 from schemas.errors import ToolgateError
 
@@ -217,12 +218,14 @@ COLUMNS = sql.SQL("""host_id::text, invocation_id::text, seq, topic, skill_name,
 _WHOLE = sql.SQL("{columns}, arguments::text, result::text, error::text, principal::text").format(
     columns=COLUMNS
 )
-_DELIVERY = sql.SQL("""i.host_id::text, i.invocation_id::text, i.fence, i.attempt,
-    i.max_attempts, i.skill_name, i.correlation_id, i.arguments::text, i.principal::text,
-    i.repeatable, i.hops, i.traceparent, i.order_key,
-    coalesce(i.idempotency_key, i.invocation_id::text) AS idempotency_key, i.approval_id::text,
-    i.priority, extract(epoch FROM i.deadline_ts - now())::float8 AS deadline_s,
-    extract(epoch FROM now() - i.due_ts)::float8 AS waited_s""")
+_DELIVERY = sql.SQL("""r.host_id::text, r.invocation_id::text, r.fence, r.attempt,
+    r.max_attempts, r.skill_name, r.correlation_id, r.arguments::text, r.principal::text,
+    r.repeatable, r.hops, r.traceparent, r.order_key,
+    coalesce(r.idempotency_key, r.invocation_id::text) AS idempotency_key, r.approval_id::text,
+    r.priority, extract(epoch FROM r.deadline_ts - now())::float8 AS deadline_s,
+    extract(epoch FROM now() - r.due_ts)::float8 AS waited_s""")
+# All that are DISPATCHED have a lease, and there is an index of these.
+LEASES = Leases("invocation_t", "invocation_id", "r.lease_ts IS NOT NULL")
 _DRAFTED = sql.SQL("""host_id uuid, invocation_id uuid, topic text, queue text,
     skill_name text, correlation_id text, reply_to text, request_hash text, arguments json,
     principal_id text, principal json, task_id text, traceparent text, hops smallint,
@@ -265,7 +268,7 @@ _KNOWN = compose(
 # Through all priorities, the highest first, so that each is a range of the index whatever waits
 # in others. Of a key only the first that is open, and none while one is DISPATCHED. Rows are
 # updated by their place in the table, so that no plan with statistics looks at others.
-_CLAIM_OF = sql.SQL("""
+_PICKED = sql.SQL("""
 WITH picked AS MATERIALIZED (
     SELECT c.place
     FROM generate_series({most}, 0, -1) AS p(priority), {queues} AS q(queue),
@@ -283,25 +286,24 @@ WITH picked AS MATERIALIZED (
                             OR (e.status = 'FAILED' AND e.on_failure = 'block'))))))
             ORDER BY i.due_ts, i.seq LIMIT {limit} FOR UPDATE OF i SKIP LOCKED) c
     LIMIT {limit})
-UPDATE invocation_t i SET status = 'DISPATCHED', attempt = attempt + 1, fence = fence + 1,
-    worker = %(worker)s, changed_ts = now(),
-    lease_ts = now() + make_interval(secs => %(lease)s)
-FROM picked WHERE i.host_id = %(host)s AND i.ctid = picked.place
-RETURNING {delivery}
 """)
+
+
+_CLAIM = LEASES.claim(
+    "status = 'DISPATCHED', attempt = attempt + 1, worker = %(worker)s, changed_ts = now()",
+    sql.SQL("FROM picked WHERE r.host_id = %(host)s AND r.ctid = picked.place"),
+    _DELIVERY,
+)
 
 
 @cache
 def _claim(limit: int, kind: Literal["tools", "skills"]) -> bytes:
     """The statement for a number of rows. As a parameter, PostgreSQL would take it for a tenth of
     the table, and plan each time anew, which takes longer than to carry the plan out."""
-    statement = _CLAIM_OF.format(
-        most=sql.Literal(PRIORITIES - 1),
-        limit=sql.Literal(limit),
-        queues=_QUEUES[kind],
-        delivery=_DELIVERY,
+    picked = _PICKED.format(
+        most=sql.Literal(PRIORITIES - 1), limit=sql.Literal(limit), queues=_QUEUES[kind]
     )
-    return statement.as_bytes()
+    return picked.as_bytes() + _CLAIM
 
 
 _QUEUES = {
@@ -321,23 +323,13 @@ SELECT host_id::text FROM t WHERE host_id IS NOT NULL
 _TENANTS = TENANTS_OF.format(
     condition=sql.SQL("status = 'PENDING' AND NOT blocked AND queue = ''")
 ).as_bytes()
-# Of deliveries as `_fenced` has them, those that still count. The limit is their number, and says
-# to the planner that they are few: each is then found by its key. So does a condition on the lease,
-# which all that are DISPATCHED have, since there is an index of these.
-_OF_FENCED = sql.SQL("""FROM (SELECT * FROM json_to_recordset(%s::json)
-    AS r(host_id uuid, invocation_id uuid, fence bigint) LIMIT %s) AS r
-WHERE i.host_id = r.host_id AND i.invocation_id = r.invocation_id
-    AND i.fence = r.fence AND i.lease_ts IS NOT NULL""")
-_EXTEND = compose(
-    "UPDATE invocation_t i SET lease_ts = now() + make_interval(secs => %s) {of_fenced}"
-    " RETURNING i.invocation_id::text, i.fence, i.cancelling",
-    of_fenced=_OF_FENCED,
-)
-_RELEASE = compose(
-    "UPDATE invocation_t i SET status = 'PENDING', attempt = attempt - 1,"
-    " worker = NULL, lease_ts = NULL, approval_id = %s, changed_ts = now(),"
-    " due_ts = now() + make_interval(secs => %s) {of_fenced} AND NOT i.cancelling",
-    of_fenced=_OF_FENCED,
+_EXTEND = LEASES.renew("r.invocation_id::text, r.fence, r.cancelling")
+_RELEASE = (
+    LEASES.release(
+        "status = 'PENDING', attempt = attempt - 1, worker = NULL, approval_id = %(approval)s,"
+        " changed_ts = now(), due_ts = now() + make_interval(secs => %(delay)s)"
+    )
+    + b" AND NOT r.cancelling"
 )
 _ENDED = sql.SQL(
     "host_id uuid, invocation_id uuid, fence bigint, result json, error json, \
@@ -626,12 +618,9 @@ class Journal:
     ) -> dict[tuple[str, int], bool]:
         """Renew leases, of (tenant, id, fence): by id and fence whether it is to be cancelled.
         Those that are missing are no longer the worker's."""
-        rows = _fence_rows(deliveries)
+        values = {**held_rows(deliveries), "lease": lease_s}
         async with autocommit(self._pool) as connection:
-            result = await connection.execute(
-                _EXTEND,
-                [lease_s, _rows(rows), len(rows)],
-            )
+            result = await connection.execute(_EXTEND, values)
             return {(id_, fence): cancelling async for id_, fence, cancelling in result}
 
     async def release(
@@ -643,15 +632,13 @@ class Journal:
     ) -> int:
         """Give deliveries, of (tenant, id, fence), back: the attempt does not count. Those that
         were to be cancelled are. `approval`: what they wait for."""
-        rows = _fence_rows(deliveries)
+        rows = list(deliveries)
+        values = {**held_rows(rows), "approval": approval, "delay": delay_s}
         async with borrow(self._pool) as connection:
-            done = await connection.execute(
-                _RELEASE,
-                [approval, delay_s, _rows(rows), len(rows)],
-            )
+            done = await connection.execute(_RELEASE, values)
         if done.rowcount == len(rows):
             return done.rowcount
-        ends = [End(**row, error=Raw(CANCELLED), reason="cancelled") for row in rows]
+        ends = [End(*row, error=Raw(CANCELLED), reason="cancelled") for row in rows]
         return done.rowcount + len(await self.end(ends))
 
     async def cancel(self, host_id: str, ids: Sequence[str]) -> tuple[int, int]:
@@ -797,12 +784,6 @@ def _same(draft: Draft) -> Mapping[str, Any]:
 
 def _draft_row(draft: Draft) -> dict[str, Any]:
     return {**asdict(draft), "request_hash": draft.request_hash.hex()}
-
-
-def _fence_rows(deliveries: Iterable[tuple[str, str, int]]) -> list[dict[str, Any]]:
-    return [
-        {"host_id": host, "invocation_id": id_, "fence": fence} for host, id_, fence in deliveries
-    ]
 
 
 def _rows(rows: Iterable[Mapping[str, Any] | End]) -> str:

@@ -13,6 +13,7 @@ from typing import LiteralString
 
 import anyio
 import psycopg
+from psycopg import sql
 from psycopg.rows import class_row, dict_row
 
 from config.events import EventsSettings
@@ -25,6 +26,7 @@ from gateway.wings.events.wakeups import FAILED
 from gateway.wings.events.webhooks import WebhookReceivers
 from registry.access.secrets import SecretRefused
 from registry.database.fragments import compose
+from registry.database.leases import Leases
 from registry.database.postgres import AWAY, Pool, borrow
 from schemas.cloudevents import STRUCTURED
 from schemas.errors import Unavailable
@@ -40,21 +42,22 @@ LEASE_S = 60.0
 Publish = Callable[[str, str, bytes], Awaitable[None]]
 """Publishes an event to a topic of a tenant. Raises Unavailable."""
 
-_CLAIM: LiteralString = """
-UPDATE outbox_t o SET status = 'DISPATCHED', attempt = attempt + 1, fence = fence + 1,
-    lease_ts = now() + make_interval(secs => %(lease)s)
-WHERE host_id = %(host)s AND outbox_id IN (
-    SELECT outbox_id FROM outbox_t WHERE host_id = %(host)s AND status = 'PENDING'
-        AND due_ts <= now() AND (kind <> 'topic' OR %(topics)s)
-    ORDER BY due_ts LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
-RETURNING host_id::text, outbox_id::text, invocation_id::text, kind, target, attempt, fence,
-    extract(epoch FROM now() - created_ts)::float8 AS age_s
-"""
+LEASES = Leases("outbox_t", "outbox_id", "r.status = 'DISPATCHED'")
+_CLAIM = LEASES.claim_due(
+    "status = 'DISPATCHED', attempt = attempt + 1",
+    sql.SQL("status = 'PENDING' AND due_ts <= now() AND (kind <> 'topic' OR %(topics)s)"),
+    "due_ts",
+    sql.SQL(
+        "host_id::text, outbox_id::text, invocation_id::text, kind, target, attempt, fence,"
+        " extract(epoch FROM now() - created_ts)::float8 AS age_s"
+    ),
+)
 _PUBLISHED: LiteralString = """
-UPDATE outbox_t SET status = 'ACKED', finished_ts = now()
-WHERE host_id = %(host)s AND outbox_id IN (
+WITH picked AS MATERIALIZED (
     SELECT outbox_id FROM outbox_t WHERE host_id = %(host)s AND status = 'PENDING'
         AND kind = 'topic' ORDER BY due_ts LIMIT 1000 FOR UPDATE SKIP LOCKED)
+UPDATE outbox_t SET status = 'ACKED', finished_ts = now()
+WHERE host_id = %(host)s AND outbox_id IN (SELECT outbox_id FROM picked)
 """
 _TENANTS: LiteralString = """
 WITH RECURSIVE t AS (
@@ -66,12 +69,15 @@ WITH RECURSIVE t AS (
 SELECT host_id::text FROM t WHERE (SELECT true FROM outbox_t o
     WHERE o.host_id = t.host_id AND o.status = 'PENDING' AND o.due_ts <= now() LIMIT 1)
 """
-_END: LiteralString = """
-UPDATE outbox_t SET status = %(status)s, error = %(error)s, lease_ts = NULL,
+_END = compose(
+    """
+UPDATE outbox_t AS r SET status = %(status)s, error = %(error)s, lease_ts = NULL,
     finished_ts = CASE WHEN %(status)s = 'PENDING' THEN NULL ELSE now() END,
     due_ts = now() + make_interval(secs => %(wait)s)
-WHERE host_id = %(host)s AND outbox_id = %(id)s AND fence = %(fence)s AND status = 'DISPATCHED'
-"""
+WHERE {mine}
+""",
+    mine=LEASES.of_one,
+)
 # Rows of transactions that may still commit before others are left for later: their place is not
 # settled, and a reader must not pass it.
 # Rows follow until what they hold is more than `bytes`: at least one.

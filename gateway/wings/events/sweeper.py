@@ -18,6 +18,7 @@ from gateway.wings.events.journal import (
     TENANTS_OF,
     UNBLOCK_OF,
 )
+from registry.database.leases import OldRows
 from registry.database.postgres import Pool, borrow
 
 LOCK = 0x746F6F6C65766E74  # "toolevnt"
@@ -103,31 +104,31 @@ _TENANTS_TO_MOVE = sql.SQL("""
 SELECT DISTINCT host_id::text FROM (SELECT host_id FROM invocation_t WHERE {to_move}) AS old
 """).format(to_move=_TO_MOVE)
 _MOVE = sql.SQL("""
-WITH moved AS (
-    DELETE FROM invocation_t WHERE host_id = %(host)s AND invocation_id IN (
-        SELECT invocation_id FROM invocation_t WHERE host_id = %(host)s AND {to_move}
-        FOR UPDATE SKIP LOCKED)
+WITH old AS MATERIALIZED (
+    SELECT invocation_id FROM invocation_t WHERE host_id = %(host)s AND {to_move}
+    FOR UPDATE SKIP LOCKED),
+moved AS (
+    DELETE FROM invocation_t WHERE host_id = %(host)s
+        AND invocation_id IN (SELECT invocation_id FROM old)
     RETURNING *)
 INSERT INTO invocation_done_t SELECT * FROM moved
 """).format(to_move=_TO_MOVE)
-_AGED = (  # table, key, and the time from which it counts
-    ("invocation_done_t", "invocation_id", "finished_ts"),
-    ("invocation_t", "invocation_id", "finished_ts"),  # those that hold others of their key
-    ("invocation_attempt_t", "invocation_id", "ended_ts"),
-    ("outbox_t", "outbox_id", "finished_ts"),
-)
-_TENANTS_TO_PRUNE = sql.SQL(
-    "SELECT DISTINCT host_id::text FROM (SELECT host_id FROM {table}"
-    " WHERE {column} < now() - make_interval(secs => %(keep)s)"
-    " ORDER BY {column} LIMIT %(limit)s) AS old"
-)
-_PRUNE = sql.SQL(
-    "DELETE FROM {table} WHERE host_id = %(host)s AND {key} IN ("
-    " SELECT {key} FROM {table} WHERE host_id = %(host)s"
-    " AND {column} < now() - make_interval(secs => %(keep)s)"
-    " ORDER BY {column} LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"
-    " AND {column} < now() - make_interval(secs => %(keep)s)"
-)
+_AGED = [
+    OldRows(
+        table,
+        key,
+        sql.SQL("{ended} < now() - make_interval(secs => %(keep)s)").format(
+            ended=sql.Identifier(ended)
+        ),
+        ended,
+    )
+    for table, key, ended in (
+        ("invocation_done_t", "invocation_id", "finished_ts"),
+        ("invocation_t", "invocation_id", "finished_ts"),  # those that hold others of their key
+        ("invocation_attempt_t", "invocation_id", "ended_ts"),
+        ("outbox_t", "outbox_id", "finished_ts"),
+    )
+]
 # Bytes of each ended invocation, its row and errors of its attempts included, without reading them.
 _ENDED_BYTES = sql.SQL("""
 SELECT i.host_id, i.invocation_id, i.principal_id, i.finished_ts,
@@ -244,7 +245,8 @@ class Upkeep:
     async def prune(self, keep_s: float) -> int:
         """Delete what ended more than `keep_s` ago and is in no month that is dropped, tenant by
         tenant, at most BATCH rows of each; how many."""
-        return sum([await self._prune_aged(*aged, keep_s) for aged in _AGED])
+        values = {"keep": keep_s, "limit": BATCH}
+        return sum([await aged.delete(self._pool, values) for aged in _AGED])
 
     async def ended_usage(self) -> Mapping[tuple[str, str], int] | None:
         """Bytes of ended invocations by tenant and principal; None: another process counts."""
@@ -271,16 +273,3 @@ class Upkeep:
                 [(count,)] = await rows.fetchall()
                 removed += count
         return removed
-
-    async def _prune_aged(self, table: str, key: str, column: str, keep_s: float) -> int:
-        named = {"table": table, "key": key, "column": column}
-        parts = {name: sql.Identifier(identifier) for name, identifier in named.items()}
-        values, deleted = {"keep": keep_s, "limit": BATCH}, 0
-        async with borrow(self._pool) as connection:
-            rows = await connection.execute(_TENANTS_TO_PRUNE.format(**parts), values)
-            tenants = [host async for (host,) in rows]
-        for host in tenants:
-            async with borrow(self._pool) as connection:
-                done = await connection.execute(_PRUNE.format(**parts), {**values, "host": host})
-                deleted += done.rowcount
-        return deleted

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, LiteralString
 
 import anyio
 import psycopg
@@ -23,6 +23,7 @@ from gateway.operations.operation import ProblemDetails, conflict, not_found
 from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.library import IngestedSource, ReadableCollection, SourcePlace
 from registry.database.fragments import compose
+from registry.database.leases import Leases
 from registry.database.postgres import Pool, borrow
 
 REPORTED = 20  # files of a report that were not read
@@ -103,21 +104,21 @@ class TrackedSources:
         """Stop to follow a source; its documents stay. False: there is none for the caller."""
         sources = await self.of(context, id_)
         for source in sources:
-            await self._sources(_DELETE, {"host": source.tenant, "source": source.id})
+            await self._sources(_DELETE, {"host": source.tenant, "id": source.id})
         return bool(sources)
 
     async def find_hooked(self, tenant: str, id_: str) -> TrackedSource | None:
         """The source of a webhook, whoever calls it."""
-        sources = await self._sources(_HOOKED, {"host": tenant, "source": id_})
+        sources = await self._sources(_HOOKED, {"host": tenant, "id": id_})
         return sources[0] if sources else None
 
     async def make_due(self, one: TrackedSource) -> None:
-        await self._sources(_DUE_NOW, {"host": one.tenant, "source": one.id})
+        await self._sources(_DUE_NOW, {"host": one.tenant, "id": one.id})
 
     async def refresh(self, context: Context, one: TrackedSource, job: Job) -> TrackedSource:
         """The source after a reading with the caller's rights; while another process reads it, it
         is due again after that. Raises ProblemDetails."""
-        values = {"host": one.tenant, "source": one.id, "lease": self._settings.lease_s}
+        values = {"host": one.tenant, "id": one.id, "lease": self._settings.lease_s}
         if claimed := await self._sources(_CLAIM, values):
             return await self._read(context, claimed[0], job)
         if due := await self._sources(_DUE_NOW, values):
@@ -134,7 +135,7 @@ class TrackedSources:
         count = 0
         for host in hosts:
             # What is due again meanwhile waits for the next round: others have their turn first.
-            values = {"host": host, "lease": self._settings.lease_s, "began": began}
+            values = {"host": host, "lease": self._settings.lease_s, "began": began, "limit": 1}
             while claimed := await self._sources(_CLAIM_DUE, values):
                 await self._read_due(claimed[0])
                 count += 1
@@ -228,7 +229,7 @@ class TrackedSources:
 
 
 def claim_of(one: TrackedSource) -> dict[str, Any]:
-    return {"host": one.tenant, "source": one.id, "claim": one.claim}
+    return {"host": one.tenant, "id": one.id, "fence": one.claim}
 
 
 def _report(found: IngestedSource) -> dict[str, Any]:
@@ -258,9 +259,14 @@ def _source(row: Sequence[Any]) -> TrackedSource:
 _COLUMNS = sql.SQL("""source_id::text, host_id::text, collection, collection_id::text, type,
     location, ref, filter, folder, seen, interval_s, webhook, status, error, report, read_ts,
     next_ts, caller::text, claim::text""")
-_ONE = sql.SQL("(host_id, source_id) = (%(host)s, %(source)s::uuid)")
-# Still read by the one who claimed it.
-_MINE = sql.SQL("{one} AND claim = %(claim)s::uuid").format(one=_ONE)
+_LEASES = Leases(
+    "librarian_source_t",
+    "source_id",
+    "r.lease_ts IS NOT NULL",
+    fence="claim",
+    next_fence="gen_random_uuid()",
+)
+_ONE = sql.SQL("host_id = %(host)s AND source_id = %(id)s::uuid")
 # Sources of a collection are added one after the other, so that none is beyond the limit.
 _LOCK = b"""
     SELECT pg_advisory_xact_lock(hashtextextended(%(host)s || %(collection_id)s, 31))
@@ -302,64 +308,49 @@ _DUE_NOW = compose(
     one=_ONE,
     columns=_COLUMNS,
 )
-_CLAIMED = sql.SQL("""SET status = 'reading', claim = gen_random_uuid(),
-    lease_ts = now() + make_interval(secs => %(lease)s),
-    next_ts = CASE WHEN interval_s > 0 THEN now() + make_interval(secs => interval_s) END""")
+_CLAIMED: LiteralString = """status = 'reading',
+    next_ts = CASE WHEN interval_s > 0 THEN now() + make_interval(secs => interval_s) END"""
 # Times that no lease and no schedule reaches are of a clock that was ahead. A lease may be somewhat
 # longer: a clock that is set by seconds ends none before its renewal.
 _FREE = sql.SQL("""(lease_ts IS NULL OR lease_ts < now()
     OR lease_ts > now() + make_interval(secs => 2 * %(lease)s))""")
-_CLAIM = compose(
-    """
-    UPDATE librarian_source_t {claimed} WHERE {one} AND {free} RETURNING {columns}
-""",
-    claimed=_CLAIMED,
-    one=_ONE,
-    free=_FREE,
-    columns=_COLUMNS,
+_CLAIM = _LEASES.claim(
+    _CLAIMED, sql.SQL("WHERE {one} AND {free}").format(one=_ONE, free=_FREE), _COLUMNS
 )
 # Also those whose reader died.
-_CLAIM_DUE = compose(
-    """
-    UPDATE librarian_source_t {claimed}
-    WHERE host_id = %(host)s AND source_id = (
-        SELECT source_id FROM librarian_source_t AS due
-        WHERE due.host_id = %(host)s AND {free} AND (due.next_ts <= %(began)s
-            OR due.next_ts > now() + make_interval(secs => due.interval_s)
-            OR due.status = 'reading')
-        ORDER BY due.next_ts, due.source_id LIMIT 1 FOR UPDATE SKIP LOCKED)
-    RETURNING {columns}
-""",
-    claimed=_CLAIMED,
-    free=_FREE,
-    columns=_COLUMNS,
+_CLAIM_DUE = _LEASES.claim_due(
+    _CLAIMED,
+    sql.SQL("""{free} AND (next_ts <= %(began)s OR status = 'reading'
+        OR next_ts > now() + make_interval(secs => interval_s))""").format(free=_FREE),
+    "next_ts, source_id",
+    _COLUMNS,
 )
 _RENEW = compose(
     """
-    UPDATE librarian_source_t SET lease_ts = now() + make_interval(secs => %(lease)s) WHERE {mine}
-    RETURNING {columns}
+    UPDATE librarian_source_t AS r SET lease_ts = now() + make_interval(secs => %(lease)s)
+    WHERE {mine} RETURNING {columns}
 """,
-    mine=_MINE,
+    mine=_LEASES.of_one,
     columns=_COLUMNS,
 )
 # A reading that was cancelled, perhaps with its process, is due again.
 _LEAVE = compose(
     """
-    UPDATE librarian_source_t SET status = 'pending', lease_ts = NULL, next_ts = now()
+    UPDATE librarian_source_t AS r SET status = 'pending', lease_ts = NULL, next_ts = now()
     WHERE {mine} RETURNING {columns}
 """,
-    mine=_MINE,
+    mine=_LEASES.of_one,
     columns=_COLUMNS,
 )
 # What was added again with another filter meanwhile has not been seen.
 _END = compose(
     """
-    UPDATE librarian_source_t SET status = %(status)s, error = %(error)s, lease_ts = NULL,
+    UPDATE librarian_source_t AS r SET status = %(status)s, error = %(error)s, lease_ts = NULL,
         seen = CASE WHEN (ref, filter, folder) = (%(ref)s, %(filter)s::text[], %(folder)s)
             THEN coalesce(%(seen)s, seen) ELSE '' END,
         report = coalesce(%(report)s, report), read_ts = now()
     WHERE {mine} RETURNING {columns}
 """,
-    mine=_MINE,
+    mine=_LEASES.of_one,
     columns=_COLUMNS,
 )

@@ -382,7 +382,7 @@ async def test_f1_15_a_reader_that_lost_its_claim_ends_nothing_of_another(
 
     async def taken_up(_url: str) -> None:
         await tracking.rig.run("UPDATE librarian_source_t SET lease_ts = now() - interval '1 s'")
-        values = {"host": HOST, "began": "infinity", "lease": 3600}
+        values = {"host": HOST, "began": "infinity", "lease": 3600, "limit": 1}
         claims.extend(await tracking.sources._sources(_CLAIM_DUE, values))
 
     async with meanwhile(taken_up) as url:
