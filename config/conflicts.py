@@ -26,10 +26,10 @@ from config.settings import EmbeddingSettings, PurposeModel, Settings
 from config.sources import SchemeSettings, SourceSettings
 from schemas.errors import Fault
 from schemas.expressions import InvalidExpression, compile_expression
+from schemas.json_schema.validators import ValidationError, compile_validator
 from schemas.jsonrpc import decode_strict
 from schemas.patterns import InvalidPattern, Pattern
 from schemas.schedules import Schedule
-from schemas.validators import ValidationError, compile_validator
 from schemas.wing_tools import WING_TOOLS
 
 KEYS = ("key_file", "jwks_file", "jwks_url")

@@ -23,7 +23,7 @@ import cel
 
 from schemas.errors import ToolgateError
 from schemas.expression_syntax import ExpressionSyntaxError, Node, parse
-from schemas.pattern_cost import SATURATION, UnboundedPattern, matching_steps
+from schemas.json_schema.pattern_cost import SATURATION, UnboundedPattern, matching_steps
 from schemas.predicates import Parts, Predicate
 
 NESTED = 4  # deepest nesting of macros

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from schemas.jsonschema import ArgumentProblem, Checker
+from schemas.json_schema.checker import ArgumentProblem, Checker
 from schemas.memo import Memo
 
 CHECKERS = 512  # of types; an operation has two

@@ -28,8 +28,8 @@ from gateway.protocol.revision_adapter import META_PROBLEM, Members, without_str
 from gateway.state.stored_answers import AnswerInfo, AnswerSlice, StorageFull, StoredAnswers, uri_of
 from registry.display.budgets import CHARACTERS
 from schemas.errors import InvalidParams, ParseError, Unavailable
+from schemas.json_schema.checker import ArgumentProblem, Checker
 from schemas.jsonrpc import decode_json, encode
-from schemas.jsonschema import ArgumentProblem, Checker
 from schemas.mcp.revisions import Revision
 from schemas.memo import Memo
 from schemas.tool import CONTINUE, FIELDS, META_NEXT, Content, TextContent, Tool, ToolResult

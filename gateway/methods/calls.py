@@ -24,11 +24,11 @@ from schemas.hybrid import (
     BAD_IDEMPOTENCY_KEY,
     StatusFault,
 )
+from schemas.json_schema.checker import ArgumentProblem, Checker
+from schemas.json_schema.validators import SchemaTooCostly
 from schemas.jsonrpc import decode_json
-from schemas.jsonschema import ArgumentProblem, Checker
 from schemas.source import Source
 from schemas.tool import Tool
-from schemas.validators import SchemaTooCostly
 
 log = logging.getLogger("toolgate.tools")
 

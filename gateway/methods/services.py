@@ -27,10 +27,10 @@ from schemas.hybrid import (
     StatusFault,
     split,
 )
+from schemas.json_schema.validators import SchemaTooCostly
 from schemas.jsonrpc import Request, decode_json, json_type
 from schemas.mcp.messages import CallToolParams, CallToolResult, read
 from schemas.tool import Tool, ToolResult
-from schemas.validators import SchemaTooCostly
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,8 @@ from schemas.errors import (
     ParseError,
     RelayedFault,
 )
+from schemas.json_schema.checker import ArgumentProblem
 from schemas.jsonrpc import Request, decode_json
-from schemas.jsonschema import ArgumentProblem
 from schemas.mcp.headers import check_params
 from schemas.mcp.messages import CallToolParams, CallToolResult, read
 from schemas.source import Source

@@ -19,7 +19,7 @@ from registry.display.tool_shaper import ToolShaper
 from registry.names.tool_names import is_reserved, qualify
 from registry.skills.snapshot import NO_SKILLS, SkillSnapshot, prefixed_items
 from schemas.binding import Does
-from schemas.jsonschema import Checker
+from schemas.json_schema.checker import Checker
 from schemas.mcp.messages import ListKind
 from schemas.mcp.snapshot import ItemKind, SnapshotItem
 from schemas.memo import Memo

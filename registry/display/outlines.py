@@ -24,8 +24,8 @@ from registry.display.rewrites import (
     merge_siblings,
 )
 from registry.display.summaries import BARE, SHORT, USUAL, Size, Summaries, shorten
+from schemas.json_schema.keywords import MAP_KEYWORDS, VALUE_KEYWORDS
 from schemas.jsonrpc import encode
-from schemas.jsonschema import MAP_KEYWORDS, VALUE_KEYWORDS
 
 RESERVED_CHARACTERS = 64  # characters kept free
 LONGEST = 160  # characters of one argument's summary

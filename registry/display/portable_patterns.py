@@ -9,8 +9,8 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from schemas.jsonschema import MAP_KEYWORDS, VALUE_KEYWORDS
-from schemas.validators import compile_validator, patterns_in
+from schemas.json_schema.keywords import MAP_KEYWORDS, VALUE_KEYWORDS
+from schemas.json_schema.validators import compile_validator, patterns_in
 
 _ESCAPE = r"\\(?:[dDwWsSbBtnrfv]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[^0-9A-Za-z\s])"
 _SET = rf"\[\^?(?!\])(?:[^\\\[\]]|{_ESCAPE})*\]"  # engines read `[]` and nested sets differently

@@ -33,11 +33,11 @@ from registry.display.rewrites import (
 from registry.display.summaries import first_sentence, shorten
 from registry.names.tool_names import HASH_DIGITS, add_suffix
 from schemas.errors import ParseError
+from schemas.json_schema.keywords import MAP_KEYWORDS, VALUE_KEYWORDS
+from schemas.json_schema.validators import compiled_as_2020
 from schemas.jsonrpc import decode_json, encode
-from schemas.jsonschema import MAP_KEYWORDS, VALUE_KEYWORDS
 from schemas.memo import Memo
 from schemas.tool import FIELDS, Tool
-from schemas.validators import compiled_as_2020
 
 RESULT = "result"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from registry.importers.plain_text import plain
-from schemas.jsonschema import MAP_KEYWORDS, VALUE_KEYWORDS
+from schemas.json_schema.keywords import MAP_KEYWORDS, VALUE_KEYWORDS
 from schemas.mcp.snapshot import Eras, ItemKind, ServerFacts
 from schemas.source import Outcome
 from schemas.tool import ToolDraft

@@ -13,7 +13,7 @@ from config.types import END
 from schemas.binding import Language
 from schemas.errors import ToolgateError
 from schemas.hybrid import Side
-from schemas.jsonschema import Checker
+from schemas.json_schema.checker import Checker
 from schemas.source import HybridOptions, Source
 from schemas.tool import Annotations, Tool, ToolDraft
 

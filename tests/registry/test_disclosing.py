@@ -9,7 +9,7 @@ from registry.display.budgets import tokens
 from registry.display.disclosure import own_tools
 from registry.names.tool_names import DISCLOSURE_TOOLS, SKILL_TOOLS
 from registry.skills.snapshot import Skill, SkillSnapshot
-from schemas.jsonschema import Checker
+from schemas.json_schema.checker import Checker
 from schemas.mcp.revisions import V2024_11_05, V2026_07_28
 from tests.registry.shown import described, shaper
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct, ValidationError
 
-from schemas.jsonschema import Checker
+from schemas.json_schema.checker import Checker
 from schemas.mismatch import explain_mismatch, mismatch_text
 
 Colour = Annotated[str, Meta(pattern="^#[0-9a-f]{6}$", description="a colour such as #00ff00")]

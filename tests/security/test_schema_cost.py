@@ -12,8 +12,8 @@ import pytest
 from msgspec.json import encode
 
 from registry.importers.mcp import read_snapshot
-from schemas.jsonschema import Checker
-from schemas.validators import (
+from schemas.json_schema.checker import Checker
+from schemas.json_schema.validators import (
     CHEAP,
     Meter,
     SchemaTooCostly,

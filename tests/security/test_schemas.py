@@ -15,7 +15,7 @@ from registry.importers.mcp import read_snapshot
 from registry.importers.openapi import read as read_openapi
 from registry.sources.compat.compare import input_changes, output_changes
 from registry.tools.edits import ToolRefused, check_schema
-from schemas.jsonschema import Checker
+from schemas.json_schema.checker import Checker
 from tests.registry.importers.describe import describe, json_body
 from tests.registry.servers import snapshot, tool
 from tests.registry.shown import described, listed

@@ -6,8 +6,8 @@ from typing import Any
 
 from gateway.cli.common.failure import USAGE, fail
 from schemas.errors import ParseError
+from schemas.json_schema.checker import Checker
 from schemas.jsonrpc import decode_json
-from schemas.jsonschema import Checker
 
 OPTIONS_SHOWN = 8
 DEPTH = 4  # maximum depth of references and alternatives followed to name a type

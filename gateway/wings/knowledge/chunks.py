@@ -10,7 +10,7 @@ from typing import Any
 from gateway.operations.operation import invalid
 from gateway.wings.documents.chunking.chunks import Chunk
 from gateway.wings.documents.chunking.mentions import normal
-from schemas.validators import compile_validator
+from schemas.json_schema.validators import compile_validator
 
 BY_PARSER = frozenset({"import", "inherit", "call"})
 SYMBOLS = frozenset({"identifier", "call", "import", "inherit"})

@@ -21,7 +21,7 @@ from gateway.wings.documents.chunking.chunks import line_starts
 from gateway.wings.documents.chunking.data import SCANNERS, records
 from gateway.wings.knowledge.filters import STARS, pattern
 from gateway.wings.library import Passage
-from schemas.pattern_cost import schema_pattern
+from schemas.json_schema.pattern_cost import schema_pattern
 
 PATTERN = 1000  # characters
 PATTERN_BYTES = 2**20  # of a compiled one

@@ -34,7 +34,7 @@ from schemas.binding import HybridBinding, PythonBinding
 from schemas.errors import ImportRejected
 from schemas.globs import glob
 from schemas.hybrid import Action, Side, split
-from schemas.jsonschema import Checker
+from schemas.json_schema.checker import Checker
 from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import Annotations, ToolDraft
 

@@ -15,18 +15,18 @@ from registry.names.uris import Template
 from schemas.binding import McpBinding, MirroredArgument
 from schemas.errors import ImportRejected, ParseError
 from schemas.globs import glob
-from schemas.jsonrpc import decode_json, encode, json_type
-from schemas.jsonschema import Checker
-from schemas.mcp.headers import mirrored_in
-from schemas.mcp.snapshot import Eras, ItemKind, Snapshot, SnapshotEntry, decode_snapshot
-from schemas.source import Outcome, OutcomeStatus
-from schemas.tool import Annotations, ToolDraft
-from schemas.validators import (
+from schemas.json_schema.checker import Checker
+from schemas.json_schema.validators import (
     SchemaTooCostly,
     ValidationError,
     check_by_metaschema,
     unknown_dialect,
 )
+from schemas.jsonrpc import decode_json, encode, json_type
+from schemas.mcp.headers import mirrored_in
+from schemas.mcp.snapshot import Eras, ItemKind, Snapshot, SnapshotEntry, decode_snapshot
+from schemas.source import Outcome, OutcomeStatus
+from schemas.tool import Annotations, ToolDraft
 
 KEY_LIMIT = 2048  # bytes of a name or URI: longer ones fit no index and no header
 DEPTH_LIMIT = 128  # levels of a definition; recursive code needs some frames per level

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from registry.importers.openapi.document import OpenApiDocument, SkipOperation, canonical, segments
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation, canonical
 from registry.importers.openapi.extensions import ArgumentMarks, argument_marks
 from registry.importers.openapi.keywords import ANNOTATIONS
 from registry.importers.openapi.operations import DocumentOperation
@@ -15,6 +15,7 @@ from registry.importers.openapi.schemas import ConvertedSchema, Schemas
 from registry.importers.openapi.values import mapping, sequence, text
 from registry.importers.plain_text import plain
 from schemas.binding import Part, Style, Xml
+from schemas.json_schema.pointers import segments
 
 FORM = "application/x-www-form-urlencoded"
 

@@ -5,18 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from registry.importers.openapi.files import (
-    ABSENT,
-    FILES,
-    MissingFile,
-    escape_segment,
-    original_reference,
-    scan,
-    segments,
-    step,
-)
+from registry.importers.openapi.files import FILES, MissingFile, original_reference, scan
 from registry.importers.openapi.values import mapping, sequence, text
 from schemas.errors import ImportRejected
+from schemas.json_schema.pointers import ABSENT, escape_segment, segments, step
 
 _FLOWS = {"application": "clientCredentials", "accessCode": "authorizationCode"}
 
@@ -139,7 +131,6 @@ __all__ = [
     "OpenApiDocument",
     "SkipOperation",
     "canonical",
-    "segments",
     "server_urls",
 ]
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from registry.importers.openapi.values import nested_at_most
 from registry.importers.plain_text import plain
+from schemas.json_schema.validators import compile_validator
 from schemas.masking import KEYWORD
-from schemas.validators import compile_validator
 
 ABSENT: Final = object()
 VALUE_DEPTH_LIMIT = 32  # nesting levels in a default, an example or an enumerated value

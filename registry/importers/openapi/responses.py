@@ -15,8 +15,8 @@ from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.schemas import ConvertedSchema, Cycles, ReferenceTarget, Schemas
 from registry.importers.openapi.values import mapping
-from schemas.jsonschema import MAP_KEYWORDS, VALUE_KEYWORDS
-from schemas.validators import compiled_as_2020
+from schemas.json_schema.keywords import MAP_KEYWORDS, VALUE_KEYWORDS
+from schemas.json_schema.validators import compiled_as_2020
 
 _PREFIX = "#/$defs/"
 # Keywords that accept less when a schema in them, or beside them, accepts more.

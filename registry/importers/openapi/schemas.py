@@ -28,7 +28,6 @@ from registry.importers.openapi.document import (
     OpenApiDocument,
     SkipOperation,
     canonical,
-    segments,
 )
 from registry.importers.openapi.keywords import (
     ABSENT,
@@ -40,8 +39,9 @@ from registry.importers.openapi.keywords import (
 from registry.importers.openapi.raw_schemas import Flag, RawSchemas, Visibility
 from registry.importers.openapi.values import mapping, sequence, text
 from registry.names.tool_names import add_suffix, legal
+from schemas.json_schema.pointers import segments
+from schemas.json_schema.validators import compiled_as_2020
 from schemas.jsonrpc import encode
-from schemas.validators import compiled_as_2020
 
 _COMPOSITION = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "if"})
 _ANNOTATIONS = frozenset({"title", "description", "default", "example", "examples", "deprecated"})

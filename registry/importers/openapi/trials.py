@@ -11,8 +11,8 @@ from typing import Any
 
 from registry.importers.openapi.keywords import ANNOTATIONS
 from registry.importers.openapi.values import mapping, sequence
+from schemas.json_schema.checker import Checker
 from schemas.jsonrpc import encode
-from schemas.jsonschema import Checker
 
 _DEFS = "#/$defs/"
 _DEPTH_LIMIT = 12  # of made values

@@ -33,7 +33,7 @@ from registry.sources.compat.schemas import (
     types,
     unions,
 )
-from schemas.jsonschema import Checker
+from schemas.json_schema.checker import Checker
 
 BRANCHES = 64  # alternatives compared separately
 

@@ -18,7 +18,7 @@ from config.access import Policy, Rule
 from config.settings import Settings
 from gateway.app.admin import AdminParts, operations_of
 from gateway.operations.tools import tool_of
-from schemas.jsonschema import Checker
+from schemas.json_schema.checker import Checker
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import META, MODERN, Client, pets, running
 from tests.gateway.admin.client import KEY, Admin, bearer, described

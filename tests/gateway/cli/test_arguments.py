@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.common.arguments import Argument, arguments_of, example, parse_arguments
-from schemas.jsonschema import Checker
+from schemas.json_schema.checker import Checker
 
 DEFINITIONS = {"$defs": {"Kind": {"enum": ["cat", "dog"]}, "Loop": {"$ref": "#/$defs/Loop"}}}
 

@@ -7,8 +7,8 @@ import pytest
 
 from registry.importers.hybrid import read_spec
 from registry.importers.hybrid.read import close_schema
+from schemas.json_schema.checker import Checker
 from schemas.jsonrpc import encode
-from schemas.jsonschema import Checker
 from tests.fixtures_hybrid import described, wanting
 
 

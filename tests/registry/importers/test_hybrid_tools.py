@@ -10,8 +10,8 @@ from registry.importers.hybrid import describe_actions, drafts, read_spec, selec
 from schemas.binding import HybridBinding, PythonBinding
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side
+from schemas.json_schema.checker import Checker
 from schemas.jsonrpc import encode
-from schemas.jsonschema import Checker
 from tests.fixtures_hybrid import RULE, action, rules
 from tests.fixtures_hybrid import described as spec_of
 

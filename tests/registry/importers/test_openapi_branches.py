@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from schemas.json_schema.checker import Checker
 from schemas.jsonrpc import encode
-from schemas.jsonschema import Checker
 from tests.registry.importers.describe import One, components, describe, json_body, only
 
 TEXT = {"type": "string"}

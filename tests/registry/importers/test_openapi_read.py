@@ -3,8 +3,8 @@ import pytest
 from registry.importers.openapi import OpenApiOptions, parse, read
 from registry.importers.openapi.operations import OPERATIONS_LIMIT
 from schemas.errors import ImportRejected
+from schemas.json_schema.checker import Checker
 from schemas.jsonrpc import encode
-from schemas.jsonschema import Checker
 from tests.registry.importers.describe import describe, document, imported, only, query
 
 SHOP = b"""

@@ -25,7 +25,7 @@ from jsonschema_rs import (
     validator_cls_for,
 )
 
-from schemas.pattern_cost import SATURATION, SchemaPattern, schema_pattern
+from schemas.json_schema.pattern_cost import SATURATION, SchemaPattern, schema_pattern
 
 __all__ = ["ValidationError", "ValidationErrorKind", "Validator"]
 
@@ -38,7 +38,7 @@ DIALECTS = frozenset(
 )
 # 2020-12 with four annotation-only keywords; its metaschema is not built in.
 OPENAPI_DIALECT = "spec.openapis.org/oas/3.1/dialect/base"
-# In the steps of `schemas.pattern_cost`, a ten-millionth of a second each where it compiles, and a
+# In the steps of `pattern_cost.py`, a ten-millionth of a second each where it compiles, and a
 # hundred-millionth where it matches. `.{1,2048}` takes 120,000 to compile.
 COMPILING = 1_000_000  # one pattern: the library's own limit is not much higher
 COMPILING_ALL = 5_000_000  # all patterns of a schema

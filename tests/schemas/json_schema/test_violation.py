@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from schemas.jsonschema import SHOWN, Checker
+from schemas.json_schema.checker import SHOWN, Checker
 
 
 def violation(schema, data, below=None):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from schemas.validators import (
+from schemas.json_schema.validators import (
     check_by_metaschema,
     compile_validator,
     compiled_as_2020,

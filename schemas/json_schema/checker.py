@@ -19,11 +19,9 @@ from typing import Any
 import msgspec
 
 from schemas.errors import ParseError
-from schemas.jsonrpc import decode_json, json_type
-from schemas.pattern_cost import SchemaPattern
-from schemas.schema_cost import LEVELS, check_cost
-from schemas.urls import without_credentials
-from schemas.validators import (
+from schemas.json_schema.cost import LEVELS, check_cost
+from schemas.json_schema.pattern_cost import SchemaPattern
+from schemas.json_schema.validators import (
     MATCHING_ALL,
     Meter,
     SchemaTooCostly,
@@ -34,14 +32,8 @@ from schemas.validators import (
     pattern_cost,
     unknown_dialect,
 )
-
-VALUE_KEYWORDS = frozenset(
-    ("const", "default", "enum", "example", "examples")
-)  # values, not schemas
-MAP_KEYWORDS = frozenset(
-    ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
-)  # maps whose keys are names, not keywords
-
+from schemas.jsonrpc import decode_json, json_type
+from schemas.urls import without_credentials
 
 SHOWN = 300  # characters of a message: patterns and enumerations may be long
 
@@ -243,7 +235,7 @@ class Checker:
             yield from self._choices(choice)
 
     def violation(self, data: Any, below: str | None = None) -> str:
-        """The first violation in `data`, as `schemas.jsonschema` words it. Raises
+        """The first violation in `data`, in the words of light-hybrid-4j. Raises
         SchemaTooCostly."""
         if self._guard:
             self._guard.admit(data)

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from msgspec.json import encode
 
-from schemas.jsonschema import PROBLEMS_SHOWN, ArgumentProblem, Checker
+from schemas.json_schema.checker import PROBLEMS_SHOWN, ArgumentProblem, Checker
 
 PET = {
     "type": "object",

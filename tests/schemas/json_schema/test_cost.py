@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import schema_cost
+from schemas.json_schema import cost as schema_cost
+from schemas.json_schema.checker import Checker
+from schemas.json_schema.cost import check_cost
 from schemas.jsonrpc import encode
-from schemas.jsonschema import Checker
-from schemas.schema_cost import check_cost
 
 LEAVES = st.sampled_from([{}, {"type": "string"}, True, {"enum": [1, 2]}])
 

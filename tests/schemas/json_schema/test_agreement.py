@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from msgspec.json import encode
 
-from schemas.jsonschema import Checker
+from schemas.json_schema.checker import Checker
 
 NAMES = st.sampled_from(["a", "b", "c", "id"])
 TEXTS = st.sampled_from(["", "a", "ab", "b1", "z-9", "\u00e9", "\U0001f600"])

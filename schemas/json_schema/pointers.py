@@ -1,0 +1,37 @@
+"""JSON Pointers (RFC 6901)."""
+
+from typing import Any
+from urllib.parse import unquote
+
+ABSENT = object()
+
+
+def step(node: object, segment: str) -> object:
+    """The member of a container; ABSENT when there is none."""
+    if isinstance(node, dict):
+        return node.get(segment, ABSENT)
+    if isinstance(node, list) and segment.isdecimal() and len(segment) < 10:
+        return node[int(segment)] if int(segment) < len(node) else ABSENT
+    return ABSENT
+
+
+def segments(pointer: str) -> list[str]:
+    """RFC 6901: `#/paths/~1pets/get` gives `["paths", "/pets", "get"]`."""
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
+def escape_segment(key: str) -> str:
+    """A segment of a JSON pointer (RFC 6901) in a URI fragment."""
+    if key.isalnum():
+        return key
+    return key.replace("~", "~0").replace("/", "~1").replace("%", "%25")
+
+
+def has(tree: Any, pointer: str) -> bool:
+    """Whether the pointer exists in `tree`."""
+    node = tree
+    for segment in segments(unquote(pointer)):
+        node = step(node, segment)
+        if node is ABSENT:
+            return False
+    return True
