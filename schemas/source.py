@@ -92,10 +92,11 @@ class McpOptions(ImportOptions, frozen=True, omit_defaults=True):
 
 
 class CredentialName(Struct, frozen=True):
-    """Name of a credential of a source: what it holds stays in the settings."""
+    """Name of a credential of a source: what it holds stays in the settings, or encrypted."""
 
     kind: Literal["value", "token", "header"]
     name: str  # of its entry, or of the configured header
+    stored: bool = False  # in the registry, at the time of the import
 
 
 class OpenAPIOptions(ImportOptions, frozen=True, omit_defaults=True):
@@ -105,7 +106,8 @@ class OpenAPIOptions(ImportOptions, frozen=True, omit_defaults=True):
     overlay: str | None = None  # path or URL of a file with `x-toolgate` marks
     only_marked: bool = False  # only operations marked as enabled are imported
     media_types: tuple[str, ...] = ()  # of request bodies, the ones to prefer first
-    credentials: tuple[CredentialName, ...] = ()  # that fill parameters described as secrets
+    # that fill parameters described as secrets; None: callers have their own
+    credentials: tuple[CredentialName, ...] | None = ()
 
 
 class GraphQLOptions(ImportOptions, frozen=True, omit_defaults=True):

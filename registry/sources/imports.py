@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec import structs
+
 from config.settings import Imports
 from registry.documents.containers import Bundle
 from registry.importers.drafts import ImportedDescription
@@ -31,7 +33,7 @@ from registry.sources.specs import STDIO, UPLOAD, as_imported, spec_of
 from registry.sources.store import SavedTools, SourceDraft, ToolStore
 from registry.sources.write import Check, PreviousImport, Progress, same_stored_spec, stored_spec
 from schemas.errors import ImportRejected
-from schemas.source import Outcome, Source, facts_of
+from schemas.source import OpenAPIOptions, Outcome, Source, facts_of
 from schemas.tool import ToolDraft
 
 
@@ -185,6 +187,7 @@ class Sources:
 
         A description that was rolled back is not imported again, unless `force`.
         """
+        spec = await self._with_stored_credentials(spec)
         source = await self._find(spec)
         known = await self._existing_source(spec)
         if known is not None and not force and is_rolled_back(known, spec, source):
@@ -196,6 +199,7 @@ class Sources:
 
     async def import_changed(self, spec: ImportSpec) -> ImportReport | None:
         """Import a source, or None when it is unchanged since the last import."""
+        spec = await self._with_stored_credentials(spec)
         source = await self._find(spec)
         known = await self._existing_source(spec)
         if known is not None and (
@@ -219,6 +223,7 @@ class Sources:
         SourceExists, and ImportRejected."""
         if await self._store.source(self._host_id, spec.name) is not None:
             raise SourceExists(spec.name)
+        spec = await self._with_stored_credentials(spec)
         if document is None:
             return await self._save(
                 spec, await self._find(spec), progress, _check_absent(spec.name)
@@ -228,6 +233,7 @@ class Sources:
 
     async def preview(self, spec: ImportSpec, document: bytes | None = None) -> ImportReport:
         """Outcome of `create` without writing anything. Raises ImportRejected."""
+        spec = await self._with_stored_credentials(spec)
         if document is None:
             return await _dry_run(spec, await self._find(spec))
         return await _dry_run(*_read_upload(spec, document, self._limits))
@@ -246,7 +252,8 @@ class Sources:
             raise LookupError(name)
         if not source.location.startswith(UPLOAD):
             raise ImportRejected(f"{name} was not uploaded: it is read where it was found.")
-        uploaded = _read_upload(as_imported(source), document, self._limits)
+        spec = await self._with_stored_credentials(as_imported(source))
+        uploaded = _read_upload(spec, document, self._limits)
         return await self._save(*uploaded, progress, _check_version(name, expected_number))
 
     async def _existing_source(self, spec: ImportSpec) -> Source | None:
@@ -256,6 +263,17 @@ class Sources:
         if known is not None and known.facts.own != facts_of(spec.kind).own:
             raise SourceExists(spec.name)
         return known
+
+    async def _with_stored_credentials(self, spec: ImportSpec) -> ImportSpec:
+        """The spec with the names of the secrets that the registry has for the source now."""
+        options = spec.options
+        if not isinstance(options, OpenAPIOptions) or options.credentials is None:
+            return spec
+        credentials = [known for known in options.credentials if not known.stored]
+        names = {known.name for known in credentials}
+        stored = await self._store.credential_names(self._host_id, spec.name)
+        credentials += [known for known in stored if known.name not in names]
+        return replace(spec, options=structs.replace(options, credentials=tuple(credentials)))
 
     async def _find(self, spec: ImportSpec) -> FoundSource:
         return await find(spec, self._limits, self._origins)

@@ -324,7 +324,7 @@ def read_openapi(
         media_types,
         overlay=overlay_file,
         schemas_limit_bytes=schemas_limit_bytes,
-        credentials=options.credentials,
+        credentials=options.credentials or (),
     )
     try:
         return read(root, wanted, duplicates)

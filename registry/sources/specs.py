@@ -62,11 +62,11 @@ def _openapi(settings: SourceSettings) -> Options:
     )
 
 
-def credential_names(settings: SourceSettings) -> tuple[CredentialName, ...]:
+def credential_names(settings: SourceSettings) -> tuple[CredentialName, ...] | None:
     """The credentials that can fill parameters: secrets that are sent as they stand, to all calls
     alike. None where callers authenticate, or where calls may go without credentials."""
     if settings.forward_token or settings.exchange or not settings.require_credentials:
-        return ()
+        return None
     names = [
         CredentialName("token" if entry.token else "value", name)
         for name, entry in settings.credentials.items()

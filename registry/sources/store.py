@@ -20,7 +20,7 @@ from registry.sources.plan import Changes, SavedTools, SourceDraft
 from registry.sources.reclaiming import log_renamed, reclaim_names
 from registry.sources.write import Check, ImportWriter, RollbackTarget, StoredDocument
 from schemas.mcp.snapshot import SnapshotItem
-from schemas.source import Source
+from schemas.source import CredentialName, Source
 from schemas.tool import Tool, ToolDraft
 
 
@@ -204,6 +204,17 @@ class ToolStore:
     async def source(self, host_id: str, name: str) -> Source | None:
         sources = await self.sources(host_id, name)
         return sources[0] if sources else None
+
+    async def credential_names(self, host_id: str, source: str) -> list[CredentialName]:
+        """Names of the stored secrets of a source that are sent as they stand."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT kind, scheme FROM secret_t"
+                " WHERE (host_id, source) = (%s, %s) AND kind IN ('token', 'value')"
+                " ORDER BY scheme",
+                [host_id, source],
+            )
+            return [CredentialName(kind, scheme, stored=True) async for kind, scheme in rows]
 
     async def remove(
         self, host_id: str, name: str, expected_number: int | None = None

@@ -4,12 +4,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from config.load import load
 from config.settings import Imports
-from config.sources import SourceSettings
+from config.sources import SchemeSettings, SourceSettings
+from registry.access.secrets import Keys, Secrets
+from registry.database.postgres import Database
 from registry.sources.imports import Sources, preview
 from registry.sources.source_reader import ImportSpec, declared_base
 from registry.sources.specs import configured_import
@@ -358,3 +361,62 @@ def test_settings_say_what_to_import_and_how() -> None:
         "x", "/a.json", include=("a",), exclude=("b",), origin="settings"
     )
     assert configured_import("x", SourceSettings(base_url=AT)) is None
+
+
+def rooms(*parameters: dict[str, Any]) -> str:
+    operation = {"parameters": list(parameters), "responses": {}}
+    paths = {"/rooms": {"get": {"operationId": "rooms", **operation}}}
+    return json.dumps({"openapi": "3.1.0", "info": {}, "paths": paths})
+
+
+def query(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "schema": {"type": "string"}}
+
+
+async def rooms_arguments(store: ToolStore) -> set[str]:
+    [tool] = await store.tools(HOST)
+    return set(json.loads(bytes(tool.input_schema))["properties"])
+
+
+async def test_a_stored_secret_fills_a_parameter_while_it_is_stored(
+    sources: Sources, store: ToolStore, database: Database, tmp_path: Path
+) -> None:
+    """A secret of the registry fills from the next import on, as one of the settings does, and no
+    other tenant's or source's (mending 25)."""
+    path = tmp_path / "rooms.json"
+    path.write_text(rooms(query("access_token"), query("q")))
+    keys = Keys(bytes(32))
+    elsewhere = Secrets(database.pool, str(uuid4()), keys)
+    await elsewhere.put("pets", "access_token", SchemeSettings(token="t-0"))
+    secrets = Secrets(database.pool, HOST, keys)
+    await secrets.put("others", "access_token", SchemeSettings(token="t-0"))
+
+    wanted = spec(path, kind="openapi", base_url="https://rooms.example")
+    await sources.import_(wanted)
+    assert await rooms_arguments(store) == {"access_token", "q"}
+    await secrets.put("pets", "main", SchemeSettings(token="t-1"))
+    assert await sources.import_changed(wanted) is not None
+    assert await rooms_arguments(store) == {"q"}
+    await sources.refresh("pets")
+    assert await rooms_arguments(store) == {"q"}
+    await secrets.delete("pets", "main")
+    await sources.refresh("pets")
+    assert await rooms_arguments(store) == {"access_token", "q"}
+
+
+async def test_a_stored_value_fills_the_parameter_of_its_name_alone(
+    sources: Sources, store: ToolStore, database: Database, tmp_path: Path
+) -> None:
+    """A stored value may be a whole header, so it is no guess for another key; and where callers
+    have tokens of their own none fills (mending 25)."""
+    path = tmp_path / "rooms.json"
+    path.write_text(rooms(query("api_key"), query("appKey"), query("q")))
+    secrets = Secrets(database.pool, HOST, Keys(bytes(32)))
+    await secrets.put("pets", "apiKey", SchemeSettings(value="k-1"))
+    await sources.import_(spec(path, kind="openapi"))
+    assert await rooms_arguments(store) == {"appKey", "q"}
+    settings = SourceSettings(openapi=str(path), forward_token=True)
+    forwarding = configured_import("pets", settings)
+    assert forwarding is not None
+    await sources.import_(forwarding)
+    assert await rooms_arguments(store) == {"api_key", "appKey", "q"}

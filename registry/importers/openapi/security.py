@@ -184,7 +184,12 @@ class FillingCredentials:
         if letters in _PERSONAL_NAMES:
             return None
         kind = "value" if "key" in letters else "token"
-        names = [known.name for known in self._names if known.kind == kind]
+        names = [
+            known.name
+            for known in self._names
+            # a stored value may be a whole header, as "Bearer x"
+            if known.kind == kind and not (known.stored and kind == "value")
+        ]
         return names[0] if len(names) == 1 else None
 
 

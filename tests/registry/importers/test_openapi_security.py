@@ -318,7 +318,8 @@ def test_an_import_knows_the_names_of_credentials_that_are_sent_as_they_stand(mo
         openapi="/x.json", credentials=ENTRIES, headers={"X-Key": "h-1", "X-None": ""}, **more
     )
     spec = configured_import("chat", settings)
-    assert [(known.kind, known.name) for known in spec.options.credentials] == names
+    credentials = spec.options.credentials or ()
+    assert [(known.kind, known.name) for known in credentials] == names
     stored = encode(spec.options)
     assert not any(hidden in stored for hidden in (b"t-1", b"k-1", b"h-1", b"p-1"))
     document = encode(describe({"parameters": [TOKEN]}, "GET /rooms"))
