@@ -35,7 +35,7 @@ from tests.fixtures_gateway import pets
 from tests.fixtures_servers import Serve
 from tests.gateway.admin.client import Admin, bearer, described
 from tests.registry.servers import snapshot, spec, tool
-from tests.registry.test_mcp_sources import imported
+from tests.registry.sources.test_mcp_sources import imported
 
 pytestmark = pytest.mark.anyio
 

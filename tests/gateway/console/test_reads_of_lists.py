@@ -14,7 +14,7 @@ from registry.database.postgres import Database, borrow
 from registry.sources.store import ToolStore
 from registry.tools.tool_states import ToolStates
 from tests.fixtures_database import HOST
-from tests.registry.test_store import SHOP, draft
+from tests.registry.sources.test_store import SHOP, draft
 
 pytestmark = pytest.mark.anyio
 

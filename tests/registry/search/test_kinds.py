@@ -36,7 +36,7 @@ from tests.registry.embedding.fakes import HashEmbedder
 from tests.registry.search.finding import SETTINGS
 from tests.registry.search.meaning import Words
 
-NOTES = Component("notes", Path(__file__).parents[1] / "toy_migrations" / "notes")
+NOTES = Component("notes", Path(__file__).parents[1] / "database" / "toy_migrations" / "notes")
 NOTE = SearchKind("note", "passages", owned=True, expires=True, semantic_share=0.5)
 KINDS = search_kinds([NOTE])
 pytestmark = pytest.mark.anyio

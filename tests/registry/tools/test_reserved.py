@@ -14,11 +14,11 @@ from registry.tools.edits import ToolRefused
 from registry.tools.store import ManualTools
 from schemas.binding import Does, GatewayBinding
 from tests.fixtures_database import HOST
-from tests.registry.manual.test_tools import new
+from tests.registry.catalog.test_aliases import operation, save, tools
 from tests.registry.servers import snapshot, spec, tool
-from tests.registry.test_aliases import operation, save, tools
-from tests.registry.test_mcp_sources import catalog, imported
-from tests.registry.test_store import SHOP, draft
+from tests.registry.sources.test_mcp_sources import catalog, imported
+from tests.registry.sources.test_store import SHOP, draft
+from tests.registry.tools.test_tools import new
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from registry.database.postgres import Database
 
 pytestmark = pytest.mark.anyio
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CHAPTER = (ROOT / "docs" / "scaling.md").read_text()
 BLOCKS = re.findall(r"```sql distribute(?: (\w+))?\n(.*?)```", CHAPTER, re.DOTALL)
 STATEMENTS = "\n".join(text for _, text in BLOCKS)

@@ -12,8 +12,8 @@ from registry.sources.store import ToolStore
 from tests.fixtures_database import HOST
 from tests.registry.search.finding import found_by_words
 from tests.registry.servers import prompt, snapshot, spec, tool
-from tests.registry.test_mcp_sources import imported
-from tests.registry.test_store import notices, rows
+from tests.registry.sources.test_mcp_sources import imported
+from tests.registry.sources.test_store import notices, rows
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from registry.database.postgres import Database
 from registry.sources.store import SavedTools, ToolStore
 from schemas.tool import Tool, ToolDraft
 from tests.fixtures_database import HOST
-from tests.registry.test_store import SHOP, draft
+from tests.registry.sources.test_store import SHOP, draft
 
 pytestmark = pytest.mark.anyio
 

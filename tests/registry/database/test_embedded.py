@@ -18,7 +18,7 @@ from config.settings import DatabaseSettings as Settings
 from registry.database.embedded import DatabaseError, Embedded
 from tests.fixtures_database import settings_for
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 # A process that uses the server until it is told to go.
 USER = """

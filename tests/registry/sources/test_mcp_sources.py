@@ -33,7 +33,7 @@ from tests.registry.servers import (
     template,
     tool,
 )
-from tests.registry.test_store import notices, rows
+from tests.registry.sources.test_store import notices, rows
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FILES = sorted(
     file for package in ("gateway", "registry") for file in (ROOT / package).rglob("*.py")
 )
