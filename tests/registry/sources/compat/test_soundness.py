@@ -6,9 +6,9 @@ from typing import Any
 import jsonschema_rs
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
-from tests.registry.sources.compat.schemas import changed, value, whole
 
 from registry.sources.compat import input_changes
+from tests.registry.sources.compat.schemas import changed, value, whole
 
 WIDE = settings(
     max_examples=150,
