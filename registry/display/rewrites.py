@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from config.settings import Profile
 from registry.display.portable_patterns import with_portable_patterns
 from registry.display.summaries import Summaries
-from registry.names.tool_names import HASH_DIGITS, LIMIT, add_suffix, legal
+from registry.names.tool_names import HASH_DIGITS, PORTABLE_LIMIT, add_suffix, legal
 from schemas.json_schema.keywords import MAP_KEYWORDS
 from schemas.json_schema.merge import conjoin, disjoin
 from schemas.json_schema.validators import Validator, compile_validator
@@ -121,9 +121,9 @@ def argument_aliases(schema: Json) -> dict[str, str]:
 
 def _aliases(name: str) -> Iterator[str]:
     alias = legal(name, _REJECTED) or legal(f"value of {name}", _REJECTED)
-    alias = f"_{alias}"[:LIMIT] if alias[:1].isdigit() else alias
+    alias = f"_{alias}"[:PORTABLE_LIMIT] if alias[:1].isdigit() else alias
     yield alias
-    for digits in range(HASH_DIGITS, LIMIT - 1):
+    for digits in range(HASH_DIGITS, PORTABLE_LIMIT - 1):
         yield add_suffix(alias, name, digits=digits)
 
 

@@ -1,10 +1,16 @@
-"""Tool names: legal for every client, unique, the same on every import. Pure.
+"""Tool names: legal, unique, the same on every import. Pure.
 
-Legal is `[A-Za-z0-9_-]{1,64}`, what the function-calling APIs of the large providers accept; MCP
-itself (2025-11-25, `tools`) would also allow `.` and 128 characters. A name depends on its own
-operation, and on others only when they collide, never on their order in the document.
+Legal is `[A-Za-z0-9_-]{1,128}`: MCP (2025-11-25, `tools`) would also allow `.`, which the
+function-calling APIs of the large providers refuse. These take 64 characters. So a name that the
+gateway makes, of an operationId or a path, has at most 64; a name that another server or a person
+has given to a tool stays whole, and the profiles of clients shorten it where they must.
 
-A name is stable: it is kept as long as its rule could still produce it. So a name that was
+Tools of one source may have names that differ only in case. Against tools of other sources names
+are compared without case, so that no source can offer a look-alike of another's tool.
+
+A name depends on its own operation, and on others only when they collide, never on their order in
+the document. It is stable: it is kept as long as its rule, or the earlier one that shortened every
+name to 64 characters and told pairs apart by a hash, could still produce it. So a name that was
 qualified with the source because another source had the plain one stays, even after that is free
 again.
 
@@ -53,26 +59,33 @@ _SKELETONS = frozenset(
 )
 
 
-LIMIT = 64
+LIMIT = 128  # characters of a name, by MCP
+PORTABLE_LIMIT = 64  # those that the APIs of all large providers accept
 HASH_DIGITS = 8
 
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]+")
 _NOT_WORD = re.compile(r"(?:[^\w-]|_)+")
 _TEMPLATE = re.compile(r"\{([^{}]*)\}")
+_HEXADECIMAL = re.compile(r"[0-9a-f]+")
 
 
-def tool_name(operation_id: str | None, method: str, path: str) -> str:
+def limit_for(text: str) -> int:
+    """Limit of a name made of `text`: longer than portable only if `text` itself is."""
+    return PORTABLE_LIMIT if len(text) <= PORTABLE_LIMIT else LIMIT
+
+
+def tool_name(operation_id: str | None, method: str, path: str, limit: int = PORTABLE_LIMIT) -> str:
     """`repos/list-for-user` gives `repos_list-for-user`; no id: `GET /pets/{id}` `get_pets_by_id`.
 
     An id without any letter that can be written in ASCII counts as none.
     """
-    if operation_id and (name := legal(operation_id)):
+    if operation_id and (name := legal(operation_id, limit=limit)):
         return name
     words = _TEMPLATE.sub(r"_by_\1_", path)
     return legal(_NOT_WORD.sub("_", f"{method.lower()}_{words}").strip("_"))
 
 
-def legal(text: str, illegal: re.Pattern[str] = _ILLEGAL, limit: int = LIMIT) -> str:
+def legal(text: str, illegal: re.Pattern[str] = _ILLEGAL, limit: int = PORTABLE_LIMIT) -> str:
     """`text` in legal characters and length; empty when no character can be kept.
 
     Lost parts (letters without an ASCII form, a cut end) are replaced by a hash of the whole, so
@@ -87,45 +100,46 @@ def legal(text: str, illegal: re.Pattern[str] = _ILLEGAL, limit: int = LIMIT) ->
     return add_suffix(name, text, limit) if lost or len(name) > limit else name
 
 
-def add_suffix(name: str, identity: str, limit: int = LIMIT, digits: int = HASH_DIGITS) -> str:
+def add_suffix(
+    name: str, identity: str, limit: int = PORTABLE_LIMIT, digits: int = HASH_DIGITS
+) -> str:
     """`name`, cut where needed, with the first `digits` of the SHA-256 of `identity`."""
     return f"{name[: limit - digits - 1].rstrip('_-')}_{_digest(identity, digits)}"
 
 
 def qualify(source: str, name: str) -> str:
     """Qualified name, `source_name`, of a tool whose plain name another source already has."""
-    name = f"{source}_{name}"
-    return name if len(name) <= LIMIT else add_suffix(name, name)
+    limit, name = limit_for(name), f"{source}_{name}"
+    return name if len(name) <= limit else add_suffix(name, name, limit)
 
 
 def assign(wanted: Mapping[str, tuple[str, str | None]]) -> dict[str, str]:
     """Assign a unique name to each key: key -> (wanted name, operationId) in, key -> name out.
 
-    Names that differ only in case collide, because some clients fold it. Among colliding names the
-    one that equals its own operationId is kept, if there is exactly one; all others get a hash of
-    their key. The result does not depend on order: a reordered document keeps its names.
+    Among equal names the one that equals its own operationId is kept, if there is exactly one; all
+    others get a hash of their key. The result does not depend on order: a reordered document keeps
+    its names.
     """
-    claims = Counter(name.casefold() for name, _ in wanted.values())
-    exact = Counter(name.casefold() for name, own in wanted.values() if name == own)
+    claims = Counter(name for name, _ in wanted.values())
+    exact = Counter(name for name, own in wanted.values() if name == own)
 
     def keeps(name: str, own: str | None) -> bool:
-        folded = name.casefold()
-        return claims[folded] == 1 or (name == own and exact[folded] == 1)
+        return claims[name] == 1 or (name == own and exact[name] == 1)
 
     names = {key: name for key, (name, own) in wanted.items() if keeps(name, own)}
-    taken = {name.casefold() for name in names.values()}
+    taken = set(names.values())
     for key in sorted(wanted.keys() - names.keys()):
         names[key] = next(_free(wanted[key][0], key, taken))
-        taken.add(names[key].casefold())
+        taken.add(names[key])
     return {key: names[key] for key in wanted}
 
 
 def _free(name: str, identity: str, taken: Set[str]) -> Iterator[str]:
     """Candidate names with longer and longer hashes: another operation's own name may equal a
     hashed one."""
-    for digits in range(HASH_DIGITS, LIMIT - 1):
-        candidate = add_suffix(name, identity, digits=digits)
-        if candidate.casefold() not in taken:
+    for digits in range(HASH_DIGITS, PORTABLE_LIMIT - 1):
+        candidate = add_suffix(name, identity, limit_for(name), digits)
+        if candidate not in taken:
             yield candidate
 
 
@@ -168,8 +182,8 @@ class Naming:
             return
         qualified = qualify(self.source, plain)
         yield qualified
-        for digits in range(8, 63):
-            yield add_suffix(qualified, key, digits=digits)
+        for digits in range(HASH_DIGITS, PORTABLE_LIMIT - 1):
+            yield add_suffix(qualified, key, limit_for(plain), digits)
 
     def uris(self, uri: str) -> Iterator[str]:
         """Candidate URIs of a resource or template; a URI that looks like another source's is never
@@ -190,15 +204,38 @@ class Naming:
         other sources, folded. Previous holders come first, so that no newcomer takes their
         names."""
         kept = {} if self.rule_changed or self.own else before
-        used_names, names = set(taken), {}
+        used_names: set[str] = set()
+        names = {}
         for key in sorted(wanted, key=lambda key: (key not in kept, key)):
             candidates = wanted[key]()
-            if key in kept and kept[key] in itertools.islice(wanted[key](), PLAIN_CANDIDATES):
+            if key in kept and _could_give(wanted[key](), kept[key]):
                 candidates = itertools.chain([kept[key]], candidates)
             name = next(
-                (candidate for candidate in candidates if fold(candidate) not in used_names), None
+                (
+                    candidate
+                    for candidate in candidates
+                    if candidate not in used_names and fold(candidate) not in taken
+                ),
+                None,
             )
             if name is not None:
-                used_names.add(fold(name))
+                used_names.add(name)
                 names[key] = name
         return names
+
+
+def _could_give(candidates: Iterator[str], name: str) -> bool:
+    """Whether a rule with these candidates, or the earlier rule, could give `name`."""
+    return any(
+        name == candidate or _is_hashed_form(name, candidate)
+        for candidate in itertools.islice(candidates, PLAIN_CANDIDATES)
+    )
+
+
+def _is_hashed_form(name: str, whole: str) -> bool:
+    """Whether `name` is `whole` in portable length with a hash, as the earlier rule made it of a
+    long name and of one that differed from another only in case."""
+    stem, _, digits = name.rpartition("_")
+    if len(digits) < HASH_DIGITS or not _HEXADECIMAL.fullmatch(digits):
+        return False
+    return stem == whole[: PORTABLE_LIMIT - len(digits) - 1].rstrip("_-")

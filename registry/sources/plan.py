@@ -113,8 +113,8 @@ class AliasSaving:
                 """
                 INSERT INTO tool_alias_t AS old (host_id, name, tool_id)
                 SELECT %s, name, tool_id FROM unnest(%s::text[], %s::uuid[]) AS one (name, tool_id)
-                ON CONFLICT (host_id, lower(name)) DO UPDATE SET
-                    name = excluded.name, tool_id = excluded.tool_id, since = current_timestamp
+                ON CONFLICT (host_id, name) DO UPDATE SET
+                    tool_id = excluded.tool_id, since = current_timestamp
                 """,
                 [self._host_id, list(aliases), list(aliases.values())],
             )
@@ -122,8 +122,7 @@ class AliasSaving:
             """
             DELETE FROM tool_alias_t AS alias USING tool_t AS tool
             WHERE alias.host_id = %s AND tool.host_id = alias.host_id AND tool.active
-                AND lower(tool.name) = lower(alias.name)
-                AND (tool.tool_id <> alias.tool_id OR tool.name = alias.name)
+                AND tool.name = alias.name
             """,
             [self._host_id],
         )
@@ -270,11 +269,11 @@ def _aliases(
     names: Mapping[str, str], previous: Mapping[str, KnownOperation], taken: set[str]
 ) -> Iterator[tuple[str, str]]:
     """The previous names of renamed tools, unless another tool has that name."""
-    keys = {name.casefold(): key for key, name in names.items()}
+    used_names = set(names.values())
     for key, before in previous.items():
-        old = before.name.casefold()
-        is_free = old not in taken and keys.get(old, key) == key and not is_reserved(old)
-        if is_free and key in names and before.present and before.name != names[key]:
+        old = before.name
+        is_free = old not in used_names and old.casefold() not in taken and not is_reserved(old)
+        if is_free and key in names and before.present:
             yield before.name, before.tool_id
 
 

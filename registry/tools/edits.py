@@ -24,8 +24,8 @@ Weight = Annotated[float, Meta(gt=0, le=100)]
 ToolName = Annotated[
     str,
     Meta(
-        pattern=r"^[A-Za-z0-9_-]{1,64}" + END,
-        description="a name of at most 64 letters, digits, _ and -",
+        pattern=r"^[A-Za-z0-9_-]{1,128}" + END,
+        description="a name of at most 128 letters, digits, _ and -",
     ),
 ]  # as in registry.names.tool_names
 Name128 = Annotated[str, Meta(max_length=128)]

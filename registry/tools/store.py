@@ -86,10 +86,10 @@ class ManualTools:
 
     async def add(self, tools: Sequence[NewTool], *, dry_run: bool = False) -> None:
         """Add all tools, or none. Raises ToolRefused."""
-        names = [new.draft.name.casefold() for new in tools]
+        names = [new.draft.name for new in tools]
         for new in tools:
             await to_thread.run_sync(check_schema, new.draft.name, new.draft.input_schema)
-            if names.count(new.draft.name.casefold()) > 1:
+            if names.count(new.draft.name) > 1:
                 raise ToolRefused(f"{new.draft.name}: there are two tools of this name here")
         async with borrow(self._pool) as connection, connection.transaction() as transaction:
             await lock(connection, self._host_id)
@@ -153,7 +153,8 @@ class ManualTools:
             for name in names:
                 tool_id, catalog_row, _ = await self._row(connection, name, disabled=True)
                 if catalog_row.disabled:
-                    await self._check_free(connection, catalog_row.name, except_id=tool_id)
+                    owner = "" if catalog_row.manual else catalog_row.source
+                    await self._check_free(connection, catalog_row.name, owner, tool_id)
                     active = catalog_row.manual or await self._is_described(connection, tool_id)
                     await self._update(connection, tool_id, {"disabled": False, "active": active})
                     changed.append(catalog_row.name)
@@ -198,23 +199,28 @@ class ManualTools:
     async def _row(
         self, connection: AsyncConnection, name: str, *, disabled: bool = False
     ) -> tuple[str, CatalogRow, Any]:
-        """Id, row and input schema of the active or disabled tool of this name. There may be one of
-        each; `disabled` selects."""
-        rows = await connection.execute(
+        """Id, row and input schema of the active or disabled tool of this name; without one, of the
+        only tool whose name differs in case alone. There may be an active and a disabled tool;
+        `disabled` selects."""
+        cursor = await connection.execute(
             "SELECT tool_id::text, name, input_schema FROM tool_t"
             " WHERE host_id = %s AND lower(name) = lower(%s) AND (active OR disabled)"
-            " ORDER BY disabled = %s DESC, name = %s DESC LIMIT 1",
-            [self._host_id, name, disabled, name],
+            " ORDER BY disabled = %s DESC",
+            [self._host_id, name, disabled],
         )
-        row = await rows.fetchone()
-        if row is None:
+        rows = await cursor.fetchall()
+        rows = [row for row in rows if row[1] == name] or rows
+        if len({row[1] for row in rows}) != 1:  # of a pair, neither is meant
             raise NoSuchTool(name)
-        async with connection.cursor(row_factory=class_row(CatalogRow)) as cursor:
-            await cursor.execute(_CATALOG_ROW + b" AND tool.tool_id = %s", [self._host_id, row[0]])
-            catalog_row = await cursor.fetchone()
+        tool_id, _, schema = rows[0]
+        async with connection.cursor(row_factory=class_row(CatalogRow)) as row_cursor:
+            await row_cursor.execute(
+                _CATALOG_ROW + b" AND tool.tool_id = %s", [self._host_id, tool_id]
+            )
+            catalog_row = await row_cursor.fetchone()
         if catalog_row is None:
             raise NoSuchTool(name)
-        return row[0], catalog_row, row[2]
+        return tool_id, catalog_row, schema
 
     async def _check_version(
         self, connection: AsyncConnection, tool_id: str, expected: int | None
@@ -229,8 +235,11 @@ class ManualTools:
             raise ToolChanged(f"{name} has version {version}, not {expected}")
 
     async def _check_free(
-        self, connection: AsyncConnection, name: str, except_id: str | None = None
+        self, connection: AsyncConnection, name: str, owner: str = "", except_id: str | None = None
     ) -> None:
+        """Check that the source `owner` ("": tools made by hand) may give a tool this name. Raises
+        ToolRefused for one that is reserved or taken; a name of another owner's tool is taken in
+        any case of its letters."""
         if is_reserved(name):
             raise ToolRefused(f"{name}: the name is kept for the gateway's own tools; take another")
         async with connection.cursor(row_factory=class_row(CatalogRow)) as cursor:
@@ -240,11 +249,14 @@ class ManualTools:
                 b" AND tool.tool_id IS DISTINCT FROM %s",
                 [self._host_id, name, except_id],
             )
-            taken = await cursor.fetchone()
-        if taken is not None:
-            owner = f"is of the source {taken.source}" if taken.source else "was made by hand"
-            state = ", and is disabled" if taken.disabled else ""
-            raise ToolRefused(f"{name}: there is a tool {taken.name} already, which {owner}{state}")
+            for taken in await cursor.fetchall():
+                if taken.name != name and ("" if taken.manual else taken.source) == owner:
+                    continue
+                holder = f"is of the source {taken.source}" if taken.source else "was made by hand"
+                state = ", and is disabled" if taken.disabled else ""
+                raise ToolRefused(
+                    f"{name}: there is a tool {taken.name} already, which {holder}{state}"
+                )
 
     async def _is_described(self, connection: AsyncConnection, tool_id: str) -> bool:
         """Whether the current description of an imported tool still has it."""

@@ -13,7 +13,7 @@ from registry.importers.graphql.tools import OPERATIONS, GraphQLDrafts, Root
 from registry.importers.openapi.document import SkipOperation
 from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from registry.importers.openapi.schemas import SizeBudget
-from registry.names.tool_names import assign, legal
+from registry.names.tool_names import assign, legal, limit_for
 from schemas.errors import ImportRejected
 from schemas.globs import glob
 from schemas.source import Outcome, OutcomeStatus
@@ -101,7 +101,10 @@ def _names(roots: list[Root], options: GraphQLChoice) -> dict[str, str]:
         name = root.field.name
         if root.operation == "mutation" and name.casefold() in queries:
             name = f"{name}_mutation"
-        wanted[root.key] = (legal(_marks(root, options).name or name), root.field.name)
+        if given := _marks(root, options).name:
+            wanted[root.key] = (legal(given, limit=limit_for(given)), root.field.name)
+        else:
+            wanted[root.key] = (legal(name), root.field.name)
     return assign(wanted)
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from registry.importers.drafts import ImportedDescription, ItemDraft
-from registry.names.tool_names import add_suffix, assign, legal
+from registry.names.tool_names import add_suffix, assign, legal, limit_for
 from registry.names.uris import Template
 from schemas.binding import McpBinding, MirroredArgument
 from schemas.errors import ImportRejected, ParseError
@@ -346,7 +346,9 @@ def _names(found: Sequence[Found]) -> dict[str, str]:
     """Legal names by key. Assigned before the selection, which must not rename the others."""
     known = [definition for definition in found if isinstance(definition, Definition)]
     keys = ((definition.key, str(definition.kind)) for definition in known)
-    wanted = {key: (legal(key) or add_suffix(kind, key), key) for key, kind in keys}
+    wanted = {
+        key: (legal(key, limit=limit_for(key)) or add_suffix(kind, key), key) for key, kind in keys
+    }
     return assign(wanted)
 
 

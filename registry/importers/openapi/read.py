@@ -18,7 +18,7 @@ from registry.importers.openapi.schemas import SizeBudget
 from registry.importers.openapi.security import secret_notes
 from registry.importers.openapi.tools import OpenApiDrafts
 from registry.importers.openapi.values import mapping
-from registry.names.tool_names import assign, tool_name
+from registry.names.tool_names import PORTABLE_LIMIT, assign, limit_for, tool_name
 from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft
 
@@ -114,7 +114,8 @@ def _name(
     wanted = operation.marks.name or own
     if own and not operation.marks.name and ids[own] > 1:
         wanted = f"{own}_{method.lower()}" if verbs[own, method] == 1 else None
-    return tool_name(wanted, method, operation.path)
+    limit = limit_for(operation.marks.name) if operation.marks.name else PORTABLE_LIMIT
+    return tool_name(wanted, method, operation.path, limit)
 
 
 def _clean_text(value: object) -> str | None:

@@ -148,7 +148,7 @@ def test_one_that_is_wrong_stops_all(toolgate: Toolgate, folder: Path) -> None:
     [
         ([], 2, "expected the NAME of a tool, or --from FILE"),
         (["a"], 1, "expected one of rest"),
-        (["a b", "--rest", "GET http://x/"], 2, "expected a name of at most 64"),
+        (["a b", "--rest", "GET http://x/"], 2, "expected a name of at most 128"),
         (["a", "--rest", "GET http://x/", "--input-schema", "nowhere.json"], 1, "no such file"),
         (["a", "--rest", "GET http://x/", "--input-schema", "{"], 2, "--input-schema"),
         (["a", "--script", "nowhere.py", "--language", "python"], 1, "no such file"),

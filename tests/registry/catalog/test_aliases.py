@@ -105,11 +105,44 @@ async def test_a_name_that_another_tool_gets_is_an_alias_no_longer(
     await save(store, operation("old"))
     await save(store, operation("new"))
     assert await aliases(store) == {"old": "new"}
-    newcomer = operation("OLD", "/other")
+    newcomer = operation("old", "/other")
     drafts = [operation("new"), newcomer] if source == "shop" else [newcomer]
     await save(store, *drafts, source=source)
     assert await aliases(store) == {}
+    assert set(await tools(store)) == {"new", "old"}
+
+
+@pytest.mark.parametrize("source", ["shop", "other"])
+async def test_an_alias_stays_beside_a_name_in_another_case(store: ToolStore, source: str) -> None:
+    """A former name calls its tool, whatever looks like it (mending 22)."""
+    await save(store, operation("old"))
+    await save(store, operation("new"))
+    newcomer = operation("OLD", "/other")
+    drafts = [operation("new"), newcomer] if source == "shop" else [newcomer]
+    await save(store, *drafts, source=source)
+    assert await aliases(store) == {"old": "new"}
     assert set(await tools(store)) == {"new", "OLD"}
+
+
+async def test_both_tools_of_a_pair_keep_their_former_names(store: ToolStore) -> None:
+    """Aliases may differ only in case, as names may (mending 22)."""
+    await save(store, operation("getUser", "/1"), operation("getuser", "/2"))
+    before = {name: tool.id for name, tool in (await tools(store)).items()}
+    await save(store, draft("fetchUser", "/1@get"), draft("fetch_user", "/2@get"))
+    assert await aliases(store) == {"getUser": "fetchUser", "getuser": "fetch_user"}
+    catalog = Catalog((await tools(store)).values())
+    assert {name: tool.id for name in before if (tool := catalog.find(name))} == before
+    assert catalog.find("GETUSER") is None
+
+
+async def test_the_tools_of_a_pair_may_swap_their_names(store: ToolStore) -> None:
+    """Each name belongs to one tool at a time (mending 22)."""
+    await save(store, draft("getUser", "/1@get"), draft("getuser", "/2@get"))
+    before = {name: tool.id for name, tool in (await tools(store)).items()}
+    await save(store, draft("getuser", "/1@get"), draft("getUser", "/2@get"))
+    after = {name: tool.id for name, tool in (await tools(store)).items()}
+    assert after == {"getUser": before["getuser"], "getuser": before["getUser"]}
+    assert await aliases(store) == {}
 
 
 async def test_an_old_name_that_another_tool_takes_at_once_is_no_alias(store: ToolStore) -> None:

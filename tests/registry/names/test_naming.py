@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.names.tool_names import LIMIT, Naming
+from registry.names.tool_names import LIMIT, Naming, add_suffix, qualify
 from schemas.source import Prefix
 
 
@@ -62,6 +62,48 @@ def test_a_name_that_is_taken_is_not_given_where_nothing_may_stand_in_front() ->
     assert assigned(Naming("crm", "never"), {"list"}, "List", "get") == {"get": "get"}
 
 
+def test_a_source_may_have_names_that_differ_only_in_case() -> None:
+    """Against those of other sources case does not count (mending 22)."""
+    pair = assigned(Naming("crm"), set(), "getUser", "getuser")
+    assert pair == {"getUser": "getUser", "getuser": "getuser"}
+    pair = assigned(Naming("crm"), {"getuser"}, "getUser", "getuser")
+    assert pair == {"getUser": "crm_getUser", "getuser": "crm_getuser"}
+
+
+LONG = "list_every_open_invoice_of_a_customer_with_its_lines_and_taxes_by_currency"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "previous"),
+    [
+        ("conditional", "getUser_0a1b2c3d"),
+        ("conditional", "crm_getUser_0a1b2c3d"),
+        ("always", "crm_getUser_0a1b2c3d4e"),
+        ("never", "getUser_0a1b2c3d"),
+    ],
+)
+def test_a_name_that_told_a_pair_apart_stays(prefix: Prefix, previous: str) -> None:
+    """An upgrade renames no tool (mending 22)."""
+    names = assigned(Naming("crm", prefix), set(), "getUser", "getuser", getUser=previous)
+    assert names["getUser"] == previous
+    assert names["getuser"] in {"getuser", "crm_getuser"}
+
+
+@pytest.mark.parametrize("source", ["crm", "accounting-of-the-northern-branches"])
+def test_a_long_name_that_was_shortened_stays(source: str) -> None:
+    """The earlier rule gave 64 characters, qualified ones included (mending 22)."""
+    plain = add_suffix(LONG, LONG)
+    for previous in (plain, qualify(source, plain), add_suffix(qualify(source, plain), "k")):
+        assert len(previous) <= 64
+        assert assigned(Naming(source), set(), LONG, **{LONG: previous}) == {LONG: previous}
+    assert assigned(Naming(source), set(), LONG) == {LONG: LONG}
+
+
+@pytest.mark.parametrize("previous", ["getUsers_0a1b2c3d", "getUser_v2", "getUser_0a1b2c3g", "get"])
+def test_a_name_that_no_rule_could_give_is_replaced(previous: str) -> None:
+    assert assigned(Naming("crm"), set(), "getUser", getUser=previous) == {"getUser": "getUser"}
+
+
 def test_who_has_a_name_keeps_it_before_newcomers() -> None:
     assert assigned(Naming("crm"), set(), "a", "b", b="crm_b") == {"b": "crm_b", "a": "a"}
 
@@ -72,7 +114,7 @@ def test_by_another_rule_no_old_name_stays() -> None:
     assert assigned(Naming("crm", "always"), set(), "a", a="a") == {"a": "crm_a"}
 
 
-NAME = st.text("ab_", min_size=1, max_size=80)
+NAME = st.text("abB_", min_size=1, max_size=140)
 
 
 SOURCE = st.text("ab", min_size=1, max_size=63)
@@ -83,8 +125,8 @@ def test_names_are_legal_and_each_has_its_own(
     source: str, plain: list[str], prefix: Prefix
 ) -> None:
     cut = {name[:LIMIT] for name in plain}
-    taken = set(sorted(cut)[::2])
+    taken = {name.casefold() for name in sorted(cut)[::2]}
     values = list(assigned(Naming(source, prefix), taken, *cut).values())
     assert len(set(values)) == len(values) == len(cut)
-    assert not taken & set(values)
+    assert not taken & {name.casefold() for name in values}
     assert all(len(name) <= LIMIT for name in values)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.names.tool_names import LIMIT, assign, qualify, tool_name
+from registry.names.tool_names import PORTABLE_LIMIT, assign, legal, limit_for, qualify, tool_name
 
 LEGAL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 METHODS = st.sampled_from(["get", "PUT", "post", "delete"])
@@ -55,7 +55,7 @@ def test_a_long_name_is_cut_and_ends_in_a_hash_of_the_whole():
     shared = "compute.instances/" * 5
     first, second = tool_name(shared + "a", "get", "/"), tool_name(shared + "b", "get", "/")
     assert first != second
-    assert len(first) <= LIMIT
+    assert len(first) <= PORTABLE_LIMIT
     assert first.startswith("compute_instances_compute_instances")
     assert re.search(r"[a-z]_[0-9a-f]{8}$", first)
 
@@ -71,10 +71,28 @@ def test_the_one_name_that_equals_its_operation_id_is_kept():
     assert re.fullmatch(r"list_pets_[0-9a-f]{8}", names["/b@get"])
 
 
-def test_names_that_differ_in_case_only_collide():
+def test_names_that_differ_in_case_only_are_kept():
+    """Both operations of a pair have the names that they were given (mending 22)."""
     names = assign({"/a@get": ("getPet", "getPet"), "/b@get": ("getpet", "get pet")})
-    assert names["/a@get"] == "getPet"
-    assert names["/b@get"] != "getpet"
+    assert names == {"/a@get": "getPet", "/b@get": "getpet"}
+
+
+@pytest.mark.parametrize(("length", "expected"), [(64, 64), (65, 65), (128, 128), (129, 128)])
+def test_a_name_that_was_given_has_the_length_that_mcp_allows(length, expected):
+    """A longer one is cut there, with a hash (mending 22)."""
+    given = "a" * length
+    name = legal(given, limit=limit_for(given))
+    assert len(name) == expected
+    assert (name == given) is (length <= 128)
+    qualified = qualify("crm", given)
+    assert len(qualified) == (64 if length <= 64 else min(length + 4, 128))
+    assert qualified.startswith("crm_aaa")
+
+
+def test_a_name_that_the_gateway_makes_fits_the_apis_of_all_providers():
+    """Ids and paths are words of a description, not names of tools (mending 22)."""
+    assert len(tool_name("read_" + "items_" * 20, "get", "/")) <= PORTABLE_LIMIT
+    assert len(tool_name(None, "get", "/items" * 20)) <= PORTABLE_LIMIT
 
 
 def test_equal_operation_ids_both_get_a_hash_because_neither_is_the_first():
@@ -101,7 +119,7 @@ def test_names_are_legal_unique_and_independent_of_order(ids, random):
     random.shuffle(shuffled)
     assert assign(dict(shuffled)) == names
     assert names.keys() == wanted.keys()
-    assert len({name.casefold() for name in names.values()}) == len(names)
+    assert len(set(names.values())) == len(names)
     assert all(LEGAL.fullmatch(name) for name in names.values())
 
 

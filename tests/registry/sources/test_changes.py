@@ -87,7 +87,7 @@ def test_names_of_other_sources_are_left_to_them(taken: set[str], expected: str)
     assert name.rpartition("_")[0] == expected.rpartition("_")[0]
 
 
-def test_names_that_differ_in_case_only_collide() -> None:
+def test_a_name_that_differs_from_one_of_another_source_in_case_only_is_qualified() -> None:
     assert assign(SHOP, [draft("/a@get", "List_Pets")], {}, {"list_pets"}) == {
         "/a@get": "shop_List_Pets"
     }
@@ -158,8 +158,10 @@ def test_a_renamed_tool_keeps_its_name_as_an_alias_unless_another_has_it() -> No
     renamed = draft(PETS.key, "pets_list")
     assert changes(SHOP, [renamed], before, set()).aliases == {"list_pets": "t-/pets@get"}
     assert changes(SHOP, [renamed], before, {"list_pets"}).aliases == {}
-    newcomer = draft("/a@get", "List_Pets")
+    newcomer = draft("/a@get", "list_pets")
     assert changes(SHOP, [renamed, newcomer], before, set()).aliases == {}
+    pair = draft("/a@get", "List_Pets")
+    assert changes(SHOP, [renamed, pair], before, set()).aliases == {"list_pets": "t-/pets@get"}
 
 
 def test_another_rule_of_naming_leaves_no_aliases() -> None:

@@ -504,7 +504,6 @@ BAD: Sequence[str] = [
     "UPDATE tool_t SET binding = '{}'",
     "UPDATE tool_t SET definition = '[]'",
     "UPDATE tool_t SET name = 'same'",
-    "UPDATE tool_t SET name = CASE name WHEN 'a' THEN 'Same' ELSE 'sAME' END",
 ]
 
 

@@ -105,7 +105,7 @@ async def test_the_source_is_among_the_words_of_search_and_embedding(
     ("added", "told"),
     [
         ([new("ok"), new("LISTpets")], "a tool listPets already, which is of the source shop"),
-        ([new("ok"), new("OK")], "two tools of this name"),
+        ([new("ok"), new("ok")], "two tools of this name"),
         ([new("ok"), new("bad", input_schema={"type": "object", "properties": []})], "no object"),
         ([new("ok"), new("bad", Address("nowhere"))], "there is no source nowhere"),
         ([new("ok"), new("bad", Address("shop", "http://other"))], "with another address"),
@@ -123,6 +123,38 @@ async def test_all_or_nothing(
         await tools.add(added)
     assert await names(store) == ["getPet", "listPets"]
     assert [one.name for one in await store.sources(HOST)] == ["shop"]
+
+
+async def test_tools_made_by_hand_may_differ_in_case_only(
+    tools: ManualTools, store: ToolStore
+) -> None:
+    """Each is found by its exact name, a lone one in any case (mending 22)."""
+    long = "x" * 128
+    await tools.add([new("ok"), new("OK"), new(long), new("sole")])
+    assert await names(store) == sorted(["OK", "getPet", "listPets", "ok", "sole", long])
+    assert (await tools.catalog_row("OK")).name == "OK"
+    assert (await tools.catalog_row("ok")).name == "ok"
+    assert (await tools.catalog_row("SOLE")).name == "sole"
+    with pytest.raises(NoSuchTool, match="oK"):
+        await tools.disable(["oK"])
+    assert await tools.disable(["OK"]) == ["OK"]
+    with pytest.raises(ToolRefused, match="a tool ok already, which was made by hand"):
+        await tools.add([new("ok")])
+    with pytest.raises(ToolRefused, match="a tool OK already, which was made by hand, and is dis"):
+        await tools.add([new("OK")])
+    await tools.remove("ok")
+    assert await tools.enable(["OK"]) == ["OK"]
+    assert (await tools.catalog_row("ok")).name == "OK"
+
+
+async def test_an_imported_tool_of_a_pair_is_enabled_beside_its_pair(
+    tools: ManualTools, store: ToolStore
+) -> None:
+    """Its source owns both names (mending 22)."""
+    await store.save(HOST, SHOP, [*IMPORTED, draft("getpet")])
+    assert await tools.disable(["getPet"]) == ["getPet"]
+    assert await tools.enable(["getPet"]) == ["getPet"]
+    assert await names(store) == ["getPet", "getpet", "listPets"]
 
 
 async def test_a_dry_run_checks_and_writes_nothing(tools: ManualTools, store: ToolStore) -> None:
