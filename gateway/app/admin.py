@@ -1,6 +1,6 @@
 """Wiring of the admin API."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -8,44 +8,33 @@ from typing import Any
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from config.settings import Scripts, Settings
-from config.sources import SourceSettings
+from config.settings import Settings
 from gateway.admin.health import Health
-from gateway.admin.resources.agents import AgentOperations
-from gateway.admin.resources.audit import AuditOperations
-from gateway.admin.resources.embeddings import EmbeddingOperations
 from gateway.admin.resources.jobs import JobOperations
-from gateway.admin.resources.keys import KeyOperations
-from gateway.admin.resources.manual_tools import ManualToolOperations, ManualToolSettings
-from gateway.admin.resources.policy import PolicyOperations
-from gateway.admin.resources.search import Find, SearchOperations
-from gateway.admin.resources.secrets import SecretOperations
+from gateway.admin.resources.search import Find
 from gateway.admin.resources.sessions import SessionOperations
-from gateway.admin.resources.skills import SkillOperations
-from gateway.admin.resources.sources import SourceOperations
 from gateway.admin.resources.status import Restart, StatusOperations
-from gateway.admin.resources.tools import ToolOperations
 from gateway.admin.service import AdminAction, AdminApi
+from gateway.app.operations import (
+    RegistryParts,
+    dependencies,
+    registry_operations,
+    resources_with_jobs,
+    search_operations,
+)
 from gateway.context import Identify
-from gateway.hybrid.functions import Function
 from gateway.methods.results import SERVER
 from gateway.operations.openapi import describe
 from gateway.operations.operation import (
     Operation,
     OperationDependencies,
     OperationInput,
-    Pages,
     ProblemDetails,
 )
 from gateway.operations.serving import Defer, IdempotentRunner
-from gateway.policy.engine import Engine
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions
-from gateway.wings.table import wing_kinds
-from registry.access.secrets import Keys
-from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
-from registry.search.usage_log import UsageLog
 from registry.sources.source_reader import Lister
 
 OPEN = ProblemDetails(
@@ -55,32 +44,18 @@ OPEN = ProblemDetails(
 )
 
 
-async def nothing(_changed: str) -> None:
-    """Reload nothing: the process follows the database alone."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdminParts:
+class AdminParts(RegistryParts):
     """Parts of a gateway that the admin API uses."""
 
-    settings: Settings
-    pool: Callable[[], Pool | None]
-    sources: Callable[[], Mapping[str, SourceSettings]]  # current sources of the settings
-    lister: Lister
     identify: Identify
     health: Health
-    catalogs: Catalogs
     sessions: Sessions
     node: str
     streams: Callable[[], int]  # number of open streams in this process
-    engine: Callable[[str], Engine]  # policy engine of a tenant
     record: Callable[[AdminAction], None]
-    find: Find
-    functions: Callable[[], Mapping[str, Function]]  # current functions of the settings
-    scripts: Callable[[], Scripts]
     of_wings: Sequence[Operation] = ()
     jobs_of_wings: Callable[[], Collection[str]] = tuple  # operations that run as jobs
-    reload: Callable[[str], Awaitable[None]] = nothing  # of access, by what has changed
     restart: Restart | None = None
     defer: Defer | None = None  # stores jobs; None: all operations answer at once
 
@@ -135,7 +110,7 @@ def _with_jobs(parts: AdminParts, operations: Sequence[Operation]) -> Sequence[O
     """The operations, and those on their jobs; or all of them without jobs."""
     if parts.defer is None:
         return [replace(operation, job=None) for operation in operations]
-    ground = _ground(parts.settings, parts.pool)
+    ground = dependencies(parts.settings, parts.pool)
     return with_jobs(parts.settings, ground, operations, parts.jobs_of_wings)
 
 
@@ -157,89 +132,40 @@ def with_jobs(
 
 def job_operations(settings: Settings, pool: Callable[[], Pool | None]) -> Sequence[Operation]:
     """The operations on jobs alone."""
-    return with_jobs(settings, _ground(settings, pool), ())
+    return with_jobs(settings, dependencies(settings, pool), ())
 
 
 def operations_as_jobs(
     settings: Settings, pool: Callable[[], Pool | None], lister: Lister, find: Find
 ) -> Sequence[Operation]:
     """The operations that run as jobs, for processes that serve none."""
-    ground = _ground(settings, pool)
+    ground = dependencies(settings, pool)
     resources = (
-        *_long_running(settings, ground, lambda: settings.sources, lister),
-        _searches(settings, ground, find),
+        *resources_with_jobs(settings, ground, lambda: settings.sources, lister),
+        search_operations(settings, ground, find),
     )
     operations = [operation for each in resources for operation in each.operations]
     return with_jobs(settings, ground, operations)
 
 
-def _ground(settings: Settings, pool: Callable[[], Pool | None]) -> OperationDependencies:
-    pages = Pages(settings.admin.page_size, settings.admin.page_limit)
-    return OperationDependencies(pool, pages, settings.tenant.host_id, settings.admin.operator_role)
-
-
-def _long_running(
-    settings: Settings,
-    ground: OperationDependencies,
-    wanted: Callable[[], Mapping[str, SourceSettings]],
-    lister: Lister,
-) -> tuple[SourceOperations, EmbeddingOperations, AuditOperations]:
-    """The resources with operations that run as jobs."""
-    secrets = SecretOperations(ground, Keys.of(settings.secrets), ground.host_id, wanted)
-    return (
-        SourceOperations(ground, settings.imports, wanted=wanted, lister=lister, secrets=secrets),
-        EmbeddingOperations(ground, wing_kinds(settings)),
-        AuditOperations(ground, settings.audit.key.encode()),
-    )
-
-
-def _searches(settings: Settings, ground: OperationDependencies, find: Find) -> SearchOperations:
-    search = settings.search
-    usage = UsageLog(ground.opened, search.usage_log_days, search.query_characters)
-    return SearchOperations(ground, find, usage)
-
-
 def _operations(parts: AdminParts) -> tuple[Operation, ...]:
     settings, sessions = parts.settings, parts.sessions
-    host_id = settings.tenant.host_id
-    ground = _ground(settings, parts.pool)
+    ground = dependencies(settings, parts.pool)
 
     def numbers() -> tuple[str, str, int, int]:
         return SERVER.version, parts.node, len(sessions), parts.streams()
 
-    secrets = SecretOperations(ground, Keys.of(settings.secrets), host_id, parts.sources)
-    tools = ToolOperations(ground, settings.policy.tiers, parts.catalogs)
-    networks = settings.imports.private_networks
-    makings = ManualToolSettings(parts.sources, parts.functions, parts.scripts, networks)
-    sources, embeddings, audit = _long_running(settings, ground, parts.sources, parts.lister)
-    resources = (
-        StatusOperations(
-            ground,
-            parts.health,
-            catalogs=parts.catalogs,
-            toolsets=settings.toolsets,
-            numbers=numbers,
-            restart=parts.restart,
-        ),
-        sources,
-        secrets,
-        tools,
-        ManualToolOperations(ground, tools, secrets, makings),
-        _searches(settings, ground, parts.find),
-        embeddings,
-        SkillOperations(ground, settings.skills),
-        AgentOperations(ground),
-        KeyOperations(ground, parts.reload),
-        PolicyOperations(
-            ground,
-            settings.policy,
-            toolsets=settings.toolsets,
-            engine=parts.engine,
-            catalogs=parts.catalogs,
-            levels=settings.limits.json_depth,
-        ),
-        SessionOperations(ground, sessions),
-        audit,
+    status = StatusOperations(
+        ground,
+        parts.health,
+        catalogs=parts.catalogs,
+        toolsets=settings.toolsets,
+        numbers=numbers,
+        restart=parts.restart,
     )
-    own = (operation for each in resources for operation in each.operations)
-    return (*own, *parts.of_wings)
+    return (
+        *status.operations,
+        *registry_operations(parts),
+        *SessionOperations(ground, sessions).operations,
+        *parts.of_wings,
+    )
