@@ -7,8 +7,13 @@ Dispatches declared operations; it does not know what they do.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
 
 from config.access import Admin as Settings
+from gateway.audit.records import AuditEntry, digest_of, printable
 from gateway.context import Identify, Identity, Principal
 from gateway.operations.http import OperationApi, ReceivedRequest, Routes, check_scope
 from gateway.operations.operation import Operation, ProblemDetails
@@ -53,6 +58,47 @@ class AdminAction:
     request_id: str
     client: str  # address
     body: bytes  # empty where it holds a secret
+
+    @property
+    def subject(self) -> str:
+        """The entry of the path; without one what the body names, as that of a new key does."""
+        return "/".join(self.names.values()) or _named_in(self.body)
+
+    def entry(self, recorded: datetime, key: bytes, front: str = "admin") -> AuditEntry:
+        return AuditEntry(
+            self.principal.tenant,
+            recorded,
+            principal=printable(self.principal.id),
+            mark=self.principal.mark,
+            front=front,
+            method=self.operation,
+            subject=printable(self.subject),
+            decision="deny" if self.status in (401, 403) else "allow",
+            outcome="ok" if self.status < 400 else str(self.status),
+            request_bytes=len(self.body),
+            digest=digest_of(key, self.body) if self.body else "",
+            request_id=self.request_id,
+            client=self.client,
+        )
+
+
+class _NamedBody(Struct, frozen=True):
+    """The members of a body that name its subject."""
+
+    name: str = ""
+    subject: str | None = None
+    jti: str | None = None
+
+
+_named_body = msgspec.json.Decoder(_NamedBody)
+
+
+def _named_in(body: bytes) -> str:
+    try:
+        named = _named_body.decode(body)
+    except msgspec.DecodeError:  # none, or one that was refused
+        return ""
+    return named.name or named.subject or named.jti or ""
 
 
 Record = Callable[[AdminAction], None]

@@ -20,7 +20,7 @@ from config.settings import Settings
 from config.sources import SchemeSettings
 from gateway.abc import Counter, Events, Guard, Middleware, Rates
 from gateway.admin.service import AdminAction
-from gateway.audit.records import AuditEntry, digest_of, printable
+from gateway.audit.records import AuditEntry, printable
 from gateway.audit.retention import maintain_regularly
 from gateway.audit.writer import AuditWriter, is_recorded
 from gateway.context import Context, Identify
@@ -379,24 +379,7 @@ class AuditCollector(Collector):
         """Record an action of the admin API."""
         if not self.enabled:
             return
-        writer, principal = self._writer, action.principal
-        writer.add(
-            AuditEntry(
-                principal.tenant,
-                writer.now(),
-                principal=printable(principal.id),
-                mark=principal.mark,
-                front="admin",
-                method=action.operation,
-                subject=printable("/".join(action.names.values())),
-                decision="deny" if action.status in (401, 403) else "allow",
-                outcome="ok" if action.status < 400 else str(action.status),
-                request_bytes=len(action.body),
-                digest=digest_of(writer.key, action.body) if action.body else "",
-                request_id=action.request_id,
-                client=action.client,
-            )
-        )
+        self._writer.add(action.entry(self._writer.now(), self._writer.key))
 
     def remember_job(self, act: JobAct) -> None:
         """Record a start or an end of a job."""

@@ -57,7 +57,7 @@ class OperationUpstream:
     ) -> ToolResult:
         operation = self.operation_of(tool, context)
         try:
-            response = await self._answer_call(operation, arguments, context)
+            response = await answer_call(self._server, operation, arguments, context)
         except ProblemDetails as problem:
             response = problem_response(problem, context.request_id)
         result = result_of(response, tells_tag=operation.id in self._tells_tag)
@@ -70,23 +70,6 @@ class OperationUpstream:
             response.headers,
         )
 
-    async def _answer_call(
-        self, operation: Operation, arguments: Any, context: Context
-    ) -> OperationResponse:
-        """Raises ProblemDetails."""
-        asked, headers = input_of(operation, arguments, context), _conditions(arguments, context)
-        answer = partial(
-            self._server.answer,
-            operation,
-            headers=headers,
-            body=encode(arguments),
-            request_id=context.request_id,
-        )
-        if not operation.reports:
-            return await answer(asked)
-        async with report_progress(operation, context) as job:
-            return await answer(replace(asked, job=job))
-
     def operation_of(self, tool: Tool, context: Context) -> Operation:
         """Raises MethodNotFound if unknown, and if the caller lacks its scope."""
         binding = cast("OperationBinding", tool.binding)  # app: each upstream has its own kind
@@ -94,6 +77,24 @@ class OperationUpstream:
         if operation is None or operation.no_tool or not allows(context.principal, operation.scope):
             raise MethodNotFound(f"{tool.name} cannot be called here")
         return operation
+
+
+async def answer_call(
+    server: OperationServer, operation: Operation, arguments: Json, context: Context
+) -> OperationResponse:
+    """The response to a call with these arguments. Raises ProblemDetails."""
+    asked, headers = input_of(operation, arguments, context), _conditions(arguments, context)
+    answer = partial(
+        server.answer,
+        operation,
+        headers=headers,
+        body=encode(arguments),
+        request_id=context.request_id,
+    )
+    if not operation.reports:
+        return await answer(asked)
+    async with report_progress(operation, context) as job:
+        return await answer(replace(asked, job=job))
 
 
 def input_of(operation: Operation, arguments: Json, context: Context) -> OperationInput:
@@ -148,17 +149,22 @@ def result_of(response: OperationResponse, *, tells_tag: bool) -> ToolResult:
     return result if tag is None else replaced(result, meta={META_ETAG: tag})
 
 
+def body_in(operation: Operation, arguments: Json) -> Any:
+    """The body among the arguments, as it would be sent over HTTP."""
+    members = members_of(operation)
+    value = {name: arguments[name] for name in members if name in arguments}
+    return value if members else arguments.get(BODY)
+
+
 def _body(operation: Operation, arguments: Json) -> Any:
     """Raises ProblemDetails."""
     if operation.body is None:
         return None
-    members = members_of(operation)
-    value = {name: arguments[name] for name in members if name in arguments}
-    said = value if members else arguments.get(BODY)
+    said = body_in(operation, arguments)
     if operation.optional_body and not said:
         return None
     refuse_nul(said)
-    return convert_body(said, operation.body)
+    return convert_body(said, operation.body, secret=operation.secret)
 
 
 def _conditions(arguments: Json, context: Context) -> dict[str, str]:

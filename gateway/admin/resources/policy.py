@@ -41,7 +41,7 @@ from schemas.tool import Tool
 
 READ, WRITE = "admin:policy:read", "admin:policy:write"
 AUDIT_READ = "admin:audit:read"
-OF_ADMINISTRATORS = frozenset({"admin", "job"})  # fronts of records that are no calls
+OF_ADMINISTRATORS = frozenset({"admin", "cli", "job"})  # fronts of records that are no calls
 TRIED_MOST = 5000  # records that one trial reads
 TRIED_TOOLS = 50  # that it names
 UNRECORDED = ("roles", "scopes", "toolsets", "when")  # members of rules

@@ -27,22 +27,27 @@ class Act:
 
 async def record(pool: Pool, settings: Settings, act: Act, outcome: str) -> None:
     """Write the audit record. Raises psycopg.Error and PoolTimeout."""
-    if not is_recorded(settings):
-        return
-    host_id, key, now = settings.tenant.host_id, settings.audit.key.encode(), datetime.now(UTC)
-    seen = await heads(pool, host_id, settings.audit.retention_days)
-    chain = Chain(host_id, node=socket.gethostname(), started=now, key=key, seen=seen)
     entry = AuditEntry(
-        act.tenant or host_id,
-        now,
+        act.tenant or settings.tenant.host_id,
+        datetime.now(UTC),
         principal=printable(actor()),
         front=VIA,
         method=act.operation,
         subject=printable(act.subject),
         decision="allow",
-        rule=VIA,
         outcome=outcome,
     )
+    await record_entry(pool, settings, entry)
+
+
+async def record_entry(pool: Pool, settings: Settings, entry: AuditEntry) -> None:
+    """Write an audit record, where such are written. Raises psycopg.Error and PoolTimeout."""
+    if not is_recorded(settings):
+        return
+    host_id, key = settings.tenant.host_id, settings.audit.key.encode()
+    seen = await heads(pool, host_id, settings.audit.retention_days)
+    node, started = socket.gethostname(), entry.recorded_ts
+    chain = Chain(host_id, node=node, started=started, key=key, seen=seen)
     await store(pool, key, chain.header, chain.link([entry]))
 
 

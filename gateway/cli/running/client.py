@@ -6,6 +6,7 @@ path, the query, the headers, or the body.
 
 import functools
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -18,7 +19,7 @@ import click
 from config.settings import Settings
 from gateway.cli.common.arguments import json_or_text
 from gateway.cli.common.database import settings_option
-from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.failure import FAILED, USAGE, CommandFailure, fail
 from gateway.cli.common.output import one_line
 from gateway.cli.common.tls import trusting
 from registry.names.similar_names import did_you_mean
@@ -119,8 +120,43 @@ class GatewayAnswer:
     problem: str = ""  # of a file; "": there is none
 
 
+class OperationRefused(CommandFailure):
+    """An operation answered with a problem."""
+
+    def __init__(self, problem: Any, status: int, place: str = "") -> None:
+        """`problem`: the problem document. `place`: of the gateway; "": this process."""
+        where = f"{place}: {status} " if place else ""
+        mistaken = status in {400, 422} and isinstance(problem, dict) and problem.get("errors")
+        super().__init__(where + _problem(problem, status), USAGE if mistaken else FAILED)
+        self.status = status
+
+
+class OperationClient(ABC):
+    """Calls operations by name: of a running gateway, or in this process."""
+
+    @abstractmethod
+    async def call(
+        self, name: str, given: Mapping[str, Any], texts: Mapping[str, str] | None = None
+    ) -> GatewayAnswer:
+        """Call the operation `name`. `texts`: arguments that stay text in paths, queries and
+        headers, and are JSON or text in a body. Raises CommandFailure."""
+
+    async def items(
+        self, name: str, given: Mapping[str, Any], limit: int | None = None
+    ) -> list[Json]:
+        """The first `limit` entries of a list, or those of all its pages."""
+        items: list[Json] = []
+        after: Json = {} if limit is None else {"limit": limit}
+        while True:
+            page = (await self.call(name, {**given, **after})).value
+            items += page["items"]
+            if not page.get("next") or (limit is not None and len(items) >= limit):
+                return items[:limit]
+            after["after"] = page["next"]
+
+
 @dataclass(slots=True)
-class RunningGateway:
+class RunningGateway(OperationClient):
     """A running gateway, reached over HTTP. Failures end the command with the gateway's error."""
 
     url: str
@@ -144,24 +180,11 @@ class RunningGateway:
     async def call(
         self, name: str, given: Mapping[str, Any], texts: Mapping[str, str] | None = None
     ) -> GatewayAnswer:
-        """Call the operation `name`. `texts`: arguments that stay text in paths, queries and
-        headers, and are JSON or text in a body."""
         rows = await self.operations()
         if name not in rows:
             hint = did_you_mean(name, rows)
             fail(f"{self.url} has no operation {name!r}. {hint or ''}".rstrip(), USAGE)
         return await self._send(*_request(rows[name], given, texts or {}))
-
-    async def items(self, name: str, given: Mapping[str, Any]) -> list[Json]:
-        """The entries of a list, of all its pages."""
-        items: list[Json] = []
-        after: Json = {}
-        while True:
-            page = (await self.call(name, {**given, **after})).value
-            items += page["items"]
-            if not page.get("next"):
-                return items
-            after = {"after": page["next"]}
 
     async def rpc(self, path: str, method: str, params: Any) -> Any:
         """The result of a JSON-RPC method at the gateway's `path`, which is not below the API."""
@@ -212,7 +235,7 @@ class RunningGateway:
         if status in bears:
             return GatewayAnswer(value, is_job=False, etag="", problem=_problem(value, status))
         if status >= 300:
-            fail(f"{self.url}: {status} {_problem(value, status)}")
+            raise OperationRefused(value, status, self.url)
         # other operations, as events_invoke, accept with 202 as well
         is_job = status == HTTPStatus.ACCEPTED and isinstance(value, dict) and "job" in value
         return GatewayAnswer(value, is_job, answered.get("ETag", ""))
