@@ -19,10 +19,13 @@ def _view(
     acts: tuple[str, ...] = (),
     adds: tuple[str, ...] = (),
     empty: str = "",
+    parameter: str = "",
+    names: str = "",
+    ended: str = "",
 ) -> ResourceView:
     return ResourceView(
         title=title, path=path, lists=lists, columns=columns, shows=shows, key=key, acts=acts,
-        adds=adds, empty=empty,
+        adds=adds, empty=empty, parameter=parameter, names=names, ended=ended,
     )  # fmt: skip
 
 
@@ -33,7 +36,7 @@ VIEWS: Mapping[str, ResourceView] = {
             "skills", "Skills", "listSkills",
             (("name", "Name", "code"), ("description", "Description", "text"),
              ("version", "Version", "badge"), ("tools", "Tools", "number")),
-            shows="getSkill", key="name",
+            shows="getSkill", key="name", parameter="skill",
             acts=("linkTools", "unlinkTools", "dependSkill", "undependSkill", "rollBackSkill",
                   "deleteSkill"),
             adds=("importSkills",),
@@ -43,7 +46,7 @@ VIEWS: Mapping[str, ResourceView] = {
             "agents", "Agents", "listAgents",
             (("name", "Name", "code"), ("description", "Description", "text"),
              ("model_name", "Model", "text"), ("skills", "Skills", "text")),
-            shows="getAgent", key="name",
+            shows="getAgent", key="name", parameter="agent",
             acts=("putAgent", "grantSkills", "revokeSkills", "deleteAgent"), adds=("putAgent",),
             empty="An agent is a caller to whom skills are granted.",
         ),
@@ -53,7 +56,7 @@ VIEWS: Mapping[str, ResourceView] = {
              ("client", "Client", "text"),
              ("revision", "Revision", "badge"), ("toolset", "Toolset", "text"),
              ("subscriptions", "Subscriptions", "number")),
-            shows="getSession", key="id", acts=("endSession",),
+            shows="getSession", key="id", parameter="session", acts=("endSession",),
             empty="A session begins when an MCP client connects.",
         ),
         _view(
@@ -62,14 +65,24 @@ VIEWS: Mapping[str, ResourceView] = {
              ("scopes", "Scopes", "text"),
              ("last_used", "Last used", "time"), ("expires", "Ends", "time"),
              ("revoked", "Revoked", "time")),
-            shows="getKey", key="id", acts=("rotateKey", "revokeKey"), adds=("createKey",),
+            shows="getKey", key="id", parameter="key", names="name", ended="revoked",
+            acts=("rotateKey", "revokeKey"), adds=("createKey",),
             empty="A key lets a program call the gateway. It is shown once, when it is made.",
+        ),
+        _view(
+            "approvals", "Approvals", "listApprovals",
+            (("id", "Id", "code"), ("expires", "Waits until", "time"),
+             ("principal", "Caller", "text"), ("tool", "Tool", "code"),
+             ("arguments", "Arguments", "text")),
+            shows="getApproval", key="id", parameter="approval",
+            empty="No call waits for an approval.",
         ),
         _view(
             "revocations", "Revocations", "listRevocations",
             (("id", "Revocation", "code"), ("subject", "Caller", "text"), ("jti", "Token", "code"),
              ("reason", "Reason", "text"), ("expires", "Ends", "time")),
-            shows="getRevocation", key="id", acts=("deleteRevocation",), adds=("revokeTokens",),
+            shows="getRevocation", key="id", parameter="revocation",
+            acts=("deleteRevocation",), adds=("revokeTokens",),
             empty="Tokens that were withdrawn before their end.",
         ),
         _view(
@@ -82,16 +95,17 @@ VIEWS: Mapping[str, ResourceView] = {
         _view(
             "jobs", "Jobs", "listJobs",
             (("job", "Job", "code"), ("operation", "Operation", "code"),
-             ("state", "State", "badge"),
+             ("state", "State", "badge"), ("done", "Done", "number"), ("total", "Of", "number"),
              ("principal", "Caller", "text"), ("created", "Started", "time")),
-            shows="getJob", key="job", acts=("cancelJob",), adds=("removeEndedJobs",),
+            shows="getJob", key="job", parameter="job",
+            acts=("cancelJob",), adds=("removeEndedJobs",),
             empty="Imports and verifications that run in the background.",
         ),
         _view(
             "toolsets", "Toolsets", "listToolsets",
             (("name", "Name", "code"), ("tools", "Tools", "number"), ("sources", "Sources", "text"),
              ("mode", "Mode", "badge")),
-            shows="getToolset", key="name",
+            shows="getToolset", key="name", parameter="toolset",
             empty="A toolset is a part of the catalog with an address of its own (settings).",
         ),
     )

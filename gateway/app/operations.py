@@ -19,6 +19,7 @@ from gateway.admin.resources.secrets import SecretOperations
 from gateway.admin.resources.skills import SkillOperations
 from gateway.admin.resources.sources import SourceOperations
 from gateway.admin.resources.tools import ToolOperations
+from gateway.admin.scopes import scopes_of_settings
 from gateway.hybrid.functions import Function
 from gateway.operations.operation import Operation, OperationDependencies, Pages
 from gateway.policy.engine import Engine
@@ -67,7 +68,7 @@ def registry_operations(parts: RegistryParts) -> tuple[Operation, ...]:
         embeddings,
         SkillOperations(ground, settings.skills),
         AgentOperations(ground),
-        KeyOperations(ground, parts.reload),
+        KeyOperations(ground, parts.reload, scopes_of_settings(settings)),
         PolicyOperations(
             ground,
             settings.policy,

@@ -19,6 +19,9 @@ class ResourceView:
     columns: tuple[tuple[str, str, ColumnKind], ...]  # member, label, and how it is shown
     shows: str = ""  # the operation that shows an entry
     key: str = ""  # member that names an entry
+    parameter: str = ""  # path parameter of operations that takes the key
+    names: str = ""  # member by which people name an entry, beside its key
+    ended: str = ""  # member that an entry has once its name is free again
     acts: tuple[str, ...] = ()  # on an entry
     adds: tuple[str, ...] = ()  # without one
     empty: str = ""  # what such entries are, where there is none

@@ -24,20 +24,43 @@ READ, WRITE = "admin:registry:read", "admin:registry:write"
 class AgentRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Purpose and model of an agent; informational."""
 
-    description: Annotated[str, Meta(max_length=65536)] = ""
-    model_provider: Annotated[str, Meta(max_length=64)] | None = None
-    model_name: Annotated[str, Meta(max_length=126)] | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    description: Annotated[str, Meta(max_length=65536, description="purpose of the agent")] = ""
+    model_provider: (
+        Annotated[str, Meta(max_length=64, description="provider of the model")] | None
+    ) = None
+    model_name: Annotated[str, Meta(max_length=126, description="model of the agent")] | None = None
+    temperature: (
+        Annotated[float, Meta(ge=0, le=2, description="temperature, of at most two decimals")]
+        | None
+    ) = None
+    max_tokens: (
+        Annotated[int, Meta(ge=1, le=2**31 - 1, description="most tokens of a response")] | None
+    ) = None
+
+    def __post_init__(self) -> None:
+        if self.temperature is not None and round(self.temperature, 2) != self.temperature:
+            raise ValueError(f"temperature: expected at most two decimals, not {self.temperature}")
 
 
 class SkillGrant(Struct, frozen=True, forbid_unknown_fields=True):
-    """An ordered list of skills. `priority`: higher ones are listed first; `sequence`: position of
-    the first one among equal priorities, by default after the others."""
+    """An ordered list of skills."""
 
     skills: Annotated[tuple[SkillName, ...], Meta(min_length=1, max_length=1000)]
-    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0
-    sequence: Annotated[int, Meta(ge=0, le=10**6)] | None = None
+    priority: Annotated[
+        int, Meta(ge=-(2**31), le=2**31 - 1, description="priority; the highest is listed first")
+    ] = 0
+    sequence: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=10**6,
+                description="position of the first one among equal priorities; by default after "
+                "the others",
+            ),
+        ]
+        | None
+    ) = None
 
 
 class AgentView(Struct, frozen=True):

@@ -50,10 +50,10 @@ class JobOperations:
 
     @property
     def operations(self) -> Sequence[Operation]:
-        item, views = "/jobs/{job}", self._views
+        item = "/jobs/{job}"
         return (
             Operation(
-                "listJobs", "GET", "/jobs", "List jobs, newest first.", "", views.list,
+                "listJobs", "GET", "/jobs", "List jobs, newest first.", "", self.list,
                 ListPage[JobView], query=JobFilter,
             ),
             # before those of one job, whose pattern its path fits, too
@@ -64,15 +64,24 @@ class JobOperations:
                 job=AsJob(always=True, lock="removal", once=True, schedule=DAILY),
             ),
             Operation(
-                "getJob", "GET", item, "Show the progress or the result of a job.", "", views.get,
+                "getJob", "GET", item, "Show the progress or the result of a job.", "", self.get,
                 JobView,
             ),
             Operation(
                 "cancelJob", "DELETE", item,
                 "Cancel a job. A running job ends a moment later; an ended job stays.", "",
-                views.cancel, JobView,
+                self.cancel, JobView,
             ),
         )  # fmt: skip
+
+    async def list(self, asked: OperationInput) -> ListPage[JobView]:
+        return await self._views.list(asked)
+
+    async def get(self, asked: OperationInput) -> JobView:
+        return await self._views.get(asked)
+
+    async def cancel(self, asked: OperationInput) -> JobView:
+        return await self._views.cancel(asked)
 
     async def remove_ended(self, asked: OperationInput) -> Removed:
         if not self._ground.is_operator(asked):

@@ -1,12 +1,13 @@
 """API keys for machines, and revocation of tokens."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from config.types import END, ScopeName
+from gateway.admin.scopes import check_scopes, known_scopes
 from gateway.context import Principal
 from gateway.operations.operation import (
     ALL,
@@ -34,6 +35,7 @@ from registry.access.keys import (
     ApiKeys,
     KeyExists,
     KeyRefused,
+    earlier_mark,
 )
 from registry.access.revocations import Revocation, Revocations
 
@@ -57,28 +59,47 @@ Words = Annotated[tuple[ScopeName, ...], Meta(max_length=WORDS_LIMIT)]
 
 
 class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
-    """`principal`: the identity of callers with this key; by default key:NAME, or a new one if an
-    earlier key used that. `scopes` and `roles`: a subset of the creator's."""
+    """A key and what it permits."""
 
     name: Name
-    principal: Who | None = None
-    scopes: Words = ()
-    roles: Words = ()
-    expires: Time | None = None
+    principal: Annotated[
+        Who | None,
+        Meta(
+            description="principal of its callers; by default key:NAME, or a new one if an earlier "
+            "key used that"
+        ),
+    ] = None
+    scopes: Annotated[Words, Meta(description="scopes, of those of its creator")] = ()
+    roles: Annotated[Words, Meta(description="roles, of those of its creator")] = ()
+    expires: Annotated[
+        Time | None, Meta(description="end of its life; without it, it has none")
+    ] = None
+    any_scope: Annotated[bool, Meta(description="allow scopes that nothing asks for yet")] = False
 
     def __post_init__(self) -> None:
         check_time(self.expires)
 
 
 class KeyRotation(Struct, frozen=True, forbid_unknown_fields=True):
-    """`overlap_s`: how long the earlier key is valid. `expires`: the end of the new key; by default
-    it lives as long as the earlier one."""
+    """The lives of the earlier key and of the new one."""
 
-    overlap_s: Overlap = 86_400
-    expires: Time | None = None
+    overlap_s: Annotated[Overlap, Meta(description="how long the earlier key is valid, a day")] = (
+        86_400
+    )
+    expires: Annotated[
+        Time | None, Meta(description="end of the new key; by default as of the earlier one")
+    ] = None
 
     def __post_init__(self) -> None:
         check_time(self.expires)
+
+
+class KeyRevocation(Struct, frozen=True, forbid_unknown_fields=True):
+    """The extent of a revocation."""
+
+    earlier: Annotated[
+        bool, Meta(description="revoke the keys, too, that it replaced and that are still valid")
+    ] = False
 
 
 class MadeKey(Struct, frozen=True):
@@ -107,10 +128,14 @@ Reload = Callable[[str], Awaitable[None]]
 
 
 class KeyOperations:
-    def __init__(self, ground: OperationDependencies, reload: Reload) -> None:
-        """`reload` makes a change of keys or revocations count in this process."""
+    def __init__(
+        self, ground: OperationDependencies, reload: Reload, scopes: Collection[str] = ()
+    ) -> None:
+        """`reload` makes a change of keys or revocations count in this process. `scopes`: those
+        that the settings ask for."""
         self._ground = ground
         self._reload = reload
+        self._scopes = scopes
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -133,7 +158,7 @@ class KeyOperations:
             ),
             Operation(
                 "revokeKey", "DELETE", key, "Revoke an API key permanently.", WRITE,
-                self.revoke, status=204,
+                self.revoke, status=204, query=KeyRevocation,
             ),
             Operation(
                 "listRevocations", "GET", "/revocations", "List the revoked tokens.", READ,
@@ -168,6 +193,9 @@ class KeyOperations:
         body: NewKey = asked.body
         check_given(asked.principal, body.scopes, body.roles, self._ground.operator_role)
         check_principal(asked, body.principal)
+        if body.scopes and not body.any_scope:
+            pool = self._ground.pool
+            check_scopes(body.scopes, await known_scopes(pool, asked.tenant, self._scopes))
         try:
             key, secret = await self._keys(asked).create(
                 body.name,
@@ -206,8 +234,11 @@ class KeyOperations:
         )
 
     async def revoke(self, asked: OperationInput) -> None:
-        if not await self._keys(asked).revoke(asked.names["key"]):
-            await self.get(asked)  # idempotent: an earlier revocation is as good
+        keys, key = self._keys(asked), await self.get(asked)
+        await keys.revoke(key.id)  # idempotent: an earlier revocation is as good
+        for earlier in await keys.all() if asked.query.earlier else ():
+            if earlier.revoked is None and earlier.name.startswith(earlier_mark(key.name)):
+                await keys.revoke(earlier.id)
         await self._reload("keys")
 
     async def revocations(self, asked: OperationInput) -> ListPage[Revocation]:

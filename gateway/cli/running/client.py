@@ -29,6 +29,7 @@ from schemas.jsonrpc import decode_json, encode
 F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
 
+NO_TEXTS: Mapping[str, str] = {}
 TIMEOUT_S = 60.0  # imports are slow
 KEY_BYTES = 65536
 LOCAL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses of servers that listen there
@@ -118,6 +119,7 @@ class GatewayAnswer:
     is_job: bool  # `value` is a job, which runs
     etag: str
     problem: str = ""  # of a file; "": there is none
+    created: bool = False  # the entry is new
 
 
 class OperationRefused(CommandFailure):
@@ -136,7 +138,7 @@ class OperationClient(ABC):
 
     @abstractmethod
     async def call(
-        self, name: str, given: Mapping[str, Any], texts: Mapping[str, str] | None = None
+        self, name: str, given: Mapping[str, Any], texts: Mapping[str, str] = NO_TEXTS
     ) -> GatewayAnswer:
         """Call the operation `name`. `texts`: arguments that stay text in paths, queries and
         headers, and are JSON or text in a body. Raises CommandFailure."""
@@ -178,13 +180,13 @@ class RunningGateway(OperationClient):
         return self._rows
 
     async def call(
-        self, name: str, given: Mapping[str, Any], texts: Mapping[str, str] | None = None
+        self, name: str, given: Mapping[str, Any], texts: Mapping[str, str] = NO_TEXTS
     ) -> GatewayAnswer:
         rows = await self.operations()
         if name not in rows:
             hint = did_you_mean(name, rows)
             fail(f"{self.url} has no operation {name!r}. {hint or ''}".rstrip(), USAGE)
-        return await self._send(*_request(rows[name], given, texts or {}))
+        return await self._send(*_request(rows[name], given, texts))
 
     async def rpc(self, path: str, method: str, params: Any) -> Any:
         """The result of a JSON-RPC method at the gateway's `path`, which is not below the API."""
@@ -238,7 +240,8 @@ class RunningGateway(OperationClient):
             raise OperationRefused(value, status, self.url)
         # other operations, as events_invoke, accept with 202 as well
         is_job = status == HTTPStatus.ACCEPTED and isinstance(value, dict) and "job" in value
-        return GatewayAnswer(value, is_job, answered.get("ETag", ""))
+        created = status == HTTPStatus.CREATED
+        return GatewayAnswer(value, is_job, answered.get("ETag", ""), created=created)
 
 
 def running_gateway(

@@ -8,61 +8,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from gateway.cli.common.database import run
 from gateway.cli.common.failure import fail
-from gateway.cli.common.lazy import LazyGroup
-from gateway.cli.common.options import json_option
-from gateway.cli.common.output import err, print_json, print_rows
-from gateway.cli.running.client import RunningGateway, gateway_option
+from gateway.cli.common.output import err, print_json
+from gateway.cli.running.client import OperationClient, RunningGateway, gateway_option
 
-COMMANDS = {
-    "list": ("gateway.cli.running.jobs:list_", "List jobs, newest first."),
-    "show": ("gateway.cli.running.jobs:show", "Show the progress or the result of a job."),
-    "cancel": ("gateway.cli.running.jobs:cancel", "Cancel a job."),
-    "wait": ("gateway.cli.running.jobs:wait", "Wait for the end of a job."),
-}
-COLUMNS = ("job", "operation", "state", "progress", "by", "created")
 POLL_S = 0.5
 
 Json = dict[str, Any]
-
-
-@click.group(cls=LazyGroup, lazy=COMMANDS)
-def jobs() -> None:
-    """List, show, cancel and await jobs of a running gateway.
-
-    Jobs are imports and other operations of the admin API that take long. A key or token sees the
-    jobs whose operation it may call.
-    """
-
-
-@click.command(name="list")
-@click.option(
-    "--limit", type=click.IntRange(1), default=50, show_default=True, help="Most jobs listed."
-)
-@gateway_option
-@json_option
-def list_(gateway: RunningGateway, *, limit: int, as_json: bool) -> None:
-    """List jobs, newest first."""
-    jobs = run(gateway.call("listJobs", {"limit": limit})).value["items"]
-    if as_json:
-        print_json(jobs)
-    else:
-        print_rows(COLUMNS, [_row(job) for job in jobs])
-
-
-@click.command()
-@click.argument("job")
-@gateway_option
-def show(gateway: RunningGateway, *, job: str) -> None:
-    """Show the progress or the result of a job, as JSON."""
-    print_json(run(gateway.call("getJob", {"job": job})).value)
-
-
-@click.command()
-@click.argument("job")
-@gateway_option
-def cancel(gateway: RunningGateway, *, job: str) -> None:
-    """Cancel a job and print it as JSON. A running job ends a moment later."""
-    print_json(run(gateway.call("cancelJob", {"job": job})).value)
 
 
 @click.command()
@@ -77,7 +28,7 @@ def wait(gateway: RunningGateway, *, job: str) -> None:
 
 
 async def wait_for_job(
-    gateway: RunningGateway,
+    gateway: OperationClient,
     job: str,
     *,
     cancels: bool = False,
@@ -115,8 +66,3 @@ def _progress(job: Json) -> str:
     done, total = job.get("done", 0), job.get("total")
     counted = f"{done}/{total}" if total is not None else str(done) if done else ""
     return " ".join(filter(None, (counted, job.get("note", ""))))
-
-
-def _row(job: Json) -> tuple[str, ...]:
-    state = "cancelling" if job.get("cancelling") else job["state"]
-    return (job["job"], job["operation"], state, _progress(job), job["principal"], job["created"])

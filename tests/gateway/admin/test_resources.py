@@ -294,7 +294,10 @@ async def agents(api: Admin) -> None:
 
 
 async def keys_and_revocations(api: Admin) -> None:
-    wanted = {"name": "ci", "scopes": ["a"], "expires": "2100-01-01T00:00:00Z"}
+    wanted: dict[str, Any] = {"name": "ci", "scopes": ["a"], "expires": "2100-01-01T00:00:00Z"}
+    refused = await api("POST", "/keys", wanted)
+    assert (refused.status, "any_scope" in refused.json["detail"]) == (422, True)
+    wanted["any_scope"] = True
     key = (await api("POST", "/keys", wanted)).json["key"]
     again = await api("POST", "/keys", wanted)
     assert (again.status, again.json["detail"][:15]) == (409, "There is a key ")
@@ -592,7 +595,7 @@ async def test_servers_are_asked_for_the_tenant_of_the_gateway_alone(
 
 async def test_a_key_is_rotated_with_its_principal(api: Admin, database: Database) -> None:
     """The earlier one goes on for the overlap, and the new key is told once (mending 41)."""
-    wanted = {"name": "ci", "scopes": ["a"], "roles": ["r"]}
+    wanted = {"name": "ci", "scopes": ["a"], "roles": ["r"], "any_scope": True}
     earlier = (await api("POST", "/keys", wanted)).json["key"]
     path, again = f"/keys/{earlier['id']}/rotations", {"Idempotency-Key": '"r1"'}
     made = await api("POST", path, {"overlap_s": 3600}, **again)
@@ -619,7 +622,7 @@ async def test_nobody_becomes_another_by_rotating_a_key(api: Admin) -> None:
     """A rotation gives out a key: its caller could have made that key (mending 41)."""
     own = "admin:keys:write admin:keys:read pets.r"
     ann, bob = bearer("ann", scope=own, roles=["ops"]), bearer("bob", scope=own)
-    body = {"name": "anns", "scopes": ["pets.r"], "roles": ["ops"]}
+    body = {"name": "anns", "scopes": ["pets.r"], "roles": ["ops"], "any_scope": True}
     anns = (await api("POST", "/keys", body, **ann)).json["key"]["id"]
     machine = {"name": "roots", "principal": "machine"}
     roots = (await api("POST", "/keys", machine)).json["key"]["id"]
@@ -649,7 +652,7 @@ async def test_a_key_gets_no_more_than_its_maker_has(api: Admin) -> None:
         ({"scopes": ["admin:policy:write"]}, ["/scopes/0"]),
         ({"scopes": ["pets.w"], "roles": ["ops", "boss"]}, ["/scopes/0", "/roles/1"]),
     ]):  # fmt: skip
-        wanted = {"name": f"k{number}", **given}
+        wanted = {"name": f"k{number}", "any_scope": True, **given}
         made = await api("POST", "/keys", wanted, **maker)
         assert made.status == (403 if refused else 201)
         assert [one["pointer"] for one in made.json.get("errors", [])] == refused

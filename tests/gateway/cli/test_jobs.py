@@ -60,10 +60,10 @@ async def test_jobs_are_waited_for_listed_shown_and_cancelled(
             while json.loads((await command("jobs", "wait", job, *at))[1])["state"] != "cancelled":
                 await checkpoint()
         assert (
-            json.loads((await command("jobs", "cancel", done["job"], *at))[1])["state"]
+            json.loads((await command("jobs", "cancel", done["job"], "--json", *at))[1])["state"]
             == "succeeded"
         )
-        assert json.loads((await command("jobs", "show", done["job"], *at))[1]) == done
+        assert json.loads((await command("jobs", "show", done["job"], "--json", *at))[1]) == done
         listed = (await command("jobs", "list", *at))[1].splitlines()
         assert [line.split()[1] for line in listed] == [
             "importSource", "refreshSource", "verifyAudit"

@@ -1,13 +1,14 @@
 """Scopes that something asks for: a key with another one is of no use."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 
 from config.settings import Settings
-from gateway.cli.common.database import Registry
-from gateway.cli.common.failure import USAGE, fail
+from gateway.operations.operation import Mistake, invalid
 from registry.access.policies import Policies
+from registry.database.postgres import Pool
 from registry.names.similar_names import SIMILARITY, did_you_mean
+from registry.sources.store import ToolStore
 
 SHOWN = 30
 
@@ -26,29 +27,33 @@ OWN = (
 """Scopes of the gateway's own operations, of wings that are off, too."""
 
 
-async def known_scopes(settings: Settings, registry: Registry, host_id: str) -> set[str]:
+def scopes_of_settings(settings: Settings) -> frozenset[str]:
+    """The scopes that rules of the settings and OAuth ask for."""
+    rules, oauth = settings.policy.rules.values(), settings.oauth
+    asked = (scope for rule in rules for scope in rule.scopes)
+    return frozenset({*asked, *oauth.required_scopes, *oauth.scopes_supported})
+
+
+async def known_scopes(pool: Pool, tenant: str, of_settings: Collection[str]) -> set[str]:
     """The scopes that operations, tools and rules of a tenant ask for."""
-    tools = await registry.store.tools(host_id)
-    stored = await Policies(registry.database.pool, host_id).all()
-    rules = (*settings.policy.rules.values(), *(row.rule for row in stored))
-    oauth = settings.oauth
-    return {
-        *OWN,
-        *(scope for tool in tools for scope in tool.binding.scopes),
-        *(scope for rule in rules for scope in rule.scopes),
-        *(*oauth.required_scopes, *oauth.scopes_supported),
-    }
+    tools = await ToolStore(pool).tools(tenant)
+    rules = await Policies(pool, tenant).all()
+    of_tools = (scope for tool in tools for scope in tool.binding.scopes)
+    return {*OWN, *of_settings, *of_tools, *(scope for row in rules for scope in row.rule.scopes)}
 
 
 def check_scopes(given: Sequence[str], known: Collection[str]) -> None:
-    """Fail for a scope that nothing asks for."""
-    for scope in given:
+    """Raises ProblemDetails for a scope that nothing asks for."""
+    if mistakes := tuple(_mistakes(given, known)):
+        raise invalid("A scope is not known; with any_scope the key is made anyway.", *mistakes)
+
+
+def _mistakes(given: Sequence[str], known: Collection[str]) -> Iterator[Mistake]:
+    for at, scope in enumerate(given):
         if scope not in known:
             hint = did_you_mean(scope, known) or _of_last_part(scope, known)
-            fail(
-                f"nothing asks for the scope {scope!r}. {hint} --any-scope makes the key anyway.",
-                USAGE,
-            )
+            text = f"nothing asks for the scope {scope[:100]!r}. {hint}"
+            yield Mistake(text, pointer=f"/scopes/{at}")
 
 
 def _of_last_part(scope: str, known: Collection[str]) -> str:

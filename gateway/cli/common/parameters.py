@@ -1,0 +1,225 @@
+"""Arguments and options of commands, from the path, the query and the body of an operation.
+
+What a value may be is the operation's to judge, so that every front says the same of a wrong one:
+here texts become numbers, times and lists, or stay as they are.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+import msgspec
+from msgspec import NODEFAULT, inspect
+
+from gateway.cli.common.arguments import json_or_text
+from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.options import seconds_of
+from gateway.operations.operation import Operation
+from schemas.errors import ParseError
+from schemas.jsonrpc import decode_json
+
+PAGING = frozenset({"after", "limit"})
+SECONDS = "_s"  # at the end of the names of spans of time
+SPLIT = "scopes"  # a list whose texts may have several words, as OAuth writes them
+
+
+class _Free(click.ParamType[Any]):
+    """A type whose texts that cannot be read stay texts."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(
+        self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None
+    ) -> Any:
+        return self.read(value) if isinstance(value, str) else value
+
+    def read(self, text: str) -> Any:
+        return json_or_text(text)
+
+
+class _Span(_Free):
+    def read(self, text: str) -> Any:
+        seconds = seconds_of(text)
+        return json_or_text(text) if seconds is None else seconds
+
+
+class _Time(_Free):
+    """A time as RFC 3339 has it, or a span from now on, such as 90d."""
+
+    def read(self, text: str) -> Any:
+        seconds = seconds_of(text)
+        if seconds is None:
+            return text
+        return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
+class _Choice(click.Choice[str]):
+    """Choices for help and completion."""
+
+    def convert(
+        self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None
+    ) -> Any:
+        return value
+
+
+class _Document(click.ParamType[Any]):
+    name = "json"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        text = sys.stdin.read() if value == "-" else value
+        try:
+            return decode_json(text.encode())
+        except (ParseError, UnicodeEncodeError) as error:
+            self.fail(f"{error}", param, ctx)
+
+
+NUMBER, TEXT = _Free("number"), click.STRING
+SPAN, TIME, DOCUMENT = _Span("time"), _Time("time"), _Document()
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a query or a body, as the command line takes it."""
+
+    name: str
+    type: click.ParamType[Any]
+    required: bool
+    help: str = ""
+    default: Any = None
+    is_flag: bool = False
+    is_list: bool = False
+
+    @property
+    def word(self) -> str:
+        """The name of its option: `--scope` of `scopes`, `--overlap` of `overlap_s`."""
+        name = self.name.removesuffix("s") if self.is_list else self.name
+        name = name.removesuffix(SECONDS) if self.type is SPAN else name
+        return name.replace("_", "-")
+
+
+def members_of_call(operation: Operation) -> Mapping[str, Member]:
+    """Members of the query and the body, but those of paging."""
+    body = operation.body if isinstance(operation.body, type) else None
+    kinds = [operation.query, *([] if body is None else [body])]
+    fields = (field for kind in kinds for field in msgspec.structs.fields(kind))
+    members = (_member(field) for field in fields if field.encode_name not in PAGING)
+    return {member.name: member for member in members}
+
+
+def option(member: Member, word: str = "") -> click.Option:
+    word = word or member.word
+    if member.is_flag:
+        turned = member.default is True
+        flag = f"--no-{word}" if turned and not word.startswith("no-") else f"--{word}"
+        return click.Option([flag, member.name], is_flag=True, help=member.help or None)
+    text = member.help.replace(".", "; repeatable.") if member.is_list else member.help
+    return click.Option(
+        [f"--{word}", member.name],
+        type=member.type,
+        required=member.required,
+        multiple=member.is_list,
+        help=text or None,
+    )
+
+
+def argument(member: Member, metavar: str = "") -> click.Argument:
+    several = "..." if member.is_list else ""
+    word = metavar or member.name.removesuffix("s" * member.is_list).upper()
+    shown = f"{word}{several}" if member.required else f"[{word}]{several}"
+    return click.Argument(
+        [member.name],
+        type=member.type,
+        metavar=shown,
+        nargs=-1 if member.is_list else 1,
+        required=member.required,
+    )
+
+
+def given_members(members: Mapping[str, Member], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The members that were given, as an operation takes them."""
+    given: dict[str, Any] = {}
+    for name, member in members.items():
+        value = values.get(name)
+        if member.is_flag:
+            if value:
+                given[name] = member.default is not True
+        elif member.is_list and value:
+            given[name] = _list(member, value)
+        elif not member.is_list and value is not None:
+            given[name] = value
+    return given
+
+
+def _list(member: Member, texts: Sequence[Any]) -> list[Any]:
+    """One empty text is an empty list."""
+    if member.name == SPLIT:
+        texts = [word for text in texts for word in str(text).split()]
+    return [] if list(texts) == [""] else list(texts)
+
+
+def _member(field: msgspec.structs.FieldInfo) -> Member:
+    kind, text = _plain(inspect.type_info(field.type))
+    default = None if field.default is NODEFAULT else field.default
+    is_list = isinstance(kind, inspect.VarTupleType | inspect.ListType)
+    if isinstance(kind, inspect.VarTupleType | inspect.ListType):
+        kind, inner = _plain(kind.item_type)
+        text = text or inner
+    name = field.encode_name
+    return Member(
+        name,
+        _type(kind, name),
+        field.required,
+        _sentence(text),
+        default,
+        is_flag=isinstance(kind, inspect.BoolType) and not is_list,
+        is_list=is_list,
+    )
+
+
+def _plain(kind: inspect.Type) -> tuple[inspect.Type, str]:
+    """The type without null, and its description."""
+    text = ""
+    while True:
+        if isinstance(kind, inspect.Metadata):
+            text = text or str((kind.extra_json_schema or {}).get("description", ""))
+            kind = kind.type
+        elif isinstance(kind, inspect.UnionType):
+            others = [part for part in kind.types if not isinstance(part, inspect.NoneType)]
+            if len(others) != 1:
+                return kind, text
+            kind = others[0]
+        else:
+            return kind, text
+
+
+def _type(kind: inspect.Type, name: str) -> click.ParamType[Any]:
+    match kind:
+        case inspect.IntType() if name.endswith(SECONDS):
+            return SPAN
+        case inspect.IntType() | inspect.FloatType():
+            return NUMBER
+        case inspect.LiteralType():
+            return _Choice([str(value) for value in kind.values])
+        case inspect.DateTimeType():
+            return TIME
+        case inspect.StrType() | inspect.BoolType():
+            return TEXT
+        case _:
+            return DOCUMENT
+
+
+def _sentence(text: str) -> str:
+    """A description as help."""
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def check_given(given: Mapping[str, Any]) -> None:
+    """Fail for a command that changes members, and was given none."""
+    if not given:
+        fail("expected an option that changes it; see --help", USAGE)

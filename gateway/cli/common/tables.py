@@ -1,0 +1,75 @@
+"""Tables of entries, and of the members of one, for people and pipes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gateway.cli.common.output import first_line, print_rows, say
+from schemas.jsonrpc import encode
+
+MINUTES = len("2026-01-01T00:00")
+SCALARS = str | int | float | bool
+
+Columns = Sequence[tuple[str, str, str]]  # member, label, kind
+Json = Mapping[str, Any]
+
+
+def print_entries(columns: Columns, entries: Sequence[Json]) -> None:
+    """A table of entries; without columns their scalar members."""
+    if not columns:
+        names = [name for name, value in (entries[0] if entries else {}).items() if is_plain(value)]
+        columns = [(name, name, "text") for name in names]
+    titles = [label.lower() for _, label, _ in columns]
+    rows = [[cell(entry.get(name), kind) for name, _, kind in columns] for entry in entries]
+    if titles:
+        print_rows(titles, rows)
+
+
+def print_entry(value: Any) -> None:
+    """An object by its members: those of one line first, tables and texts below."""
+    if not isinstance(value, Mapping):
+        say(cell(value, "text"))
+        return
+    short = dict(_short(value))
+    print_rows(("member", "value"), list(short.items()))
+    for name, member in value.items():
+        if name in short or member in (None, "", [], {}):
+            continue
+        say(f"\n{name}:")
+        if isinstance(member, list) and all(isinstance(entry, Mapping) for entry in member):
+            print_entries((), member)
+        elif isinstance(member, str):
+            say(member)
+        else:
+            say(encode(member).decode())
+
+
+def _short(value: Json) -> Iterator[tuple[str, str]]:
+    for name, member in value.items():
+        if is_plain(member) and member != "" and "\n" not in str(member).strip():
+            yield name, cell(member, "text")
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value fits in a cell."""
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(item, SCALARS) for item in value)
+    return isinstance(value, SCALARS)
+
+
+def cell(value: Any, kind: str) -> str:
+    if value is None or value in ("", [], {}):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(cell(_name_of(item), kind) for item in value)
+    if isinstance(value, Mapping):
+        return ", ".join(str(name) for name in value)
+    if kind == "time":
+        return str(value)[:MINUTES].replace("T", " ")
+    return first_line(str(value))
+
+
+def _name_of(item: Any) -> Any:
+    """The first member of an object, which names it."""
+    return next(iter(item.values()), "") if isinstance(item, Mapping) else item

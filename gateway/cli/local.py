@@ -1,0 +1,138 @@
+"""Operations of the admin API in a command's own process, over the registry.
+
+The caller is the operating-system user, with the scope `admin` and the operators' role. Changes are
+recorded in the audit log as the same operations of the API, with the front `cli`.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from config.settings import Settings
+from gateway.admin.service import AdminAction
+from gateway.app.operations import RegistryParts, registry_operations
+from gateway.cli.common.acts import VIA, actor, record_entry
+from gateway.cli.common.arguments import json_or_text
+from gateway.cli.common.credentials import stored_in
+from gateway.cli.common.database import Registry, open_registry
+from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.lister import open_lister
+from gateway.cli.running.client import NO_TEXTS, GatewayAnswer, OperationClient, OperationRefused
+from gateway.cli.search.serving import search_registry
+from gateway.context import Context, Identity, Principal, new_request_id
+from gateway.hybrid.functions import load_functions
+from gateway.operations.calls import answer_call, body_in
+from gateway.operations.operation import ALL, Operation, ProblemDetails
+from gateway.operations.serving import (
+    IdempotentRunner,
+    OperationResponse,
+    OperationServer,
+    problem_response,
+)
+from gateway.policy.engine import Engine
+from gateway.state.idempotency import IdempotencyKeys
+from registry.access.policies import stored_rules
+from registry.catalog.catalogs import Catalogs
+from registry.search import SearchQuery, SearchResult
+from registry.sources.source_reader import ImportSpec
+from schemas.jsonrpc import decode_json, encode
+from schemas.mcp.revisions import V2025_11_25
+
+WITH_CATALOG = frozenset({"explain", "showDefinitions", "tryRule"})  # others read the tables
+
+
+class LocalOperations(OperationClient):
+    def __init__(self, settings: Settings, registry: Registry, tenant: str) -> None:
+        self._settings = settings
+        self._registry = registry
+        roles = frozenset({settings.admin.operator_role})
+        self.principal = Principal(actor(), tenant, frozenset({ALL}), roles=roles)
+        self._catalogs = Catalogs(settings.toolsets)
+        self._engine = Engine(settings.policy, {})
+        operations = registry_operations(self._parts())
+        runner = IdempotentRunner(IdempotencyKeys(lambda: None, 1))  # commands send no keys
+        self._server = OperationServer(operations, runner, settings.admin.path)
+
+    async def call(
+        self, name: str, given: Mapping[str, Any], texts: Mapping[str, str] = NO_TEXTS
+    ) -> GatewayAnswer:
+        operation = self._server.by_id.get(name)
+        if operation is None:
+            fail(f"{name} is about a gateway that runs: name it with --url", USAGE)
+        parsed = {argument: json_or_text(text) for argument, text in texts.items()}
+        response = await self._answer(operation, {**given, **parsed})
+        value = decode_json(response.body) if response.body else None
+        if response.status >= 400:
+            raise OperationRefused(value, response.status)
+        created, etag = response.status == 201, response.headers.get("ETag", "")
+        return GatewayAnswer(value, is_job=False, etag=etag, created=created)
+
+    async def _answer(
+        self, operation: Operation, arguments: Mapping[str, Any]
+    ) -> OperationResponse:
+        if operation.id in WITH_CATALOG:
+            await self._load()
+        context = Context(Identity(self.principal, verified=True), V2025_11_25, new_request_id())
+        try:
+            response = await answer_call(self._server, operation, arguments, context)
+        except ProblemDetails as problem:
+            response = problem_response(problem, context.request_id)
+        if operation.effect != "read":
+            await self._record(operation, arguments, response.status, context.request_id)
+        return response
+
+    async def _record(
+        self, operation: Operation, arguments: Mapping[str, Any], status: int, request_id: str
+    ) -> None:
+        body = None if operation.body is None else body_in(operation, arguments)
+        action = AdminAction(
+            principal=self.principal,
+            operation=operation.id,
+            names={name: str(arguments.get(name, "")) for name in operation.names},
+            status=status,
+            request_id=request_id,
+            client="",
+            body=b"" if operation.secret or not body else encode(body),
+        )
+        key = self._settings.audit.key.encode()
+        entry = action.entry(datetime.now(UTC), key, VIA)
+        await record_entry(self._registry.database.pool, self._settings, entry)
+
+    async def _load(self) -> None:
+        """Read tools and rules, as a gateway does at its start."""
+        pool, tenant = self._registry.database.pool, self.principal.tenant
+        await self._catalogs.reload(self._registry.store, tenant)
+        stored = await stored_rules(pool)
+        self._engine = Engine(self._settings.policy, stored.get(tenant, {}))
+
+    def _parts(self) -> RegistryParts:
+        settings, pool = self._settings, self._registry.database.pool
+        return RegistryParts(
+            settings=settings,
+            pool=lambda: pool,
+            sources=lambda: settings.sources,
+            lister=self._list_server,
+            catalogs=self._catalogs,
+            engine=lambda _tenant: self._engine,
+            find=self._search,
+            functions=lambda: load_functions(settings.functions),
+            scripts=lambda: settings.scripts,
+        )
+
+    async def _list_server(self, spec: ImportSpec) -> bytes:
+        stored = await stored_in(self._settings, self._registry)
+        async with open_lister(self._settings, stored) as lister:
+            return await lister(spec)
+
+    async def _search(self, query: SearchQuery) -> SearchResult:
+        return (await search_registry(self._settings, self._registry, query)).found
+
+
+@asynccontextmanager
+async def open_operations(
+    settings: Settings, tenant: str | None = None
+) -> AsyncIterator[LocalOperations]:
+    """The operations for a tenant; None: the gateway's own."""
+    async with open_registry(settings) as registry:
+        yield LocalOperations(settings, registry, tenant or registry.host_id)

@@ -1,0 +1,343 @@
+"""Groups of commands that are made from operations: an attribute of this module is a group.
+
+A row of `gateway.cli.commands` has the word of a command and the operation that it calls, with what
+the command line has beside it. Arguments are those of the path, options the members of query and
+body, tables the columns of the resource's view. `--url` and `--key-file` name a running gateway;
+without them operations run in this process, over the registry.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from importlib import import_module
+from typing import IO, Any
+
+import click
+
+from config.settings import Settings
+from gateway.admin.views import VIEWS
+from gateway.cli.commands import GROUPS, STATUS, CommandGroup, CommandRow
+from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.failure import USAGE, CommandFailure, fail
+from gateway.cli.common.lazy import LazyGroup
+from gateway.cli.common.options import ask, json_option, tenant_option, yes_option
+from gateway.cli.common.output import out, print_json, remark, say
+from gateway.cli.common.parameters import (
+    DOCUMENT,
+    Member,
+    argument,
+    given_members,
+    members_of_call,
+    option,
+)
+from gateway.cli.common.tables import cell, print_entries, print_entry
+from gateway.cli.running.client import (
+    OperationClient,
+    OperationRefused,
+    check_credentials,
+    gateway_options,
+    running_gateway,
+)
+from gateway.cli.running.jobs import finish, wait_for_job
+from gateway.operations.operation import Operation
+from gateway.operations.tools import BODY, IF_MATCH, IF_NONE_MATCH
+from gateway.operations.view import ResourceView
+from registry.names.similar_names import did_you_mean
+
+LISTS = frozenset({"items", "next"})  # members of a page
+LOCAL = (
+    "gateway.cli.local"  # imported by commands that run here: the rows of all resources are slow
+)
+
+Json = dict[str, Any]
+
+
+def __getattr__(name: str) -> click.Command:
+    if name in STATUS.rows:
+        return OperationGroup(name, STATUS).load(name)
+    if name not in GROUPS:
+        raise AttributeError(name)
+    return OperationGroup(name, GROUPS[name])
+
+
+class OperationGroup(LazyGroup):
+    """The commands of a group: those of operations, and those written by hand."""
+
+    def __init__(self, name: str, group: CommandGroup) -> None:
+        self._group = group
+        summaries = {
+            word: ("", row.summary or self.operation(row).summary)
+            if isinstance(row, CommandRow)
+            else row
+            for word, row in group.rows.items()
+        }  # fmt: skip
+        super().__init__(name, lazy=summaries, help=group.help)
+
+    def load(self, name: str) -> click.Command:
+        row = self._group.rows[name]
+        if not isinstance(row, CommandRow):
+            return super().load(name)
+        return make_command(name, self._group, row, self.operation(row))
+
+    def operation(self, row: CommandRow) -> Operation:
+        return declared_operations(self._group.resources)[row.operation]
+
+
+@cache
+def declared_operations(resources: Sequence[str]) -> Mapping[str, Operation]:
+    """The rows of resources. They are made without what handlers need, which nothing calls here."""
+    operations: dict[str, Operation] = {}
+    for target in resources:
+        module, _, name = target.partition(":")
+        resource = getattr(import_module(module), name)
+        operations |= {row.id: row for row in object.__new__(resource).operations}
+    return operations
+
+
+def make_command(
+    word: str, group: CommandGroup, row: CommandRow, operation: Operation
+) -> click.Command:
+    members = {
+        name: member
+        for name, member in members_of_call(operation).items()
+        if name not in row.given and not row.body
+    }
+
+    @click.command(word, help=_help(row, operation), short_help=row.summary or operation.summary)
+    @json_option
+    @gateway_options(key_required=False)
+    @settings_option
+    def command(
+        settings: Settings,
+        *,
+        url: str | None,
+        key_file: IO[str] | None,
+        as_json: bool,
+        tenant: str | None = None,
+        **values: Any,
+    ) -> None:
+        call = OperationCall(word, group, row, operation, values, given_members(members, values))
+        if row.asks(operation) and not values.get("yes"):
+            ask(word, call.subject)
+        answer = run(call.make(settings, url=url, key_file=key_file, tenant=tenant))
+        call.print(answer, as_json=as_json)
+
+    more = [] if group.remote else [tenant_option]
+    more += [yes_option] if row.asks(operation) else []
+    for decorate in more:
+        command = decorate(command)
+    command.params = [*_parameters(row, operation, members), *command.params]
+    return command
+
+
+def _parameters(
+    row: CommandRow, operation: Operation, members: Mapping[str, Member]
+) -> list[click.Parameter]:
+    names = operation.names
+    path = [
+        argument(Member(name, click.STRING, required=True, is_list=row.each and name == names[-1]))
+        for name in names
+    ]
+    placed = [argument(members[name], row.metavars.get(name, "")) for name in row.arguments]
+    whole: list[click.Parameter] = (
+        [click.Argument([BODY], type=DOCUMENT, metavar=row.body)] if row.body else []
+    )
+    options: list[click.Parameter] = [
+        option(member, row.options.get(name, ""))
+        for name, member in members.items()
+        if name not in row.arguments
+    ]
+    if operation.match:
+        text = "ETag of the entry as it was read; * for any."
+        options.append(click.Option(["--if-match"], metavar="TAG", help=text))
+    if row.lists(operation):
+        text = f"Most entries [default: {row.limit or 'all'}]."
+        options.append(click.Option(["--limit"], type=click.IntRange(1), help=text))
+    if operation.job is not None:
+        options.append(click.Option(["--no-wait"], is_flag=True, help="Print a job at once."))
+    return [*path, *placed, *whole, *options]
+
+
+def _help(row: CommandRow, operation: Operation) -> str:
+    parts = [row.summary or operation.summary, operation.details, row.help]
+    if row.examples:
+        lines = "".join(f"\n  {example}" for example in row.examples)
+        parts.append(f"\b\nExample{'s' * (len(row.examples) > 1)}:{lines}")
+    return "\n\n".join(filter(None, parts))
+
+
+@asynccontextmanager
+async def open_client(
+    settings: Settings,
+    *,
+    url: str | None,
+    key_file: IO[str] | None,
+    tenant: str | None = None,
+    remote: bool = False,
+) -> AsyncIterator[OperationClient]:
+    """The operations of the gateway that options name, or of this process."""
+    if not remote and url is None and key_file is None:
+        async with import_module(LOCAL).open_operations(settings, tenant) as operations:
+            yield operations
+        return
+    if tenant is not None:
+        fail("--tenant: at a gateway the key has a tenant; remove the option", USAGE)
+    if url is None:
+        check_credentials(settings, key_file)
+    yield running_gateway(settings, settings.admin.path, url=url, key_file=key_file)
+
+
+class OperationCall:
+    """A call of a command's operation, or one for each of its last arguments."""
+
+    def __init__(
+        self,
+        word: str,
+        group: CommandGroup,
+        row: CommandRow,
+        operation: Operation,
+        values: Mapping[str, Any],
+        members: Mapping[str, Any],
+    ) -> None:
+        self._word = word
+        self._group = group
+        self._row = row
+        self._operation = operation
+        self._values = values
+        self._given = {**row.given, **members}
+        if row.body:
+            self._given[BODY] = values[BODY]
+        self._view = VIEWS.get(group.view)
+        self._written = "Changed"
+
+    @property
+    def subject(self) -> str:
+        """The entry of the path."""
+        named = (self._values[name] for name in self._operation.names)
+        return " ".join(" ".join(name) if isinstance(name, tuple) else name for name in named)
+
+    async def make(
+        self,
+        settings: Settings,
+        *,
+        url: str | None,
+        key_file: IO[str] | None,
+        tenant: str | None,
+    ) -> Sequence[tuple[Json, Any]]:
+        """Path parameters and response of each call."""
+        opened = open_client(
+            settings, url=url, key_file=key_file, tenant=tenant, remote=self._group.remote
+        )
+        async with opened as client:
+            return [(names, await self._call(client, names)) for names in self._names()]
+
+    def _names(self) -> list[Json]:
+        """The path parameters of each call."""
+        names = {name: self._values[name] for name in self._operation.names}
+        if not self._row.each:
+            return [names]
+        last = self._operation.names[-1]
+        return [{**names, last: value} for value in names[last]]
+
+    async def _call(self, client: OperationClient, names: Json) -> Any:
+        given = {**self._given, **await self._resolve(client, names), **self._conditions()}
+        try:
+            if self._row.lists(self._operation):
+                limit = self._values.get("limit") or self._row.limit
+                return await client.items(self._operation.id, given, limit)
+            answer = await client.call(self._operation.id, given)
+        except OperationRefused as refused:
+            if refused.status != 404:
+                raise
+            text = f"{refused.message}{await self._hint(client, names)}"
+            raise CommandFailure(text, refused.exit_code) from refused
+        if answer.is_job and not self._values.get("no_wait"):
+            return await wait_for_job(client, answer.value["job"], cancels=True)
+        self._written = "Added" if answer.created else "Changed"
+        return answer.value
+
+    def _conditions(self) -> Json:
+        tag = self._values.get("if_match")
+        if tag is not None:
+            return {IF_MATCH: tag}
+        if self._operation.match != "required":
+            return {}
+        return {IF_NONE_MATCH: "*"} if self._operation.creates else {IF_MATCH: "*"}
+
+    async def _resolve(self, client: OperationClient, names: Json) -> Json:
+        """Path parameters with the key of an entry that was given by its name."""
+        view = self._view
+        if view is None or not view.names or not names:
+            return names
+        first = self._operation.names[0]
+        entries = await client.items(view.lists, {})
+        keys = {str(entry[view.key]) for entry in entries}
+        named = [
+            str(entry[view.key])
+            for entry in entries
+            if entry.get(view.names) == names[first] and not entry.get(view.ended)
+        ]
+        if names[first] in keys or not named:
+            return names
+        return {**names, first: named[0]}
+
+    async def _hint(self, client: OperationClient, names: Json) -> str:
+        """What else there is, for an entry that there is not."""
+        for name, value in names.items():
+            view = next((view for view in VIEWS.values() if view.parameter == name), None)
+            if view is None or not view.key:
+                continue
+            entries = await client.items(view.lists, {})
+            known = {
+                str(entry[member])
+                for entry in entries
+                for member in (view.key, view.names)
+                if member
+            }
+            if value not in known:
+                return " " + (
+                    did_you_mean(value, known) or f"`toolgate {view.path} list` lists them."
+                )
+        return ""
+
+    def print(self, answers: Sequence[tuple[Json, Any]], *, as_json: bool) -> None:
+        for names, value in answers:
+            self._print(names, value, as_json=as_json)
+
+    def _print(self, names: Json, value: Any, *, as_json: bool) -> None:
+        row = self._row
+        if self._operation.job is not None and isinstance(value, dict) and "job" in value:
+            finish(value)
+        elif as_json and value is not None:
+            print_json(value)
+        elif row.prints:
+            out.print(value[row.prints], markup=False)
+            remark(self._sentence(names, value))
+        elif row.says:
+            say(self._sentence(names, value))
+        elif row.lists(self._operation):
+            columns = row.columns or _columns(self._view)
+            print_entries(columns, value)
+            remark(row.hint if value else (self._view.empty if self._view else ""))
+        elif value is not None:
+            print_entry(value)
+
+    def _sentence(self, names: Json, value: Any) -> str:
+        members = value if isinstance(value, dict) else {}
+        given = {name: cell(member, "text") for name, member in self._given.items()}
+        facts = {**given, **names, **members, "given": given, "written": self._written}
+        return self._row.says.format_map(_Facts(facts))
+
+
+class _Facts(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return "-"
+
+
+def _columns(view: ResourceView | None) -> Sequence[tuple[str, str, str]]:
+    """The columns of a list, with the key that commands take."""
+    if view is None:
+        return ()
+    members = {member for member, _, _ in view.columns}
+    first = [(view.key, view.key.capitalize(), "code")] if view.key not in {"", *members} else []
+    return [*first, *view.columns]
