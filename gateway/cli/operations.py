@@ -282,7 +282,7 @@ class OperationCall:
         return {**names, first: named[0]}
 
     async def _hint(self, client: OperationClient, names: Json) -> str:
-        """What else there is, for an entry that there is not."""
+        """Names that are similar to one that does not exist."""
         for name, value in names.items():
             view = next((view for view in VIEWS.values() if view.parameter == name), None)
             if view is None or not view.key:
