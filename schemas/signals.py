@@ -1,7 +1,7 @@
 """Signals: each is one kind of event, with its listeners.
 
 The parts of a process get them when they are made, to publish or to subscribe. Listeners are called
-by the publisher, in the order in which they subscribed; an error of one is the publisher's.
+by the publisher, in the order in which they subscribed.
 """
 
 from collections.abc import Awaitable, Callable
@@ -25,7 +25,8 @@ class Signal(Generic[*Values]):
 
 
 class AsyncSignal(Generic[*Values]):
-    """A signal whose publisher awaits each listener before the next."""
+    """A signal whose publisher awaits each listener before the next. An error of one does not keep
+    the event from the others; the first error is then the publisher's."""
 
     __slots__ = ("_listeners",)
 
@@ -36,5 +37,11 @@ class AsyncSignal(Generic[*Values]):
         self._listeners.append(listener)
 
     async def publish(self, *values: *Values) -> None:
+        errors: list[Exception] = []
         for listener in self._listeners:
-            await listener(*values)
+            try:
+                await listener(*values)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]

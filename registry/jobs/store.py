@@ -374,12 +374,15 @@ class JobStore:
             await connection.execute(_CANCEL + " AND job_id = %s", [host_id, job_id])
 
     async def erase(self, host_id: str, principal: str) -> None:
-        """Cancel the jobs of a principal, and erase the results of those that have ended."""
+        """End the jobs of a principal, and erase their results. A worker that runs one finds that
+        it is no longer its own, and can store nothing more of it."""
         async with borrow(self._pool) as connection:
-            await connection.execute(_CANCEL + " AND principal_id = %s", [host_id, principal])
             await connection.execute(
-                "UPDATE job_t SET result = NULL, problem = NULL, note = ''"
-                " WHERE host_id = %s AND principal_id = %s AND ended_ts IS NOT NULL",
+                "UPDATE job_t SET result = NULL, problem = NULL, note = '', request = 'null',"
+                " principal = 'null',"
+                " state = CASE WHEN ended_ts IS NULL THEN 'cancelled' ELSE state END,"
+                " ended_ts = coalesce(ended_ts, clock_timestamp())"
+                " WHERE host_id = %s AND principal_id = %s",
                 [host_id, principal],
             )
 

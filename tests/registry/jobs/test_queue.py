@@ -395,3 +395,25 @@ async def age(database: Database, job_id: str) -> None:
         await connection.execute(
             "UPDATE job_t SET beat_ts = beat_ts - interval '1 hour' WHERE job_id = %s", [job_id]
         )
+
+
+async def test_a_job_that_runs_during_an_erasure_stores_nothing_after_it(
+    database: Database,
+) -> None:
+    """A worker that ends a job of an erased person after the erasure has lost it; a job of another
+    person goes on."""
+    store, queue = JobStore(database.pool), JobQueue(database.pool, 100)
+    erased = await queue.put(JobDraft(HOST, "work", "ada", b'{"q": "mine"}', b"{}"))
+    kept = await queue.put(JobDraft(HOST, "work", "eve", b"{}", b"{}"))
+    claim, other = await store.claim(erased), await store.claim(kept)
+    assert claim is not None
+    assert other is not None
+    await store.erase(HOST, "ada")
+    assert (await store.goes_on(claim), await store.goes_on(other)) == (False, True)
+    assert not await store.end(claim, JobEnd("succeeded", b'{"a": "mine"}'), JobProgress(1, 1, "x"))
+    assert await store.end(other, DONE, JobProgress())
+    row = await job(database, erased)
+    assert (row.state, row.result, row.note) == ("cancelled", None, "")
+    async with borrow(database.pool) as connection:
+        rows = await connection.execute("SELECT job_t::text FROM job_t WHERE job_id = %s", [erased])
+        assert "mine" not in str(await rows.fetchone())
