@@ -1,10 +1,11 @@
 """`make bench-jobs`: procrastinate compared with a plain loop over one table, as job queues.
 
 Both run in this process on uvloop, with the product's pool, on an embedded PostgreSQL with default
-settings (fsync on). `Loop` below is what we would write ourselves: one statement that claims a job,
-a lease renewed by a heartbeat, NOTIFY to wake, retries with backoff. The effects of a stop, a kill
-and an abort are measured with a worker in a separate process, procrastinate's alone. The result is
-in docs/decisions/0001-jobs-on-procrastinate.md.
+settings (fsync on). `Loop` below is what we would write ourselves over `registry.database.leases`:
+one statement that claims a job, a lease renewed by a heartbeat, NOTIFY to wake, retries with
+backoff. The effects of a stop, a kill and an abort are measured with a worker in a separate
+process, procrastinate's alone. The results are in docs/decisions/0001-jobs-on-procrastinate.md and
+docs/decisions/0007-jobs-stay-on-procrastinate.md.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
+from uuid import UUID
 
 import anyio
 import click
@@ -27,13 +29,15 @@ import msgspec
 import procrastinate
 import uvloop
 from procrastinate.worker import Worker
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool
 from rich.console import Console
 
 from benchmarks.table import Row, render
 from config.load import load
+from registry.database.fragments import compose
+from registry.database.leases import Leases
 from registry.database.postgres import Database, Notice, Pool, borrow
 
 CONCURRENCIES = (1, 8, 32)
@@ -91,35 +95,42 @@ async def _database() -> AsyncIterator[Database]:
 
 SCHEMA = """
 CREATE TABLE plain_job_t (
-    job_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    host_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
+    job_id bigint GENERATED ALWAYS AS IDENTITY,
     kind text NOT NULL,
     args jsonb NOT NULL,
     state text NOT NULL DEFAULT 'waiting',  -- running, done, failed
     attempts integer NOT NULL DEFAULT 0,
     run_after timestamptz NOT NULL DEFAULT now(),
-    leased_until timestamptz
+    leased_until timestamptz,
+    PRIMARY KEY (host_id, job_id)
 );
-CREATE INDEX ON plain_job_t (job_id) WHERE state IN ('waiting', 'running')
+CREATE INDEX ON plain_job_t (host_id, job_id) WHERE state IN ('waiting', 'running')
 """
 CHANNEL = "plain_jobs"
 LEASE_S, POLL_S, ATTEMPTS = 30, 5.0, 3
-TAKE = f"""
-UPDATE plain_job_t
-   SET state = 'running', attempts = attempts + 1,
-       leased_until = now() + interval '{LEASE_S} s'
- WHERE job_id = (
-       SELECT job_id FROM plain_job_t
-        WHERE state = 'waiting' AND run_after <= now()
-           OR state = 'running' AND leased_until < now()
-        ORDER BY job_id LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING job_id, kind, args, attempts
-"""
-RENEW = f"UPDATE plain_job_t SET leased_until = now() + interval '{LEASE_S} s' WHERE job_id = %s"
-FINISH = """
-UPDATE plain_job_t
-   SET state = %s, leased_until = NULL, run_after = now() + attempts ^ 2 * interval '1 s'
- WHERE job_id = %s AND attempts = %s
-"""  # the attempt fences off a worker whose lease ran out
+HOST = str(UUID(int=0))
+LEASES = Leases(
+    "plain_job_t", "job_id", "r.state = 'running'", fence="attempts", until="leased_until"
+)
+TAKE = LEASES.claim_due(
+    "state = 'running'",
+    sql.SQL(
+        "(state = 'waiting' AND run_after <= now() OR state = 'running' AND leased_until < now())"
+    ),
+    "job_id",
+    sql.SQL("job_id, kind, args, attempts"),
+)
+RENEW = compose(
+    "UPDATE plain_job_t AS r SET leased_until = now() + make_interval(secs => %(lease)s)"
+    " WHERE {mine}",
+    mine=LEASES.of_one,
+)
+FINISH = compose(
+    "UPDATE plain_job_t AS r SET state = %(state)s, leased_until = NULL,"
+    " run_after = now() + attempts ^ 2 * interval '1 s' WHERE {mine}",
+    mine=LEASES.of_one,
+)
 
 
 class Loop:
@@ -156,26 +167,28 @@ class Loop:
 
     async def _take(self) -> tuple[Any, ...] | None:
         async with borrow(self._database.pool) as connection:
-            return await (await connection.execute(TAKE)).fetchone()
+            values = {"host": HOST, "limit": 1, "lease": LEASE_S}
+            return await (await connection.execute(TAKE, values)).fetchone()
 
     async def _perform(self, job: int, kind: str, args: Mapping[str, Any], attempt: int) -> None:
         state = "done"
+        own = {"host": HOST, "id": job, "fence": attempt, "lease": LEASE_S}
         async with anyio.create_task_group() as group:
-            group.start_soon(self._renew, job)
+            group.start_soon(self._renew, own)
             try:
                 await self._handlers[kind](args)
             except Exception:
                 state = "waiting" if attempt < ATTEMPTS else "failed"
             group.cancel_scope.cancel()
         async with borrow(self._database.pool) as connection:
-            await connection.execute(FINISH, [state, job, attempt])
+            await connection.execute(FINISH, {**own, "state": state})
         self._free.release()
 
-    async def _renew(self, job: int) -> None:
+    async def _renew(self, own: Mapping[str, Any]) -> None:
         while True:
             await anyio.sleep(LEASE_S / 3)
             async with borrow(self._database.pool) as connection:
-                await connection.execute(RENEW, [job])
+                await connection.execute(RENEW, own)
 
 
 async def _add(pool: Pool, count: int) -> None:
