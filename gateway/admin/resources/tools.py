@@ -35,7 +35,7 @@ from registry.importers.drafts import truncate
 from registry.sources.pins import HeldTool, Pins
 from registry.tools.edits import Details, Lifecycle, ManualEdit, Name64, Name128, Weight
 from registry.tools.store import ManualTools
-from registry.tools.tool_states import Protocol, State, ToolDetail, ToolState, ToolStates
+from registry.tools.tool_states import Protocol, State, ToolDetail, ToolStates
 from schemas.mcp.revisions import V2026_07_28
 from schemas.tool import Tool
 
@@ -211,7 +211,8 @@ class ToolOperations:
             namespace=query.namespace,
             protocol=query.protocol,
         )
-        return pages.cut(query, [_row(state) for state in states], lambda one: one.name)
+        rows = msgspec.convert(states, list[ToolRow], from_attributes=True)
+        return pages.cut(query, rows, lambda row: row.name)
 
     async def get(self, asked: OperationInput) -> ToolView:
         state = await self._tool_states(asked).detail(asked.names["tool"])
@@ -310,51 +311,8 @@ def _definition(tool: Tool, shaper: ToolShaper, chosen: SelectedProfile) -> Defi
     )
 
 
-def _row(one: ToolState) -> ToolRow:
-    return ToolRow(
-        name=one.name,
-        source=one.source,
-        state=one.state,
-        title=one.title,
-        description=one.description,
-        manual=one.manual,
-        overridden=one.overridden,
-        tier=one.tier,
-        lifecycle=one.lifecycle,
-        updated=one.updated,
-    )
-
-
 def _view(found: ToolDetail, embedding: EntityEmbedding) -> ToolView:
-    tool = found.tool
-    return ToolView(
-        name=tool.name,
-        source=tool.source,
-        state=tool.state,
-        title=tool.title,
-        description=tool.description,
-        manual=tool.manual,
-        overridden=tool.overridden,
-        override_user=found.override_user,
-        override_time=found.override_time,
-        tier=tool.tier,
-        domain=tool.domain,
-        namespace=tool.namespace,
-        weight=tool.weight,
-        personas=tool.personas,
-        cost=tool.cost,
-        keywords=tuple(tool.keywords or ()),
-        protocol=tool.protocol,
-        lifecycle=tool.lifecycle,
-        toolsets=tuple(tool.toolsets),
-        aliases=tuple(found.aliases),
-        input_schema=found.input_schema,
-        output_schema=found.output_schema,
-        annotations=found.annotations,
-        held_reason=found.held_reason,
-        approved=found.approved,
-        waiting=found.waiting,
-        updated=tool.updated,
-        version=tool.version,
-        embedding=embedding,
-    )
+    parts = (found.tool, found)
+    members = {name: getattr(part, name) for part in parts for name in part.__slots__}
+    members |= {"keywords": members["keywords"] or (), "embedding": embedding}
+    return msgspec.convert(members, ToolView)

@@ -4,6 +4,8 @@ import base64
 import binascii
 import re
 
+import msgspec
+
 from config.knowledge import CollectionName, KnowledgeSettings
 from gateway.operations.operation import Operation, OperationInput, invalid
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
@@ -101,13 +103,4 @@ class ChunkerOperations:
 
 
 def wasm_limits(settings: KnowledgeSettings) -> WasmLimits:
-    chunkers = settings.chunkers
-    return WasmLimits(
-        fuel=chunkers.fuel,
-        fuel_per_byte=chunkers.fuel_per_byte,
-        memory_bytes=chunkers.memory_bytes,
-        memory_per_byte=chunkers.memory_per_byte,
-        time_s=chunkers.time_s,
-        time_per_mb_s=chunkers.time_per_mb_s,
-        chunks=chunkers.chunks,
-    )
+    return msgspec.convert(settings.chunkers, WasmLimits, from_attributes=True)

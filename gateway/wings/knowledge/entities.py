@@ -43,6 +43,10 @@ class NameMention:
     end_line: int
     quote: str
 
+    @property
+    def lines(self) -> tuple[int, int]:
+        return self.start_line, self.end_line
+
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:

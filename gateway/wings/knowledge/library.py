@@ -6,8 +6,10 @@ meant: `confidence` says how many. What an index of code has resolved needs no s
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
+import msgspec
 import psycopg
 from psycopg import sql
 
@@ -26,7 +28,7 @@ from gateway.wings.knowledge.filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec, check_location
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader, reader_of
 from gateway.wings.knowledge.scip_store import ResolvedCode
-from gateway.wings.knowledge.search import KIND, ChunkQuery, ScoredChunk, Searcher
+from gateway.wings.knowledge.search import KIND, ChunkQuery, Searcher
 from gateway.wings.knowledge.text_search import (
     LinePattern,
     RecordPattern,
@@ -57,6 +59,7 @@ from registry.search.transaction import LOOKUPS, Transaction, transaction
 GLOB = 256  # characters
 LINE = 500  # characters of a line that is quoted
 GREP_BATCH = 2**21  # bytes of texts that are held at a time
+T = TypeVar("T")
 REFERENCES = 5000  # of one name that are ranked
 AMBIGUOUS = 8  # definitions of one name, beyond which it links no files
 LINKS = 20_000  # rows of the graph of files
@@ -89,18 +92,13 @@ class CollectionLibrary:
         values = self._values(context, None)
         values["writers"] = self._reader(context).values("write")["accesses"]
         rows = await self._rows(_COLLECTIONS, values)
-        return [
-            ReadableCollection(id=id_, name=name, writable=writes) for id_, name, writes in rows
-        ]
+        return _convert_rows(ReadableCollection, rows)
 
     async def status(
         self, context: Context, collections: Sequence[str] | None
     ) -> Sequence[ShelfStatus]:
         rows = await self._rows(_STATUS, self._values(context, collections))
-        return [
-            ShelfStatus(name=name, documents=documents, chunks=chunks, embedded=embedded)
-            for name, documents, chunks, embedded in rows
-        ]
+        return _convert_rows(ShelfStatus, rows)
 
     async def prepare(
         self, context: Context, collection: str, place: SourcePlace
@@ -154,7 +152,8 @@ class CollectionLibrary:
             limit=query.limit,
         )
         result = await self._searcher.search(wanted)
-        return PassageHits([_passage(chunk) for chunk in result.chunks], result.note)
+        passages = msgspec.convert(result.chunks, list[Passage], from_attributes=True)
+        return PassageHits(passages, result.note)
 
     async def files(
         self,
@@ -169,7 +168,7 @@ class CollectionLibrary:
         name, _, rest = after.partition("/")
         values |= {"after": name, "after_path": rest, "limit": min(limit, FILES)}
         rows = await self._rows(_compose(_FILES, path=where), values)
-        return [_file(row) for row in rows]
+        return _convert_rows(LibraryFile, rows)
 
     async def chunks(
         self,
@@ -185,7 +184,7 @@ class CollectionLibrary:
         values |= {"after": after[0], "ordinal": after[1], "limit": min(limit, FOUND)}
         values["embeddings"] = embeddings
         rows = await self._rows(_compose(_CHUNKS, path=where), values)
-        return [_listed_passage(row) for row in rows]
+        return _convert_rows(Passage, rows)
 
     async def read(
         self, context: Context, collection: str, path: str, lines: Lines | None = None
@@ -284,7 +283,7 @@ class CollectionLibrary:
             "limit": min(query.limit, FOUND),
         }
         statement = _symbols(path, named=bool(symbol), heirs=bool(heir))
-        return [_definition(row) for row in await self._rows(statement, values)]
+        return _convert_rows(SymbolPlace, await self._rows(statement, values))
 
     async def references(
         self, context: Context, collections: Sequence[str] | None, symbol: str, limit: int = 50
@@ -305,7 +304,7 @@ class CollectionLibrary:
     ) -> Sequence[FileLink]:
         where, values = self._path_condition(context, collections, path)
         rows = await self._rows(_compose(_LINKED, path=where), values)
-        return [_link(row) for row in rows]
+        return _convert_rows(FileLink, rows)
 
     async def neighbors(
         self, context: Context, collections: Sequence[str] | None, name: str, limit: int = 20
@@ -351,53 +350,10 @@ def _glob(path: str) -> str:
     return path
 
 
-def _passage(one: ScoredChunk) -> Passage:
-    return Passage(
-        collection=one.collection,
-        path=one.path,
-        version=one.version,
-        lines=(one.start_line, one.end_line),
-        text=one.text,
-        chunk=one.id,
-        kind=one.kind,
-        header=one.header,
-        symbol=one.symbol,
-        score=one.score,
-    )
-
-
-def _listed_passage(row: Sequence[Any]) -> Passage:
-    collection, path, version, first, last, text, chunk, *more = row
-    kind, header, symbol, ordinal, visibility, signature, embedding, model = more
-    return Passage(
-        collection=collection,
-        path=path,
-        version=version,
-        lines=(first, last),
-        text=text,
-        chunk=chunk,
-        kind=kind,
-        header=header,
-        symbol=symbol,
-        ordinal=ordinal,
-        visibility=visibility or "",
-        signature=signature or "",
-        embedding=tuple(embedding or ()),
-        model=model or "",
-    )
-
-
-def _file(row: Sequence[Any]) -> LibraryFile:
-    collection, path, version, size, media_type, language, sha256 = row
-    return LibraryFile(
-        collection=collection,
-        path=path,
-        version=version,
-        bytes=size,
-        media_type=media_type,
-        language=language,
-        sha256=bytes(sha256).hex(),
-    )
+def _convert_rows(kind: type[T], rows: Sequence[Sequence[Any]]) -> list[T]:
+    """Values of rows, whose columns are in the order of its first fields."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]  # of a dataclass
+    return msgspec.convert([dict(zip(names, row, strict=False)) for row in rows], list[kind])  # type: ignore[valid-type]
 
 
 def _batches(sizes: Sequence[Sequence[Any]]) -> Iterator[list[str]]:
@@ -411,22 +367,6 @@ def _batches(sizes: Sequence[Sequence[Any]]) -> Iterator[list[str]]:
         held += size
     if ids:
         yield ids
-
-
-def _definition(row: Sequence[Any]) -> SymbolPlace:
-    symbol, collection, path, version, first, last, quote, kind, visibility, scope = row
-    return SymbolPlace(
-        symbol=symbol,
-        role="define",
-        collection=collection,
-        path=path,
-        version=version,
-        lines=(first, last),
-        quote=quote,
-        kind=kind,
-        visibility=visibility,
-        scope=scope,
-    )
 
 
 def _reference(row: Sequence[Any]) -> SymbolPlace:
@@ -445,20 +385,6 @@ def _reference(row: Sequence[Any]) -> SymbolPlace:
         quote=line.strip()[:LINE],
         scope=scope or "",
         confidence=round(confidence, 4),
-    )
-
-
-def _link(row: Sequence[Any]) -> FileLink:
-    collection, source, target, symbol, kind, first, last, quote, weight = row
-    return FileLink(
-        collection=collection,
-        source=source,
-        target=target,
-        symbol=symbol,
-        kind=kind,
-        lines=(first, last),
-        quote=quote,
-        weight=weight,
     )
 
 
@@ -508,7 +434,8 @@ _SERVED = sql.SQL("""FROM shelf JOIN knowledge_document_t AS document
     AND document.live > 0""")
 _FILES = sql.SQL("""
     WITH {shelves}
-    SELECT shelf.name, document.path, live, bytes, media_type, language, sha256 {served}
+    SELECT shelf.name, document.path, live, bytes, media_type, language,
+        encode(sha256, 'hex') {served}
     WHERE (shelf.name, document.path) > (%(after)s, %(after_path)s) {path}
     ORDER BY shelf.name, document.path LIMIT %(limit)s
 """)
@@ -516,10 +443,11 @@ _CONTENT = sql.SQL("""JOIN knowledge_blob_t AS blob
     ON (blob.host_id, blob.sha256) = (%(host)s, document.sha256)""")
 _CHUNKS = sql.SQL("""
     WITH {shelves}
-    SELECT shelf.name, document.path, document.live, chunk.start_line, chunk.end_line,
+    SELECT shelf.name, document.path, document.live, ARRAY[chunk.start_line, chunk.end_line],
         knowledge_text(blob.content, chunk.start_byte, chunk.end_byte), chunk.chunk_id::text,
-        chunk.kind, chunk.header, chunk.symbol, chunk.ordinal, defined.visibility,
-        defined.signature, vector.embedding::real[], vector.model
+        chunk.kind, chunk.header, chunk.symbol, 0::float8, chunk.ordinal,
+        coalesce(defined.visibility, ''), coalesce(defined.signature, ''),
+        coalesce(vector.embedding::real[], '{{}}'), coalesce(vector.model, '')
     {served} JOIN knowledge_chunk_t AS chunk
         ON (chunk.host_id, chunk.document_id) = (%(host)s, document.document_id)
     {content} LEFT JOIN LATERAL (
@@ -582,8 +510,9 @@ _INHERITS = sql.SQL(""" AND EXISTS (SELECT FROM heir WHERE heir.collection_id = 
     AND heir.symbol IN (symbol.symbol, symbol.scope))""")
 _SYMBOLS = sql.SQL("""
     WITH RECURSIVE {shelves}{heirs}
-    SELECT symbol.symbol, shelf.name, document.path, document.live, symbol.start_line,
-        symbol.end_line, symbol.signature, symbol.kind, symbol.visibility, symbol.scope
+    SELECT symbol.symbol, 'define', shelf.name, document.path, document.live,
+        ARRAY[symbol.start_line, symbol.end_line], symbol.signature, symbol.kind,
+        symbol.visibility, symbol.scope
     FROM shelf
     JOIN knowledge_definition_v AS symbol
         ON (symbol.host_id, symbol.collection_id) = (%(host)s, shelf.collection_id)
@@ -706,12 +635,12 @@ _LINKED = sql.SQL("""
         GROUP BY resolved.collection_id, source.path, source.shelf, resolved.name, resolved.whole
     )
     SELECT naming.shelf, naming.path, defined.path, defined.symbol, defined.kind,
-        defined.start_line, defined.end_line, defined.signature,
+        ARRAY[defined.start_line, defined.end_line], defined.signature,
         naming.places::float8 / CASE WHEN whole IS NULL THEN defined.number ELSE 1 END
     FROM defined JOIN naming USING (collection_id, name)
     WHERE defined.number <= {ambiguous} AND (whole IS NULL
         OR right(whole, length(defined.symbol) + 1) = '.' || defined.symbol)
-    ORDER BY 9 DESC, naming.shelf, naming.path, defined.path, defined.symbol,
+    ORDER BY 8 DESC, naming.shelf, naming.path, defined.path, defined.symbol,
         defined.start_line LIMIT {links}
 """)
 

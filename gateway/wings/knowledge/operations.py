@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
+from msgspec import convert
+
 from config.knowledge import CollectionName, KnowledgeSettings
 from config.types import HostId
 from gateway.operations.jobs import AsJob
@@ -287,7 +289,7 @@ class KnowledgeOperations:
             NeighbourView(neighbour.name, neighbour.chunks, neighbour.npmi)
             for neighbour in entity.neighbours
         ]
-        mentions = tuple(map(MentionView.of, entity.mentions))
+        mentions = convert(entity.mentions, tuple[MentionView, ...], from_attributes=True)
         relations = await self._entities.relations(
             self.reader(asked),
             limit=body.limit,
@@ -316,7 +318,7 @@ class KnowledgeOperations:
                 len(community.names),
                 len(community.chunks),
                 tuple(community.names[: query.names]),
-                tuple(map(SentenceView.of, summary)),
+                convert(summary, tuple[SentenceView, ...], from_attributes=True),
             )
             for community, summary in communities.items
         )
@@ -361,7 +363,8 @@ class KnowledgeOperations:
 
         def view(hop: Hop) -> HopView:
             ends = [quoted[hop.chunk, name] for name in (hop.source, hop.target)]
-            return HopView(ends[0].name, ends[1].name, tuple(map(MentionView.of, ends)))
+            mentions = convert(ends, tuple[MentionView, ...], from_attributes=True)
+            return HopView(ends[0].name, ends[1].name, mentions)
 
         whole = (path for path in paths if all(_is_quoted(hop, quoted) for hop in path))
         return PathsFound(tuple(PathView(tuple(map(view, path))) for path in whole))
@@ -401,7 +404,7 @@ class KnowledgeOperations:
         report = await self._ingestion.file(
             self.reader(asked), NewCollection(body.collection), body.path, data, job=asked.job
         )
-        return FilesIngested.of(report)
+        return convert(report, FilesIngested, from_attributes=True)
 
     async def ingest(self, asked: OperationInput) -> FilesIngested:
         body: IngestSource = asked.body
@@ -409,7 +412,7 @@ class KnowledgeOperations:
         report = await self._ingestion.source(
             self.reader(asked), NewCollection(body.collection), spec, job=asked.job
         )
-        return FilesIngested.of(report)
+        return convert(report, FilesIngested, from_attributes=True)
 
     def _check_text(self, body: AddDocument) -> str:
         """The text. Raises ProblemDetails."""

@@ -11,11 +11,10 @@ from config.types import END, HostId
 from gateway.operations.operation import Cursor
 from gateway.wings.knowledge.chunkers import StoredChunker
 from gateway.wings.knowledge.collections import Collection, CollectionKind, OnSameSource
-from gateway.wings.knowledge.communities import CitedSentence
 from gateway.wings.knowledge.documents import DocumentState
-from gateway.wings.knowledge.entities import NamedRelation, NameMention
+from gateway.wings.knowledge.entities import NamedRelation
 from gateway.wings.knowledge.filters import ChunkFilter
-from gateway.wings.knowledge.ingestion import IngestReport, SourceType
+from gateway.wings.knowledge.ingestion import SourceType
 from gateway.wings.knowledge.readers import Access
 from gateway.wings.knowledge.search import Mode, ScoredChunk
 
@@ -177,21 +176,6 @@ class MentionView(Struct, frozen=True, omit_defaults=True):
     quote: str
     method: str = "rule"
 
-    @classmethod
-    def of(cls, one: NameMention) -> "MentionView":
-        lines = one.start_line, one.end_line
-        return cls(
-            one.name,
-            one.role,
-            one.type,
-            one.collection,
-            one.document,
-            one.path,
-            lines,
-            one.quote,
-            one.method,
-        )
-
 
 class NeighbourView(Struct, frozen=True):
     """A name in the same passages; `npmi` from -1, never together, to 1, always."""
@@ -289,10 +273,6 @@ class SentenceView(Struct, frozen=True):
     document: str
     path: str
     line: int
-
-    @classmethod
-    def of(cls, one: CitedSentence) -> "SentenceView":
-        return cls(one.text, one.document, one.path, one.line)
 
 
 class CommunityView(Struct, frozen=True):
@@ -431,13 +411,6 @@ class FilesIngested(Struct, frozen=True):
     failed: tuple[UnreadView, ...] = ()
     left_out: tuple[UnreadView, ...] = ()
     track_id: str = ""
-
-    @classmethod
-    def of(cls, one: IngestReport) -> "FilesIngested":
-        failed = tuple(UnreadView(file.path, file.reason) for file in one.failed)
-        left_out = tuple(UnreadView(file.path, file.reason) for file in one.left_out)
-        counts = one.added, one.changed, one.unchanged, one.deleted
-        return cls(*counts, failed, left_out, one.track_id)
 
 
 class PutCollection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -629,7 +602,7 @@ def evidence(one: ScoredChunk, reference: int, *, explain: bool) -> Evidence:
         document=one.document,
         path=one.path,
         version=one.version,
-        lines=(one.start_line, one.end_line),
+        lines=one.lines,
         text=one.text,
         score=one.score,
         chunk=one.id,

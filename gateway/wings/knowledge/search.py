@@ -86,6 +86,14 @@ class ScoredChunk:
     words: float = 0.0
     meaning: float | None = None
 
+    @property
+    def chunk(self) -> str:
+        return self.id
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        return self.start_line, self.end_line
+
 
 @dataclass(frozen=True, slots=True)
 class ChunksFound:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated
 
 from anyio import from_thread
-from msgspec import Meta, Raw, Struct, json
+from msgspec import Meta, Raw, Struct, convert, json
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
@@ -30,7 +30,6 @@ from gateway.wings.abc import WingParts
 from gateway.wings.librarian.library_access import WRITE, LibraryAccess, context_of
 from gateway.wings.librarian.requests import CollectionName
 from gateway.wings.librarian.scip import ScipRefused, read_index
-from gateway.wings.library import IndexedCode
 from schemas.errors import Fault
 from schemas.mcp.revisions import V2025_11_25
 from schemas.tool import TextContent, ToolResult
@@ -56,10 +55,6 @@ class CodeIndexed(Struct, frozen=True):
     left_out: Annotated[
         tuple[tuple[str, str], ...], Meta(description="paths, and why their files were left out")
     ]
-
-    @classmethod
-    def of(cls, one: IndexedCode) -> "CodeIndexed":
-        return cls(one.files, one.definitions, one.references, tuple(one.left_out))
 
 
 class CodeIndexes:
@@ -97,7 +92,7 @@ class CodeIndexes:
                 )
         except ScipRefused as error:
             raise invalid(f"index: {error}.") from error
-        return CodeIndexed.of(report)
+        return convert(report, CodeIndexed, from_attributes=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = new_request_id()

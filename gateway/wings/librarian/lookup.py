@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from anyio import to_thread
+from msgspec import convert
 
 from config.librarian import LibrarianSettings
 from gateway.operations.operation import (
@@ -153,7 +154,7 @@ class LookupOperations:
         )
         shown = files[: body.limit]
         more = f"{shown[-1].collection}/{shown[-1].path}" if len(files) > len(shown) else ""
-        return FilesFound(tuple(map(FileView.of, shown)), more)
+        return FilesFound(convert(shown, tuple[FileView, ...], from_attributes=True), more)
 
     async def chunks(self, asked: OperationInput) -> ChunkList:
         body: ListChunks = asked.body
@@ -186,14 +187,14 @@ class LookupOperations:
             limit=body.limit,
         )
         symbols = await self._shelves.library.symbols(context_of(asked), query)
-        return SymbolsFound(tuple(map(SymbolView.of, symbols)))
+        return SymbolsFound(convert(symbols, tuple[SymbolView, ...], from_attributes=True))
 
     async def references(self, asked: OperationInput) -> SymbolsFound:
         body: FindReferences = asked.body
         references = await self._shelves.library.references(
             context_of(asked), body.collections or None, body.symbol, body.limit
         )
-        return SymbolsFound(tuple(map(SymbolView.of, references)))
+        return SymbolsFound(convert(references, tuple[SymbolView, ...], from_attributes=True))
 
     async def map(self, asked: OperationInput) -> OperationOutput:
         body: MapLibrary = asked.body
@@ -222,7 +223,8 @@ def _passages(found: Sequence[Passage], note: str | None = None) -> OperationOut
         for passage in found
     ]
     text = "\n\n".join([f"Note: {note}"] * bool(note) + texts)
-    return OperationOutput(PassagesFound(tuple(map(PassageView.of, found)), note), text=text)
+    passages = convert(found, tuple[PassageView, ...], from_attributes=True)
+    return OperationOutput(PassagesFound(passages, note), text=text)
 
 
 def _within(found: Passage, limit: int) -> LinesRead:

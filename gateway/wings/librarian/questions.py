@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace as replace_fields
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -373,7 +374,7 @@ class QuestionOperations:
             engine=QueryEngine(self._shelves.library, self._settings.query),
             settings=self._settings,
             asker=asker,
-            sub=replace_asker(asker, sub),
+            sub=replace_fields(asker, model=sub),
             log=log,
             strategy="mapreduce" if plain else body.strategy,
             progress=_progress(asked),
@@ -438,19 +439,6 @@ def _too_many(limit: int) -> ProblemDetails:
         "too-many-requests",
         f"Expected at most {limit} runs in an hour (librarian.research.runs_per_hour).",
         headers={"Retry-After": "600"},
-    )
-
-
-def replace_asker(asker: Asker, model: ChatModel) -> Asker:
-    """The same, with another model: limits, cache and what was shown are shared."""
-    return Asker(
-        host_id=asker.host_id,
-        model=model,
-        ledger=asker.ledger,
-        cache=asker.cache,
-        collections=asker.collections,
-        shown=asker.shown,
-        screen=asker.screen,
     )
 
 

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from config.types import END
 from gateway.operations.operation import Cursor
-from gateway.wings.library import LibraryFile, Lines, Passage, Role, SymbolPlace
+from gateway.wings.library import Lines, Passage, Role
 
 CollectionName = Annotated[
     str,
@@ -84,19 +84,6 @@ class PassageView(Struct, frozen=True, omit_defaults=True):
     header: Annotated[str, Meta(description="headings or scopes that it stands in")] = ""
     score: float = 0.0
 
-    @classmethod
-    def of(cls, one: Passage) -> "PassageView":
-        return cls(
-            one.collection,
-            one.path,
-            one.version,
-            one.lines,
-            one.text,
-            one.symbol,
-            one.header,
-            one.score,
-        )
-
 
 class PassagesFound(Struct, frozen=True, omit_defaults=True):
     """Passages. `note`: why some may be missing, or may not fit."""
@@ -139,10 +126,6 @@ class FileView(Struct, frozen=True):
     bytes: int
     media_type: str
     sha256: str
-
-    @classmethod
-    def of(cls, one: LibraryFile) -> "FileView":
-        return cls(one.collection, one.path, one.version, one.bytes, one.media_type, one.sha256)
 
 
 class FilesFound(Struct, frozen=True, omit_defaults=True):
@@ -237,10 +220,6 @@ class SymbolView(Struct, frozen=True, omit_defaults=True):
     confidence: Annotated[float, Meta(description="below 1: several definitions have the name")] = (
         1.0
     )
-
-    @classmethod
-    def of(cls, one: SymbolPlace) -> "SymbolView":
-        return cls(**{name: getattr(one, name) for name in cls.__struct_fields__})
 
 
 class SymbolsFound(Struct, frozen=True):

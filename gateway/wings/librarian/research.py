@@ -253,11 +253,7 @@ class _RecordedAsker(Asker):
 
     @classmethod
     def of(cls, research: Research) -> "_RecordedAsker":
-        sub = research.sub
-        return cls(
-            host_id=sub.host_id, model=sub.model, ledger=sub.ledger, cache=sub.cache,
-            collections=sub.collections, shown=sub.shown, screen=sub.screen, research=research,
-        )  # fmt: skip
+        return cls(**vars(research.sub), research=research)
 
     async def ask(self, question: PartQuestion) -> PartAnswer:
         digest = digest_of("llm", question.key)

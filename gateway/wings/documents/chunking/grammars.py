@@ -6,6 +6,7 @@ from functools import cache
 from importlib import import_module
 
 from msgspec import Struct
+from msgspec.structs import replace
 from tree_sitter import Language, Parser
 
 
@@ -86,18 +87,7 @@ _JAVASCRIPT = Grammar(
     imports={"import_statement": "source"},
     inherits=frozenset({"class_heritage", "extends_type_clause"}),
 )
-_TYPESCRIPT = Grammar(
-    "tree_sitter_typescript",
-    "language_typescript",
-    definitions=_JAVASCRIPT.definitions,
-    variables=_JAVASCRIPT.variables,
-    values=_JAVASCRIPT.values,
-    named=_JAVASCRIPT.named,
-    wrappers=_JAVASCRIPT.wrappers,
-    calls=_JAVASCRIPT.calls,
-    imports=_JAVASCRIPT.imports,
-    inherits=_JAVASCRIPT.inherits,
-)
+_TYPESCRIPT = replace(_JAVASCRIPT, module="tree_sitter_typescript", function="language_typescript")
 _C_DEFINITIONS = {
     "function_definition": "function",
     "struct_specifier": "struct",
@@ -111,18 +101,7 @@ GRAMMARS: Mapping[str, Grammar] = {
     "python": _PYTHON,
     "javascript": _JAVASCRIPT,
     "typescript": _TYPESCRIPT,
-    "tsx": Grammar(
-        "tree_sitter_typescript",
-        "language_tsx",
-        definitions=_TYPESCRIPT.definitions,
-        variables=_TYPESCRIPT.variables,
-        values=_TYPESCRIPT.values,
-        named=_TYPESCRIPT.named,
-        wrappers=_TYPESCRIPT.wrappers,
-        calls=_TYPESCRIPT.calls,
-        imports=_TYPESCRIPT.imports,
-        inherits=_TYPESCRIPT.inherits,
-    ),
+    "tsx": replace(_TYPESCRIPT, function="language_tsx"),
     "go": Grammar(
         "tree_sitter_go",
         definitions={
