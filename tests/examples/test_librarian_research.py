@@ -6,9 +6,10 @@ from config.settings import DatabaseSettings
 from tests.examples.conftest import errors, program
 
 
-def test_l21_research_survives_its_gateway_and_pays_nothing_twice(
+def test_research_survives_its_gateway_and_pays_nothing_twice(
     database_settings: DatabaseSettings,
 ) -> None:
+    """Research survives its gateway and pays nothing twice (L21)."""
     env = {"TOOLGATE_DATABASE__URL": database_settings.url}
     with program("examples/librarian/research.py", env=env) as demo:
         out, _ = demo.communicate(timeout=240)

@@ -35,7 +35,8 @@ async def test_the_tools_of_a_gateway_get_their_vectors(
     assert {sample.labels["status"] for sample in gauge.samples} == {"pending", "running", "failed"}
 
 
-async def test_e1_without_embeddings_tools_are_called_as_ever(client: Client) -> None:
+async def test_tools_are_callable_without_embeddings(client: Client) -> None:
+    """Tools are callable without embeddings (E1)."""
     assert client.gateway.embeddings.embedder("tools") is None
     note = client.gateway.embeddings.missing("tools")
     assert note == "Embeddings are disabled (embedding.provider)."

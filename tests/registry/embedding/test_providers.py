@@ -210,7 +210,8 @@ async def test_a_query_prefix_belongs_to_the_configured_model_alone() -> None:
     ]
 
 
-async def test_k20_passages_have_a_model_with_a_query_prefix_of_its_own() -> None:
+async def test_passages_have_a_model_with_a_query_prefix_of_its_own() -> None:
+    """Passages have a model with a query prefix of its own (K20)."""
     prefix = "Represent this sentence for searching relevant passages: "
     service = Service("openai")
     async with serving(service) as url:

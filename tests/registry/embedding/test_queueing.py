@@ -17,9 +17,10 @@ pytestmark = pytest.mark.anyio
 OTHER = "00000000-0000-0000-0000-000000000002"
 
 
-async def test_e1_with_embeddings_disabled_a_tool_is_listed_and_nothing_queued(
+async def test_a_tool_is_listed_and_not_queued_with_embeddings_disabled(
     unqueued: Queued,
 ) -> None:
+    """A tool is listed and not queued with embeddings disabled (E1)."""
     await unqueued.save(draft("a"))
     (tool,) = await unqueued.store.tools(HOST)
     assert await unqueued.vectors() == {"a": ("disabled", "")}
@@ -28,7 +29,8 @@ async def test_e1_with_embeddings_disabled_a_tool_is_listed_and_nothing_queued(
     assert (found.status, found.model, found.embedded) == ("disabled", None, None)
 
 
-async def test_e2_an_edited_description_is_another_text_and_one_task(queued: Queued) -> None:
+async def test_an_edited_description_queues_one_task(queued: Queued) -> None:
+    """An edited description queues one task (E2)."""
     await queued.save(draft("a"))
     before = await queued.rows("SELECT source_hash FROM entity_embedding_t")
     for number in range(3):
@@ -40,7 +42,8 @@ async def test_e2_an_edited_description_is_another_text_and_one_task(queued: Que
     assert await queued.rows("SELECT source_hash FROM embedding_task_t") == [after]
 
 
-async def test_e2_what_is_ready_is_not_while_its_text_is_newer(queued: Queued) -> None:
+async def test_a_tool_with_a_newer_text_is_pending_again(queued: Queued) -> None:
+    """A tool with a newer text is pending again (E2)."""
     await queued.save(draft("a"), draft("b"))
     await queued.work()
     await queued.execute("UPDATE tool_t SET description = 'Edited.' WHERE name = 'a'")
@@ -50,7 +53,8 @@ async def test_e2_what_is_ready_is_not_while_its_text_is_newer(queued: Queued) -
     ) == [(1,)]
 
 
-async def test_e4_the_same_text_saved_again_queues_nothing(queued: Queued) -> None:
+async def test_the_same_text_saved_again_queues_nothing(queued: Queued) -> None:
+    """The same text saved again queues nothing (E4)."""
     await queued.save(draft("a"))
     await queued.work()
     await queued.execute("UPDATE tool_t SET description = description || ' ', tool_metadata = '{}'")
@@ -60,7 +64,8 @@ async def test_e4_the_same_text_saved_again_queues_nothing(queued: Queued) -> No
 
 
 @pytest.mark.parametrize("name", ["-", "___", "…"])
-async def test_e6_of_what_says_nothing_there_is_nothing_to_embed(queued: Queued, name: str) -> None:
+async def test_a_tool_without_words_is_not_embedded(queued: Queued, name: str) -> None:
+    """A tool without words is not embedded (E6)."""
     await queued.save(draft("a"))
     await queued.work()
     await queued.execute("UPDATE tool_t SET name = %s, title = ' ', description = '! '", name)
@@ -72,7 +77,8 @@ async def test_e6_of_what_says_nothing_there_is_nothing_to_embed(queued: Queued,
     assert await queued.rows("SELECT count(embedding) FROM entity_embedding_t") == [(0,)]
 
 
-async def test_e11_the_hashed_text_has_fixed_lines_and_no_empty_ones(queued: Queued) -> None:
+async def test_the_hashed_text_has_fixed_lines_and_no_empty_ones(queued: Queued) -> None:
+    """The hashed text has fixed lines and no empty ones (E11)."""
     await queued.save(
         draft(
             "getPet",

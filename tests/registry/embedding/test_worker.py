@@ -114,7 +114,9 @@ async def test_a_slow_worker_takes_less_so_that_its_lease_lasts(
     assert [len(batch) for batch in queued.fake.batches] == [4, 2, 1, 1]
 
 
-async def test_e3_a_vector_of_an_older_text_is_not_stored(queued: Queued) -> None:
+async def test_a_vector_of_an_older_text_is_not_stored(queued: Queued) -> None:
+    """A vector of an older text is not stored (E3)."""
+
     async def edit() -> None:
         await queued.execute("UPDATE tool_t SET description = 'Second edit.'")
 
@@ -179,7 +181,8 @@ async def test_what_was_queued_while_it_was_deleted_leaves_nothing(queued: Queue
     assert await queued.rows("SELECT entity_id FROM embedding_task_t") == []
 
 
-async def test_e5_a_failure_says_why_and_is_tried_again(queued: Queued) -> None:
+async def test_a_failed_embedding_keeps_its_reason_and_is_retried(queued: Queued) -> None:
+    """A failed embedding keeps its reason and is retried (E5)."""
     await queued.save(draft("a"))
     queued.fake.down = True
     await queued.worker(retries=1).step()
@@ -294,7 +297,8 @@ async def test_one_bad_text_does_not_spoil_its_batch(queued: Queued, retryable: 
 
 
 @pytest.mark.parametrize("given", [3, 383, 768])
-async def test_e7_a_vector_of_a_wrong_dimension_fails(queued: Queued, given: int) -> None:
+async def test_a_vector_of_a_wrong_dimension_fails(queued: Queued, given: int) -> None:
+    """A vector of a wrong dimension fails (E7)."""
     queued.fake.given = given
     await queued.save(draft("a"))
     await queued.work()

@@ -319,7 +319,8 @@ def _answers(random: Random) -> list[tuple[str, list[tuple[str, str, str]]]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_a07_progressive_and_final_runs_have_equal_transcripts(rig: Rig, seed: int) -> None:
+async def test_progressive_and_final_runs_have_equal_transcripts(rig: Rig, seed: int) -> None:
+    """Progressive and final runs have equal transcripts (A07)."""
     answers, found = _answers(Random(seed)), []
     for make, stream in ((chat, True), (chat_whole, False)):
         rig.script(*(make(text, calls) for text, calls in answers))
@@ -335,7 +336,8 @@ async def test_a07_progressive_and_final_runs_have_equal_transcripts(rig: Rig, s
     assert found[0] == found[1]
 
 
-async def test_a17_calls_that_only_read_are_made_at_once(rig: Rig) -> None:
+async def test_read_only_calls_run_concurrently(rig: Rig) -> None:
+    """Read-only calls run concurrently (A17)."""
     rig.service.release.clear()
     calls = [call(f"s{at}", "slow") for at in range(3)]
     rig.script(chat("", [*calls, call("g1", "getPet", id=7)]), chat("Done."))
@@ -347,7 +349,8 @@ async def test_a17_calls_that_only_read_are_made_at_once(rig: Rig) -> None:
     assert told == ["s0", "s1", "s2", "g1"]
 
 
-async def test_a17_calls_beside_one_that_writes_are_made_in_turn(rig: Rig) -> None:
+async def test_calls_beside_a_writing_call_run_in_turn(rig: Rig) -> None:
+    """Calls beside a writing call run in turn (A17)."""
     calls = [
         call("g1", "getPet", id=1),
         call("c1", "createPet", name="Rex"),
@@ -368,7 +371,8 @@ async def test_fifty_calls_of_one_answer_are_made_and_told_in_their_order(rig: R
     assert sorted(rig.called) == sorted(f"GET /pets/{at}" for at in range(1, 51))
 
 
-async def test_a04_the_health_tells_how_the_provider_answered_last(rig: Rig) -> None:
+async def test_health_has_the_last_outcome_of_the_provider(rig: Rig) -> None:
+    """Health has the last outcome of the provider (A04)."""
     rig.script(chat("Fine."), failing(401))
     for outcome in ("ok", "auth"):
         await rig.ask("How are you?")

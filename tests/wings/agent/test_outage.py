@@ -19,7 +19,8 @@ CREATE = ("c1", "createPet", '{"name": "Rex"}')
 OUTAGE_S = 3.0  # three leases of the rig: that of the run expires meanwhile
 
 
-async def test_a21_a_run_goes_on_after_an_outage_of_the_database(scratch: Path) -> None:
+async def test_a_run_continues_after_an_outage_of_the_database(scratch: Path) -> None:
+    """A run continues after an outage of the database (A21)."""
     settings = settings_for(scratch / "agent-outage")
     embedded = Embedded.start(settings)
     try:

@@ -75,13 +75,15 @@ MARKUP = st.sampled_from(
 @pytest.mark.parametrize("media_type", list(CHUNKERS))
 @given(parts=st.lists(MARKUP | st.text(max_size=30), max_size=20), limit=st.integers(1, 60))
 @settings(max_examples=60, deadline=None)
-def test_l06_chunks_and_gaps_are_the_text(media_type: str, parts: list[str], limit: int) -> None:
+def test_chunks_and_gaps_make_up_the_text(media_type: str, parts: list[str], limit: int) -> None:
+    """Chunks and gaps make up the text (L06)."""
     text = "".join(parts).encode("utf-8", "replace").decode()
     chunking = ChunkingOptions(size=limit, overlap=limit // 4)
     assert_covered(text, cut(text, media_type=media_type, chunking=chunking))
 
 
-def test_l04_headings_to_the_set_level_begin_chunks() -> None:
+def test_headings_to_the_set_level_begin_chunks() -> None:
+    """Headings to the set level begin chunks (L04)."""
     chunks = cut(GUIDE, media_type="text/markdown", path="docs/guide.md")
     assert [one.header for one in chunks] == ["Guide", "Guide > Install", "Guide > Use"]
     assert [(one.start_line, one.end_line) for one in chunks] == [(1, 3), (5, 15), (17, 19)]

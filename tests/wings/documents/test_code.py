@@ -163,7 +163,8 @@ def test_implementations_for_references_are_called_by_their_type() -> None:
     }  # fmt: skip
 
 
-def test_l04_a_definition_that_fits_is_whole_with_what_is_above_it() -> None:
+def test_a_short_definition_is_one_chunk_with_its_comment_and_decorator() -> None:
+    """A short definition is one chunk with its comment and decorator (L04)."""
     chunks = cut(PYTHON, media_type="text/x-python", path="src/shapes.py")
     assert [one.kind for one in chunks] == ["code", "class", "function"]
     assert texts(PYTHON, chunks)[1].startswith("# A circle.\n@register\nclass Circle(Base):")

@@ -146,7 +146,8 @@ def zipped(*names: str) -> bytes:
         ("a", b"2026-01-01 INFO started\n", kinds.TEXT),
     ],
 )
-def test_l02_types_of_files(path: str, data: bytes, expected: str) -> None:
+def test_media_types_of_files_are_recognised(path: str, data: bytes, expected: str) -> None:
+    """Media types of files are recognised (L02)."""
     assert kinds.media_type(path, data) == expected
 
 

@@ -166,7 +166,8 @@ def test_files_of_a_repository_are_read_from_its_objects(git: GitServer) -> None
     assert git.authorized[-1].startswith("Basic ")
 
 
-def test_f1_11_submodules_are_left_out_and_nothing_of_them_is_fetched(git: GitServer) -> None:
+def test_submodules_are_left_out_and_not_fetched(git: GitServer) -> None:
+    """Submodules are left out and not fetched (F1.11)."""
     modules = b'[submodule "%s"]\n\tpath = %s\n\turl = %s\n'
     urls = (b"ext::sh -c id", b"file:///etc", b"../locked", git.url.encode() + b"/links")
     tree, described = Tree(), b""

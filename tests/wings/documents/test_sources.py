@@ -55,7 +55,8 @@ def tarred(*members: tuple[str, bytes], mode: str = "w:gz", kind: bytes = tarfil
 
 
 @pytest.mark.parametrize("make", [zipped, tarred])
-def test_l01_files_of_an_archive(make: Callable[..., bytes]) -> None:
+def test_files_of_an_archive_are_read(make: Callable[..., bytes]) -> None:
+    """Files of an archive are read (L01)."""
     data = make(("a/b.md", b"# B"), ("c.txt", b""))
     found = list(archive_files(data, LIMITS))
     assert [(one.path, one.data) for one in found if isinstance(one, SourceFile)] == [
@@ -184,9 +185,10 @@ def test_known_contents_of_a_directory_are_not_handed_over(tree: Path) -> None:
         (("*a" * 100 + "b",), "a" * 1000, False),
     ],
 )
-def test_l01_filters_are_patterns_of_gitignore(
+def test_filters_are_patterns_of_gitignore(
     filter_: tuple[str, ...], path: str, selected: bool
 ) -> None:
+    """Filters are patterns of gitignore (L01)."""
     assert WantedFiles(filter_).selects(path) is selected
 
 

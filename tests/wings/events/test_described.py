@@ -32,14 +32,16 @@ def test_the_published_schemas_are_those_of_the_code(name: str) -> None:
     Draft202012Validator.check_schema(json.loads(text))
 
 
-def test_v02_an_invocation_event_is_valid() -> None:
+def test_an_invocation_event_is_valid() -> None:
+    """An invocation event is valid (V02)."""
     schema = json.loads((FILES / "skill-invocation.schema.json").read_text())
     validator = Draft202012Validator(schema)
     assert validator.is_valid({"skillName": "report", "arguments": {}, "correlationId": "c-1"})
     assert not validator.is_valid({"arguments": {}})
 
 
-async def test_v18_the_events_are_described(client: Client) -> None:
+async def test_events_are_described_by_asyncapi(client: Client) -> None:
+    """Events are described by AsyncAPI (V18)."""
     status, document = await got(client, "/events/v1/asyncapi.json")
     assert (status, document["asyncapi"]) == (200, "3.0.0")
     assert set(document["channels"]) == {"invocations", "agent-commands", "agent-events"}
@@ -48,7 +50,8 @@ async def test_v18_the_events_are_described(client: Client) -> None:
         assert reference.removeprefix("#/components/schemas/") in document["components"]["schemas"]
 
 
-async def test_v29_a_caller_is_erased(client: Client) -> None:
+async def test_a_caller_is_erased(client: Client) -> None:
+    """A caller is erased (V29)."""
     one = await invoked(client, "getPet", {"id": 7})
     over = await ended(client, one["id"])
     body = {"principal": over["principal"]}

@@ -64,7 +64,8 @@ def kept(settings: Settings) -> dict[str, object]:
     return msgspec.structs.asdict(settings.events)
 
 
-async def test_v18_one_gateway_accepts_and_another_one_runs(engine: Settings) -> None:
+async def test_an_invocation_accepted_by_one_gateway_runs_on_another(engine: Settings) -> None:
+    """An invocation accepted by one gateway runs on another (V18)."""
     async with running(accepting(engine)) as front, running(engine):
         for number in range(5):
             one = await invoked(front, "getPet", {"id": number})
@@ -119,11 +120,11 @@ async def test_many_are_run_once_each(engine: Settings, service: Recorder) -> No
     assert sorted(paths) == sorted(f"/pets/{number}" for number in range(40))
 
 
-async def test_v03_commands_of_kafka_become_invocations_and_their_ends_events(
+async def test_kafka_commands_become_invocations_and_publish_their_completions(
     settings: Settings, kafka: str, service: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Twice the same, and what is no event, names no tool, or has an id that is none: only the
-    first counts, and the others hold up nothing."""
+    first counts, and the others hold up nothing (V03)."""
     topics = {"commands": f"c{uuid4().hex}", "principal": "fleet"}
     ends = f"e{uuid4().hex}"
     engine = with_events(settings, kafka=at(settings, kafka, **topics), topics=(ends,))
@@ -279,9 +280,10 @@ def broken(settings: Settings, redis_server: RedisServer) -> Settings:
 
 
 @pytest.mark.parametrize("how", ["flushed", "stopped", "split"])
-async def test_v19_losing_redis_loses_nothing(
+async def test_losing_redis_loses_nothing(
     broken: Settings, redis_server: RedisServer, service: Recorder, how: str
 ) -> None:
+    """Losing Redis loses nothing (V19)."""
     async with running(accepting(broken)) as front:
         ids = [(await invoked(front, "getPet", {"id": number}))["id"] for number in range(5)]
         if how == "flushed":
@@ -373,9 +375,10 @@ async def names(redis: object) -> list[bytes]:
     return found
 
 
-async def test_v03_completions_are_published_to_a_stream(
+async def test_completions_are_published_to_a_stream(
     settings: Settings, redis_server: RedisServer
 ) -> None:
+    """Completions are published to a stream (V03)."""
     engine = with_events(settings, redis_url=redis_server.url)
     async with running(replace(engine)) as client:
         one = await invoked(client, "getPet", {"id": 7}, replyTo="agent-events")
@@ -402,10 +405,10 @@ def consumers() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("engine", ["redis", "kafka"], indirect=True)
-async def test_v03_consumers_of_ones_own_work_and_hear_of_ends(
+async def test_external_consumers_execute_skills_and_receive_completions(
     engine: Settings, consumers: dict[str, Any]
 ) -> None:
-    """As the documentation says; one that failed and was redriven is told of twice."""
+    """As the documentation says; one that failed and was redriven is told of twice (V03)."""
     ends = f"e{uuid4().hex}"
     settings = with_events(engine, **{**kept(engine), "topics": (ends,)})
     heard: list[Any] = []

@@ -88,7 +88,8 @@ async def test_a_result_ends_its_own_invocation_alone(settings: Settings) -> Non
             assert (await ended(client, good["id"]))["status"] == "ACKED"
 
 
-def test_v09_the_delay_doubles_with_full_jitter_up_to_its_limit() -> None:
+def test_the_delay_doubles_with_full_jitter_up_to_its_limit() -> None:
+    """The delay doubles with full jitter up to its limit (V09)."""
     settings = replace(load(None, {}).events, backoff_s=2.0, backoff_max_s=10.0)
     for attempt, most in ((1, 2.0), (2, 4.0), (3, 8.0), (4, 10.0), (100, 10.0)):
         delays = [execution.backoff(attempt, settings) for _ in range(200)]

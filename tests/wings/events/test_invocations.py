@@ -34,7 +34,8 @@ async def client(settings: Settings) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_v01_a_tool_is_called_after_the_request(client: Client, service: Recorder) -> None:
+async def test_a_tool_is_called_after_the_request(client: Client, service: Recorder) -> None:
+    """A tool is called after the request (V01)."""
     one = await invoked(client, "getPet", {"id": 7}, correlationId="pet-7")
     assert one["correlationId"] == "pet-7"
     over = await ended(client, "pet-7")
@@ -43,8 +44,8 @@ async def test_v01_a_tool_is_called_after_the_request(client: Client, service: R
     assert [one["path"] for one in service.requests] == ["/pets/7"]
 
 
-async def test_v01_an_answer_follows_the_commit(client: Client, settings: Settings) -> None:
-    """The process of the database that stores it is ended before it can commit."""
+async def test_an_answer_follows_the_commit(client: Client, settings: Settings) -> None:
+    """The process of the database that stores it is ended before it can commit (V01)."""
     answers: list[int] = []
 
     async def ask() -> None:
@@ -63,9 +64,10 @@ async def test_v01_an_answer_follows_the_commit(client: Client, settings: Settin
         assert await found.fetchall() == [("PENDING",)]
 
 
-async def test_row29_a_claim_that_the_database_drops_is_repeated(
+async def test_a_claim_dropped_by_the_database_is_repeated(
     client: Client, settings: Settings
 ) -> None:
+    """A claim dropped by the database is repeated (row 29)."""
     one = await invoked(client, "report")
     answers: list[tuple[int, Any]] = []
 
@@ -81,10 +83,10 @@ async def test_row29_a_claim_that_the_database_drops_is_repeated(
     assert (taken["id"], taken["fence"], taken["attempt"]) == (one["id"], 1, 1)
 
 
-async def test_row29_what_no_notice_tells_of_is_found_by_polling(
+async def test_polling_finds_invocations_without_notifications(
     client: Client, service: Recorder
 ) -> None:
-    """As where a pooler such as PgBouncer swallows NOTIFY: the journal alone is changed."""
+    """A pooler such as PgBouncer may swallow NOTIFY: the journal alone is changed (row 29)."""
     one = await invoked(client, "getPet", {"id": 404})
     assert (await ended(client, one["id"]))["status"] == "FAILED"
     pool = client.gateway.feed.pool
@@ -95,10 +97,10 @@ async def test_row29_what_no_notice_tells_of_is_found_by_polling(
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-async def test_row29_the_clock_of_the_database_counts(
+async def test_the_clock_of_the_database_decides(
     settings: Settings, service: Recorder, hours: int
 ) -> None:
-    """A gateway whose clock is an hour behind, or ahead of, that of the database."""
+    """A gateway whose clock is an hour behind, or ahead of, that of the database (row 29)."""
     url = settings.database.url
     async with await AsyncConnection.connect(url) as connection:
         await connection.execute("CREATE SCHEMA IF NOT EXISTS shifted")
@@ -149,7 +151,8 @@ async def ended_while_it_waits(settings: Settings, statement: str) -> None:
         await until(ended_)
 
 
-async def test_v05_the_same_request_is_the_same_invocation(client: Client) -> None:
+async def test_the_same_request_is_the_same_invocation(client: Client) -> None:
+    """The same request is the same invocation (V05)."""
     one = await invoked(client, "getPet", {"id": 7}, correlationId="pet-7")
     again = await invoked(client, "getPet", {"id": 7}, correlationId="pet-7")
     assert again["id"] == one["id"]
@@ -171,16 +174,18 @@ async def test_v05_the_same_request_is_the_same_invocation(client: Client) -> No
         ({"skillName": "listPets", "notBefore": "9999-12-31T23:59:59Z"}, "within a year"),
     ],
 )
-async def test_v06_what_cannot_be_accepted_is_refused(
+async def test_unacceptable_invocations_are_refused(
     client: Client, body: dict[str, Any], said: str
 ) -> None:
+    """Unacceptable invocations are refused (V06)."""
     status, problem, _ = await client.post(ROOT, body)
     assert status == 422, problem
     assert said in problem["detail"]
     assert (await got(client, ROOT))[1] == {"items": []}
 
 
-async def test_v09_a_failure_of_the_service_is_final(client: Client, service: Recorder) -> None:
+async def test_a_failure_of_the_service_is_final(client: Client, service: Recorder) -> None:
+    """A failure of the service is final (V09)."""
     one = await invoked(client, "getPet", {"id": 404})
     over = await ended(client, one["id"])
     assert (over["status"], over["reason"], over["error"]["status"]) == ("FAILED", "error", 404)
@@ -188,9 +193,8 @@ async def test_v09_a_failure_of_the_service_is_final(client: Client, service: Re
     assert len(service.requests) == 1
 
 
-async def test_v22_an_invocation_is_cancelled_while_it_runs(
-    client: Client, service: Recorder
-) -> None:
+async def test_an_invocation_is_cancelled_while_it_runs(client: Client, service: Recorder) -> None:
+    """An invocation is cancelled while it runs (V22)."""
     one = await invoked(client, "slow")
     await service.arrived.wait()
     async with client.http.delete(f"{client.url}{ROOT}/{one['id']}") as response:

@@ -27,7 +27,8 @@ async def status_of(journal: Journal, id_: str, host: str = HOST) -> tuple[str, 
     return row.status, row.reason, row.attempt
 
 
-async def test_v07_an_invocation_is_claimed_and_acked_with_its_fence(journal: Journal) -> None:
+async def test_an_invocation_is_claimed_and_acked_with_its_fence(journal: Journal) -> None:
+    """An invocation is claimed and acked with its fence (V07)."""
     id_ = await accepted(journal)
     [one] = await claimed(journal)
     assert (one.invocation_id, one.fence, one.attempt) == (id_, 1, 1)
@@ -40,7 +41,8 @@ async def test_v07_an_invocation_is_claimed_and_acked_with_its_fence(journal: Jo
 
 
 @pytest.mark.parametrize("ended", [False, True])
-async def test_v05_a_correlation_id_names_one_request(journal: Journal, ended: bool) -> None:
+async def test_a_correlation_id_names_one_request(journal: Journal, ended: bool) -> None:
+    """A correlation id names one request (V05)."""
     first = await accepted(journal, correlation_id="order-7", number=1)
     if ended:
         [one] = await claimed(journal)
@@ -71,7 +73,8 @@ async def test_an_idempotency_key_names_one_request_of_a_caller(journal: Journal
     assert await accepted(journal, idempotency_key="k", principal_id="bob") != first
 
 
-async def test_v11_keys_are_taken_in_order_and_one_at_a_time(journal: Journal) -> None:
+async def test_invocations_of_an_order_key_run_in_order_and_singly(journal: Journal) -> None:
+    """Invocations of an order key run in order and singly (V11)."""
     ids = [
         await accepted(journal, number=n, order_key=key)
         for n, key in enumerate([None, "a", "a", "b", "a", None])
@@ -110,7 +113,8 @@ async def test_a_key_holds_up_its_own_caller_alone(journal: Journal) -> None:
     assert last.order_key == "a"
 
 
-async def test_v11_a_failed_one_blocks_its_key_where_it_says_so(journal: Journal) -> None:
+async def test_a_failed_invocation_blocks_its_order_key_if_configured(journal: Journal) -> None:
+    """A failed invocation blocks its order key if configured (V11)."""
     first = await accepted(journal, order_key="a", on_failure="block")
     second = await accepted(journal, order_key="a")
     [one] = await claimed(journal)
@@ -133,7 +137,10 @@ async def test_what_a_race_left_blocked_is_found_by_the_sweep(journal: Journal) 
     assert [one.invocation_id for one in await claimed(journal)] == [id_]
 
 
-async def test_v08_priorities_go_first_and_delayed_ones_wait(journal: Journal) -> None:
+async def test_high_priorities_are_claimed_first_and_delayed_invocations_wait(
+    journal: Journal,
+) -> None:
+    """High priorities are claimed first and delayed invocations wait (V08)."""
     low = await accepted(journal, priority=1)
     high = await accepted(journal, priority=9)
     later = await accepted(journal, priority=9, delay_s=3600)
@@ -161,9 +168,10 @@ async def test_a_lease_that_is_over(
     assert not await upkeep(journal).sweep()
 
 
-async def test_v13_completions_that_a_dead_process_was_sending_are_sent_again(
+async def test_completions_of_a_dead_sender_are_sent_again(
     journal: Journal,
 ) -> None:
+    """Completions of a dead sender are sent again (V13)."""
     await accepted(journal, reply_to="webhook:crm")
     await journal.end([end(one) for one in await claimed(journal)])
     async with borrow(journal._pool) as connection:
@@ -183,7 +191,8 @@ async def test_deadlines(journal: Journal) -> None:
     assert await status_of(journal, waiting) == ("FAILED", "expired", 0)
 
 
-async def test_v22_cancelling(journal: Journal) -> None:
+async def test_cancelling_ends_waiting_and_marks_running_invocations(journal: Journal) -> None:
+    """Cancelling ends waiting and marks running invocations (V22)."""
     running, waiting = await accepted(journal), await accepted(journal, number=1)
     [one] = await claimed(journal)
     assert await journal.cancel(HOST, [running, waiting]) == (1, 1)
@@ -204,7 +213,8 @@ async def test_a_release_does_not_count(journal: Journal) -> None:
     assert await claimed(journal) == []
 
 
-async def test_v10_failed_ones_are_redriven_with_what_was_kept(journal: Journal) -> None:
+async def test_failed_invocations_are_redriven_with_their_arguments(journal: Journal) -> None:
+    """Failed invocations are redriven with their arguments (V10)."""
     id_ = await accepted(journal, reply_to="topic:agent-events")
     for _ in range(2):
         [one] = await claimed(journal)
@@ -251,7 +261,8 @@ async def test_concurrent_claims_share_nothing(journal: Journal) -> None:
     assert len(set(seen)) == 70
 
 
-async def test_v29_erasing_a_caller_keeps_state_and_times(journal: Journal) -> None:
+async def test_erasing_a_caller_keeps_state_and_times(journal: Journal) -> None:
+    """Erasing a caller keeps state and times (V29)."""
     mine, done = await accepted(journal), await accepted(journal, number=1)
     other = await accepted(journal, principal_id="bob")
     await journal.end([end(one, error=b'{"m":1}') for one in await claimed(journal)])
@@ -390,9 +401,10 @@ ILLEGAL = {
 
 
 @pytest.mark.parametrize("case", ILLEGAL)
-async def test_v04_the_database_refuses(
+async def test_the_database_refuses_illegal_states(
     journal: Journal, events_database: DatabaseSettings, case: str
 ) -> None:
+    """The database refuses illegal states (V04)."""
     steps, statement = ILLEGAL[case]
     await accepted(journal)
     taken = await claimed(journal) if steps else []
@@ -417,8 +429,8 @@ CHANGES = {
 }
 
 
-async def test_v04_states_change_in_these_ways_and_no_other(journal: Journal) -> None:
-    """Each with all that belongs to the new state, so that the state alone is refused."""
+async def test_states_change_only_by_allowed_transitions(journal: Journal) -> None:
+    """Each with all that belongs to the new state, so that the state alone is refused (V04)."""
     for old, new in itertools.permutations(STATES, 2):
         id_ = await accepted(journal)
         async with borrow(journal._pool) as connection:
@@ -438,7 +450,8 @@ def _change(state: str) -> bytes:
     return f"{text} WHERE invocation_id = %s".encode()
 
 
-async def test_v04_a_retry_is_pending_again_and_due_later(journal: Journal) -> None:
+async def test_a_retry_is_pending_again_and_due_later(journal: Journal) -> None:
+    """A retry is pending again and due later (V04)."""
     id_ = await accepted(journal)
     [one] = await claimed(journal)
     assert await journal.end([end(one, error=b"{}", retry_s=3600)]) == {(id_, 1)}
@@ -453,7 +466,8 @@ async def test_v04_a_retry_is_pending_again_and_due_later(journal: Journal) -> N
     assert (two.invocation_id, two.attempt, two.fence) == (id_, 2, 2)
 
 
-async def test_v11_the_database_refuses_two_deliveries_of_one_key(journal: Journal) -> None:
+async def test_the_database_refuses_two_deliveries_of_one_key(journal: Journal) -> None:
+    """The database refuses two deliveries of one key (V11)."""
     for number in range(2):
         await accepted(journal, number=number, order_key="a")
     async with borrow(journal._pool) as connection:

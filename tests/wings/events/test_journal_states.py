@@ -237,7 +237,8 @@ def world(events_database: DatabaseSettings) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("world")
-def test_v04_the_journal_is_as_its_model() -> None:
+def test_the_journal_matches_its_state_model() -> None:
+    """The journal matches its state model (V04)."""
     run(
         JournalMachine,
         settings=settings(

@@ -57,9 +57,10 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue("kafka")) if request.param == "kafka" else ""
 
 
-async def test_v07_kills_lose_nothing(
+async def test_kills_lose_nothing(
     journal: Journal, events_database: DatabaseSettings, engine: str
 ) -> None:
+    """Kills lose nothing (V07)."""
     url = events_database.url
     steps = STEPS if KILLS > 1 or not engine else STEPS[::3]  # the journal's, whatever wakes
     planned = [(step, 1 + number % 2) for step in steps for number in range(KILLS)]

@@ -78,7 +78,8 @@ async def sent(client: Client, path: str, body: Any, **headers: str) -> tuple[in
         return response.status, json.loads(text) if text else None
 
 
-async def test_v02_cloudevents_are_accepted_in_each_mode(client: Client) -> None:
+async def test_cloudevents_are_accepted_in_each_mode(client: Client) -> None:
+    """CloudEvents are accepted in each mode (V02)."""
     path, json_type = "/events/cloudevents", {"Content-Type": "application/json"}
     status, one = await sent(client, path, EVENT, **{"Content-Type": STRUCTURED})
     assert status == 202, one
@@ -113,9 +114,10 @@ async def test_v02_cloudevents_are_accepted_in_each_mode(client: Client) -> None
         ({"replyto": "a\n"}, STRUCTURED, "replyto"),
     ],
 )
-async def test_v02_what_is_no_such_event_is_refused(
+async def test_invalid_cloudevents_are_refused(
     client: Client, changes: dict[str, Any], kind: str, said: str
 ) -> None:
+    """Invalid CloudEvents are refused (V02)."""
     body = {**EVENT, **changes}
     status, problem = await sent(client, "/events/cloudevents", body, **{"Content-Type": kind})
     assert (status, said in problem["detail"]) == (422, True)
@@ -216,7 +218,8 @@ async def test_senders_of_events_are_told_that_they_may_deliver(client: Client) 
 
 
 @pytest.mark.parametrize("secret", [NEW, OLD])
-async def test_v24_a_webhook_becomes_an_invocation_once(client: Client, secret: str) -> None:
+async def test_a_webhook_becomes_an_invocation_once(client: Client, secret: str) -> None:
+    """A webhook becomes an invocation once (V24)."""
     body = b'{"type": "paid", "pet": 7}'
     headers = sign("msg-1", int(time.time()), body, [secret])
     status, one = await sent(client, "/events/hooks/paid", body, **headers)
@@ -236,7 +239,8 @@ async def test_v24_a_webhook_becomes_an_invocation_once(client: Client, secret: 
     assert (await sent(client, "/events/hooks/paid", unfit, **headers))[0] == 422
 
 
-async def test_v24_webhooks_without_a_valid_signature_are_refused(client: Client) -> None:
+async def test_webhooks_without_a_valid_signature_are_refused(client: Client) -> None:
+    """Webhooks without a valid signature are refused (V24)."""
     body, now = b'{"type": "paid", "pet": 7}', int(time.time())
     good = sign("msg-1", now, body, [NEW])
     stranger = f"whsec_{base64.b64encode(b'x' * 32).decode()}"
@@ -257,7 +261,8 @@ async def test_v24_webhooks_without_a_valid_signature_are_refused(client: Client
     assert (await got(client, ROOT))[1] == {"items": []}
 
 
-async def test_v20_completions_are_sent_to_webhooks(settings: Settings) -> None:
+async def test_completions_are_sent_to_webhooks(settings: Settings) -> None:
+    """Completions are sent to webhooks (V20)."""
     receiver, gone = Receiver(), Receiver(410)
     async with serving(receiver) as url, serving(gone) as gone_url:
         webhooks = {
@@ -288,7 +293,8 @@ async def test_v20_completions_are_sent_to_webhooks(settings: Settings) -> None:
 HOOKS = "/events/v1/webhooks"
 
 
-async def test_v24_webhooks_are_registered_over_rest(settings: Settings) -> None:
+async def test_webhooks_are_registered_over_rest(settings: Settings) -> None:
+    """Webhooks are registered over REST (V24)."""
     receiver, key = Receiver(), base64.b64encode(bytes(32)).decode()
     sealing = replace(with_events(settings), secrets=SecretsSettings(key, ()))
     async with serving(receiver) as url, running(sealing) as client:
@@ -371,7 +377,8 @@ async def all_sent(client: Client) -> bool:
     return bool((await got(client, "/events/v1/stats"))[1]["unsent"] == 0)
 
 
-async def test_v03_completions_are_read_from_topics(client: Client) -> None:
+async def test_completions_are_read_from_topics(client: Client) -> None:
+    """Completions are read from topics (V03)."""
     path = "/events/v1/topics/agent-events"
     first = await got(client, path)
     assert first == (200, {"items": [], "next": ""})
@@ -386,7 +393,8 @@ async def test_v03_completions_are_read_from_topics(client: Client) -> None:
     assert (await got(client, "/events/v1/topics/else"))[0] == 404
 
 
-async def test_v20_an_open_session_is_told(client: Client) -> None:
+async def test_an_open_session_is_notified_of_the_completion(client: Client) -> None:
+    """An open session is notified of the completion (V20)."""
     session = await client.session("2025-11-25")
     async with listening(client, "/mcp", session.headers) as events:
         arguments = {"skillName": "getPet", "arguments": {"id": 7}, "replyTo": "session"}
@@ -479,14 +487,15 @@ async def test_a_page_of_a_topic_is_no_larger_than_a_result_may_be(
 @pytest.mark.parametrize(
     "url", ["http://example.com/", "https://127.0.0.1/", "https://10.0.0.1/", "https://[::1]/"]
 )
-def test_v06_webhooks_are_public(url: str) -> None:
+def test_webhook_urls_must_be_public(url: str) -> None:
+    """Webhook URLs must be public (V06)."""
     with pytest.raises(ToolgateError):
         check_webhook("one", EventWebhook(url=url, secret=NEW))
     check_webhook("one", EventWebhook(url=url, secret=NEW, private=True))
 
 
-def test_v24_a_signature_is_that_of_the_standard() -> None:
-    """The example of the specification."""
+def test_signatures_match_the_example_of_standard_webhooks() -> None:
+    """The example of the specification (V24)."""
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
     headers = sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}', [secret])
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="

@@ -87,10 +87,10 @@ async def _asking(client: Client, asked: list[str], refused: list[int]) -> None:
         await anyio.sleep(0.01)
 
 
-async def test_v15_an_operators_restart_neither_loses_nor_repeats(
+async def test_a_restart_by_the_operator_neither_loses_nor_repeats(
     service: Recorder, database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
-    """A call that is not repeatable runs in a process that is replaced; others wait meanwhile."""
+    """A call that is not repeatable runs in a replaced process; others wait meanwhile (V15)."""
     (tmp_path / "jwks.json").write_text(json.dumps({"keys": [KEY.jwk()]}))
     (tmp_path / "pets.json").write_text(json.dumps(pets()))
     config = tmp_path / "toolgate.yaml"

@@ -49,9 +49,10 @@ def with_rule(settings: Settings, effect: Any, **conditions: Any) -> Settings:
     return replace(settings, policy=replace(settings.policy, rules=rules))
 
 
-async def test_v10_a_service_that_is_away_is_asked_again_if_that_does_no_harm(
+async def test_repeatable_calls_to_an_unreachable_service_are_retried(
     evented: Settings, service: Recorder
 ) -> None:
+    """Repeatable calls to an unreachable service are retried (V10)."""
     sources = {"pets": replace(evented.sources["pets"], base_url="http://127.0.0.1:1")}
     breaker = replace(evented.breaker, enabled=False)
     settings = with_events(replace(evented, sources=sources, breaker=breaker), attempts=3)
@@ -71,10 +72,8 @@ async def test_v10_a_service_that_is_away_is_asked_again_if_that_does_no_harm(
     assert not service.requests
 
 
-async def test_v15_settings_change_while_invocations_run(
-    evented: Settings, service: Recorder
-) -> None:
-    """Those that run go on, and those that wait are there."""
+async def test_settings_change_while_invocations_run(evented: Settings, service: Recorder) -> None:
+    """Those that run go on, and those that wait are there (V15)."""
     async with running(evented) as client:
         waiting = await invoked(client, "report")
         slow = await invoked(client, "slow")
@@ -104,7 +103,8 @@ async def busy(scope: Scope, _receive: Receive, send: Send) -> None:
         await send({"type": "http.response.body", "body": b"{}"})
 
 
-async def test_v09_a_service_says_when_it_is_asked_again(evented: Settings) -> None:
+async def test_retry_after_of_a_service_delays_the_next_attempt(evented: Settings) -> None:
+    """Retry after of a service delays the next attempt (V09)."""
     async with serving(busy) as url:
         sources = {"pets": replace(evented.sources["pets"], base_url=url)}
         async with running(replace(evented, sources=sources)) as client:
@@ -154,9 +154,10 @@ async def hook(step: str, invocation: Any) -> None:
         raise ValueError("not nine")
 
 
-async def test_v04_a_hook_hears_of_each_step_and_may_refuse(
+async def test_a_hook_is_called_for_each_step_and_may_refuse(
     evented: Settings, service: Recorder
 ) -> None:
+    """A hook is called for each step and may refuse (V04)."""
     HEARD.clear()
     changed = replace(evented.events, hook=f"{__name__}:hook", attempts=2)
     away = {"away": replace(evented.sources["pets"], base_url="http://127.0.0.1:1", prefix="away_")}
@@ -300,9 +301,10 @@ async def test_the_audit_log_has_the_acceptance_and_the_call(evented: Settings) 
         await until(both)
 
 
-async def test_v23_policy_is_judged_when_accepted_and_when_run(
+async def test_policy_is_checked_at_acceptance_and_at_run(
     evented: Settings, service: Recorder
 ) -> None:
+    """Policy is checked at acceptance and at run (V23)."""
     stopped = with_events(evented, concurrency=0)
     async with running(stopped) as client:
         one = await invoked(client, "getPet", {"id": 7})
@@ -316,9 +318,10 @@ async def test_v23_policy_is_judged_when_accepted_and_when_run(
     assert not service.requests
 
 
-async def test_v23_a_key_that_was_revoked_meanwhile_runs_nothing(
+async def test_invocations_of_a_revoked_key_are_not_run(
     evented: Settings, service: Recorder, tmp_path: Path
 ) -> None:
+    """Invocations of a revoked key are not run (V23)."""
     auth = by_jwks(tmp_path, [KEY.jwk()])
     settings = replace(with_events(evented, concurrency=0), auth=replace(auth, api_keys=True))
     async with running(settings) as client:
@@ -386,9 +389,10 @@ async def test_callers_see_their_own_and_need_scopes(evented: Settings, tmp_path
         assert (await got(client, "/events/v1/stats", **root))[0] == 200
 
 
-async def test_v14_a_shutdown_lets_calls_end_and_gives_the_rest_back(
+async def test_a_shutdown_drains_calls_and_releases_waiting_invocations(
     evented: Settings, service: Recorder
 ) -> None:
+    """A shutdown drains calls and releases waiting invocations (V14)."""
     patient = with_events(evented, drain_s=30.0)
     async with running(patient) as client:
         one = await invoked(client, "slow")
@@ -402,9 +406,10 @@ async def test_v14_a_shutdown_lets_calls_end_and_gives_the_rest_back(
 
 
 @pytest.mark.parametrize(("retry", "status"), [("always", "PENDING"), ("never", "FAILED")])
-async def test_v14_calls_that_a_shutdown_ends(
+async def test_calls_cut_off_by_a_shutdown_are_retried_or_failed(
     evented: Settings, service: Recorder, retry: str, status: str
 ) -> None:
+    """Calls cut off by a shutdown are retried or failed (V14)."""
     async with running(with_events(evented, drain_s=0.05)) as client:
         one = await invoked(client, "slow", retry=retry)
         with anyio.fail_after(DEADLINE_S):
@@ -415,9 +420,10 @@ async def test_v14_calls_that_a_shutdown_ends(
         assert (row.status, row.attempt) == (status, 0 if status == "PENDING" else 1)
 
 
-async def test_v13_what_a_crash_left_is_taken_up_at_the_next_start(
+async def test_interrupted_invocations_are_swept_at_the_next_start(
     evented: Settings, service: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Interrupted invocations are swept at the next start (V13)."""
     async with running(with_events(evented, concurrency=0, sweep_s=3600.0)) as client:
         journal = journal_of(client)
         read = await invoked(client, "listPets")
@@ -433,8 +439,8 @@ async def test_v13_what_a_crash_left_is_taken_up_at_the_next_start(
     assert [one["path"] for one in service.requests] == ["/pets"]
 
 
-async def test_v27_one_tenant_does_not_hold_up_another(evented: Settings) -> None:
-    """The backlog of one takes its share of the places at most."""
+async def test_one_tenant_does_not_hold_up_another(evented: Settings) -> None:
+    """The backlog of one takes its share of the places at most (V27)."""
     other = "00000000-0000-0000-0000-00000000000b"
     settings = with_events(evented, concurrency=4, tenant_running=3)
     async with running(settings) as client:
@@ -463,7 +469,8 @@ async def as_many(journal: Journal, host: str, count: int, status: str = "DISPAT
     return len(rows) == count if count else bool(rows)
 
 
-async def test_v26_invocations_that_lead_to_one_another_are_limited(evented: Settings) -> None:
+async def test_chains_of_invocations_are_limited(evented: Settings) -> None:
+    """Chains of invocations are limited (V26)."""
     async with running(with_events(evented, hops=2)) as client:
         cause: dict[str, Any] = {}
         for number in range(3):
@@ -482,7 +489,8 @@ async def test_v26_invocations_that_lead_to_one_another_are_limited(evented: Set
         assert (status, "events.hops" in problem["detail"]) == (422, True)
 
 
-async def test_v27_open_invocations_are_limited(evented: Settings) -> None:
+async def test_open_invocations_are_limited(evented: Settings) -> None:
+    """Open invocations are limited (V27)."""
     async with running(with_events(evented, tenant_open=2)) as client:
         for _ in range(2):
             await invoked(client, "report")

@@ -72,7 +72,8 @@ async def over(session: SessionClient, task: str) -> dict[str, Any]:
             await anyio.sleep(0.02)
 
 
-async def test_v21_a_call_of_any_tool_is_a_task(client: Client) -> None:
+async def test_a_call_of_any_tool_can_be_a_task(client: Client) -> None:
+    """A call of any tool can be a task (V21)."""
     session = await client.session(LEGACY)
     assert session.initialized["capabilities"]["tasks"] == {
         "cancel": {},
@@ -135,9 +136,10 @@ async def test_a_running_task_is_cancelled(client: Client, service: Recorder) ->
     )
 
 
-async def test_v21_the_extension_gives_a_task_for_a_call_that_takes_long(
+async def test_the_task_extension_turns_long_calls_into_tasks(
     client: Client, service: Recorder
 ) -> None:
+    """The task extension turns long calls into tasks (V21)."""
     capabilities = (await modern(client, "server/discover"))["result"]["capabilities"]
     assert capabilities["extensions"][EXTENSION] == {}
     at_once = await modern(client, "tools/call", name="getPet", arguments={"id": 7})
@@ -180,10 +182,10 @@ async def test_a_failed_call_is_complete_for_the_extension(evented: Settings) ->
         assert task.get("result", task)["isError"]
 
 
-async def test_v20_a_task_is_read_at_another_gateway_and_after_a_restart(
+async def test_a_task_is_read_at_another_gateway_and_after_a_restart(
     evented: Settings, service: Recorder
 ) -> None:
-    """Each has its sessions in memory: the client opens another one."""
+    """Each has its sessions in memory: the client opens another one (V20)."""
     async with running(evented) as first:
         session = await first.session(LEGACY)
         task = await begun(session, "slow")

@@ -34,7 +34,8 @@ async def report(client: Client, id_: str, what: str, **body: Any) -> tuple[int,
     return status, answer
 
 
-async def test_v07_a_worker_acks_once(client: Client) -> None:
+async def test_a_worker_acks_once(client: Client) -> None:
+    """A worker acks once (V07)."""
     one = await invoked(client, "report", {"year": 2026}, idempotencyKey="k" * 128)
     wrong = {"skillName": "report", "idempotencyKey": "k" * 129}
     assert (await client.post(ROOT, wrong))[0] == 422
@@ -56,7 +57,8 @@ async def test_v07_a_worker_acks_once(client: Client) -> None:
     assert (await ended(client, one["id"]))["result"] == {"pages": 3}
 
 
-async def test_v16_a_worker_waits_for_work(client: Client) -> None:
+async def test_a_worker_waits_for_work(client: Client) -> None:
+    """A worker waits for work (V16)."""
     taken: list[Any] = []
 
     async def wait() -> None:
@@ -131,7 +133,8 @@ def posted(path: str, body: bytes, method: str = "POST", query: bytes = b"") -> 
     }
 
 
-async def test_v08_failures_are_tried_again_with_the_same_key(client: Client) -> None:
+async def test_failures_are_retried_with_the_same_key(client: Client) -> None:
+    """Failures are retried with the same key (V08)."""
     one = await invoked(client, "report", attempts=2, deadlineS=600)
     [taken] = await claim(client)
     assert 0 < taken["deadlineS"] <= 600
@@ -150,7 +153,8 @@ async def test_v08_failures_are_tried_again_with_the_same_key(client: Client) ->
     assert (over["reason"], len(over["attempts"])) == ("attempts", 2)
 
 
-async def test_v16_a_worker_learns_of_a_cancellation_and_gives_back(client: Client) -> None:
+async def test_a_worker_is_told_of_cancellation_and_can_release(client: Client) -> None:
+    """A worker is told of cancellation and can release (V16)."""
     one = await invoked(client, "report")
     await claim(client)
     assert (await report(client, one["id"], "extend", fence=1, leaseS=60)) == (
@@ -166,14 +170,16 @@ async def test_v16_a_worker_learns_of_a_cancellation_and_gives_back(client: Clie
     assert (await report(client, one["id"], "extend", fence=2))[1]["cancelling"]
 
 
-async def test_v16_workers_have_skills_alone(client: Client) -> None:
+async def test_workers_reach_only_skills(client: Client) -> None:
+    """Workers reach only skills (V16)."""
     status, _, _ = await client.post(CLAIMS, {"skills": [""]})
     assert status == 422
     one = await invoked(client, "getPet", {"id": 7})
     assert (await report(client, one["id"], "ack", fence=1, result=1))[0] == 404
 
 
-async def test_v25_large_results_are_read_by_themselves(client: Client) -> None:
+async def test_large_results_are_read_separately(client: Client) -> None:
+    """Large results are read separately (V25)."""
     one = await invoked(client, "report")
     await claim(client)
     await report(client, one["id"], "ack", fence=1, result="x" * 300_000)

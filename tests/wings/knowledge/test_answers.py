@@ -92,10 +92,10 @@ async def rig(cluster: Cluster) -> AsyncIterator[AnswerRig]:
             yield AnswerRig(client, provider)
 
 
-async def test_k01_a_text_is_stored_before_any_model_is_asked(
+async def test_a_text_is_stored_before_any_model_is_asked(
     database_settings: DatabaseSettings,
 ) -> None:
-    """Neither the model that embeds texts nor the one that reads them answers."""
+    """Neither the model that embeds texts nor the one that reads them answers (K01)."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
         scripted = Strategy(url=url, needs_key=False, model="m")
@@ -118,7 +118,8 @@ async def test_k01_a_text_is_stored_before_any_model_is_asked(
             listening.close()  # so that those who wait for it end
 
 
-async def test_k02_each_mode_answers_and_no_other(rig: AnswerRig) -> None:
+async def test_each_query_mode_answers_and_unknown_modes_are_refused(rig: AnswerRig) -> None:
+    """Each query mode answers and unknown modes are refused (K02)."""
     rig.script(chat_whole("Hello!"))
     for mode in ("naive", "local", "global", "hybrid", "mix", "bypass"):
         found = await rig.post("/query", {**QUERY, "mode": mode, "only_need_context": True})
@@ -201,7 +202,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-async def test_f1_22_without_an_answer_the_passages_are_there(rig: AnswerRig, kind: str) -> None:
+async def test_passages_are_returned_without_an_answer(rig: AnswerRig, kind: str) -> None:
+    """Passages are returned without an answer (F1.22)."""
     rig.script(BAD[kind])
     found = await rig.ask()
     assert "answer" not in found
@@ -213,7 +215,8 @@ async def test_f1_22_without_an_answer_the_passages_are_there(rig: AnswerRig, ki
 
 
 @pytest.mark.parametrize("kind", ["500", "429", "invalid"])
-async def test_f1_22_without_passages_a_bad_model_is_told(rig: AnswerRig, kind: str) -> None:
+async def test_a_failing_model_without_passages_is_unavailable(rig: AnswerRig, kind: str) -> None:
+    """A failing model without passages is unavailable (F1.22)."""
     rig.script(BAD[kind])
     asked = {**QUERY, "mode": "bypass"}
     for path in ("/query", "/query/stream"):
@@ -221,10 +224,10 @@ async def test_f1_22_without_passages_a_bad_model_is_told(rig: AnswerRig, kind: 
         assert (status, answer["detail"][:10]) == (503, "No answer:"), answer
 
 
-async def test_f1_32_secrets_reach_neither_the_model_nor_its_reader(
+async def test_secrets_reach_neither_the_model_nor_the_reader(
     database_settings: DatabaseSettings,
 ) -> None:
-    """Also where the model has seen one elsewhere, and quotes it."""
+    """Also where the model has seen one elsewhere, and quotes it (F1.32)."""
     rule = Guardrail("result", "redact", tools=("knowledge_query",), pattern="sk-[a-z]+")
     told = line("The key of Redis is sk-abc.", "Redis has port 6380") + line("Hm.", "is sk-abc")
     async with providing(chat(told)) as provider:
@@ -252,7 +255,8 @@ async def test_f1_32_secrets_reach_neither_the_model_nor_its_reader(
     assert len(provider.requests) == 3
 
 
-async def test_f1_22_what_came_before_the_end_of_a_stream_is_kept(rig: AnswerRig) -> None:
+async def test_text_before_the_end_of_a_stream_is_kept(rig: AnswerRig) -> None:
+    """Text before the end of a stream is kept (F1.22)."""
     for answer in (HALF, chat(GOOD + '{"text": "And', finish="length")):
         rig.script(answer)
         found = (await rig.ask())["answer"]
@@ -261,7 +265,8 @@ async def test_f1_22_what_came_before_the_end_of_a_stream_is_kept(rig: AnswerRig
         assert [list(one) for one in lines] == [["references"], ["response"], ["error"]]
 
 
-async def test_k07_a_silent_model_is_waited_for_until_the_deadline(rig: AnswerRig) -> None:
+async def test_a_silent_model_is_awaited_until_the_deadline(rig: AnswerRig) -> None:
+    """A silent model is awaited until the deadline (K07)."""
     rig.script(Answer(silent=True))
     [wing] = [one for one in rig.client.gateway.wings._served if one.name == "knowledge"]  # type: ignore[union-attr]
     mounted = wing._apps["/lightrag"].routes[2].endpoint.__self__  # type: ignore[attr-defined]

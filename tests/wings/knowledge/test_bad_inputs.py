@@ -50,9 +50,10 @@ SMALL = int(os.environ.get("TOOLGATE_KNOWLEDGE_SMALL", "300"))  # documents of 6
 VERSION = re.compile(r"version([12])")
 
 
-async def test_f1_15_a_writer_killed_before_each_statement_leaves_a_whole_version(
+async def test_a_writer_killed_before_each_statement_leaves_a_whole_version(
     rig: KnowledgeRig,
 ) -> None:
+    """A writer killed before each statement leaves a whole version (F1.15)."""
     command = (sys.executable, "-m", "tests.wings.knowledge.victim", rig.database.pool.conninfo)
     ann, seen = rig.caller(), list[str]()
     victim = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
@@ -92,7 +93,8 @@ async def test_f1_15_a_writer_killed_before_each_statement_leaves_a_whole_versio
     )  # fmt: skip
 
 
-async def test_f1_15_one_archive_twice_at_once_is_stored_once(rig: KnowledgeRig) -> None:
+async def test_concurrent_uploads_of_one_archive_store_one_copy(rig: KnowledgeRig) -> None:
+    """Concurrent uploads of one archive store one copy (F1.15)."""
     ann, reports = rig.caller(), list[Any]()
     files = dict(list(FILES.items())[:12])
 
@@ -124,9 +126,10 @@ def reading_processes() -> list[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
-async def test_f1_15_readers_that_are_killed_cost_their_archive_and_nothing_else(
+async def test_killed_readers_lose_only_their_archive(
     rig: KnowledgeRig,
 ) -> None:
+    """Killed readers lose only their archive (F1.15)."""
     ann, refused = rig.caller(), list[str]()
     large = {name: text + os.urandom(16_000).hex().encode() for name, text in FILES.items()}
 
@@ -151,10 +154,10 @@ async def test_f1_15_readers_that_are_killed_cost_their_archive_and_nothing_else
     assert rows == [(len(FILES),)]
 
 
-async def test_f1_15_what_is_deleted_while_it_is_read_is_as_if_it_came_later(
+async def test_deleting_during_ingestion_acts_as_deleting_before(
     rig: KnowledgeRig,
 ) -> None:
-    """A document is there again; a collection is not, and no file of it."""
+    """A document is there again; a collection is not, and no file of it (F1.15)."""
     ann = rig.caller()
     await put(ann, "a.txt", b"The heron nests.")
     for deleting in ("delete", "delete_collection"):
@@ -186,7 +189,8 @@ async def parsing(rig: KnowledgeRig) -> bool:
     return bool(await rig.rows("SELECT FROM knowledge_version_t WHERE status = 'parsing'"))
 
 
-async def test_f1_15_a_query_sees_one_version(rig: KnowledgeRig) -> None:
+async def test_a_query_sees_one_version(rig: KnowledgeRig) -> None:
+    """A query sees one version (F1.15)."""
     ann, written, seen = rig.caller(), anyio.Event(), set[str]()
     await store(rig, 2)
 
@@ -207,9 +211,10 @@ async def test_f1_15_a_query_sees_one_version(rig: KnowledgeRig) -> None:
     assert seen == {"1", "2"}
 
 
-async def test_f1_19_a_grant_that_is_revoked_ends_with_the_next_statement(
+async def test_a_revoked_grant_ends_with_the_next_statement(
     rig: KnowledgeRig,
 ) -> None:
+    """A revoked grant ends with the next statement (F1.19)."""
     ann, bo = rig.caller("ann"), rig.caller("bo")
     text = "# Grey Heron\n\nIt nests at Lake Constance."
     added = await ann.add(text, path="heron.md")
@@ -228,9 +233,10 @@ async def test_f1_19_a_grant_that_is_revoked_ends_with_the_next_statement(
     assert len((await ann("path", **path)).paths) == 1
 
 
-async def test_f1_19_what_may_not_be_read_is_told_like_what_is_not_there(
+async def test_unreadable_and_missing_objects_answer_alike(
     rig: KnowledgeRig,
 ) -> None:
+    """Unreadable and missing objects answer alike (F1.19)."""
     ann, bo = rig.caller("ann"), rig.caller("bo")
     added = await ann.add("# Grey Heron\n\nIt nests.", "hidden", path="heron.md")
     missing = "00000000-0000-4000-8000-000000000001"
@@ -262,8 +268,8 @@ async def test_f1_19_what_may_not_be_read_is_told_like_what_is_not_there(
         assert len({*told}) == 1, (name, told)
 
 
-async def test_f1_25_a_full_disk_is_told_and_what_was_there_goes_on(cluster: Cluster) -> None:
-    """By each way that texts and files come in; the database says that its disk is full."""
+async def test_a_full_disk_is_reported_and_earlier_data_stay_usable(cluster: Cluster) -> None:
+    """By each way that texts and files come in; the database says that its disk is full (F1.25)."""
     for database in own_database(cluster, TEMPLATE):
         async with running(knowing(database)) as client:
 
@@ -294,7 +300,8 @@ async def test_f1_25_a_full_disk_is_told_and_what_was_there_goes_on(cluster: Clu
             assert statuses == {"processed"}
 
 
-async def test_f1_27_a_track_id_of_another_is_none(rig: KnowledgeRig) -> None:
+async def test_a_foreign_track_id_lists_nothing(rig: KnowledgeRig) -> None:
+    """A foreign track id lists nothing (F1.27)."""
     ann = rig.caller("ann")
     added = await ann.add("The heron nests.")
     assert len((await ann("documents", track_id=added.track_id)).items) == 1
@@ -303,9 +310,10 @@ async def test_f1_27_a_track_id_of_another_is_none(rig: KnowledgeRig) -> None:
         assert (found.items, found.next) == ((), "")
 
 
-async def test_f1_31_many_small_documents_are_all_listed_found_and_deleted(
+async def test_many_small_documents_are_listed_found_and_deleted(
     rig: KnowledgeRig,
 ) -> None:
+    """Many small documents are listed found and deleted (F1.31)."""
     ann, words = rig.caller(), " ".join(f"word{number}" for number in range(56))
 
     async def store_each(first: int) -> None:
@@ -336,9 +344,10 @@ async def test_f1_31_many_small_documents_are_all_listed_found_and_deleted(
     assert await rig.rows("SELECT FROM knowledge_blob_t") == []
 
 
-async def test_f1_05_a_file_that_is_a_pdf_and_a_zip_is_read_as_one_of_them(
+async def test_a_pdf_and_zip_polyglot_is_read_as_pdf(
     rig: KnowledgeRig,
 ) -> None:
+    """A PDF and ZIP polyglot is read as PDF (F1.05)."""
     ann = rig.caller()
     packed = archive({"inner.txt": b"The heron nests."})
     await put(ann, "a.txt", pdf("The stork nests.") + packed)
@@ -373,7 +382,8 @@ def drawing(forms: Sequence[bytes]) -> bytes:
     ],
     ids=["itself", "each other", "doubling"],
 )
-async def test_f1_06_forms_of_a_pdf_that_draw_one_another_without_end(forms: list[bytes]) -> None:
+async def test_recursive_pdf_forms_end(forms: list[bytes]) -> None:
+    """Recursive PDF forms end (F1.06)."""
     workers = ReadingWorkers(1, replace(DEFAULT_LIMITS, parse_s=10.0))
     try:
         with anyio.fail_after(90):
@@ -413,9 +423,10 @@ def related(target: str) -> bytes:
     return file.getvalue()
 
 
-async def test_f1_07_a_document_of_word_reads_no_template_and_runs_no_macro(
+async def test_a_word_document_loads_no_template_and_runs_no_macro(
     rig: KnowledgeRig, tmp_path: Path
 ) -> None:
+    """A word document loads no template and runs no macro (F1.07)."""
     asked, ann = list[str](), rig.caller()
     secret = tmp_path / "template.dotm"
     secret.write_text("The stork sleeps.")
@@ -436,7 +447,8 @@ async def test_f1_07_a_document_of_word_reads_no_template_and_runs_no_macro(
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-async def test_f1_12_a_body_that_unpacks_to_a_bomb_is_given_up(encoding: str) -> None:
+async def test_a_decompression_bomb_is_abandoned(encoding: str) -> None:
+    """A decompression bomb is abandoned (F1.12)."""
     packed = (gzip if encoding == "gzip" else zlib).compress(b"0" * 200_000_000)
 
     def app(_environ: Any, start_response: Any) -> list[bytes]:
@@ -449,9 +461,10 @@ async def test_f1_12_a_body_that_unpacks_to_a_bomb_is_given_up(encoding: str) ->
         await url_file(f"{url}/a.txt", fetching, WantedFiles(limits=limits))
 
 
-async def test_f1_18_names_that_stand_everywhere_and_merges_in_a_circle_end(
+async def test_ubiquitous_names_and_circular_merges_end(
     rig: KnowledgeRig,
 ) -> None:
+    """Ubiquitous names and circular merges end (F1.18)."""
     ann = rig.caller()
     names = [f"Heron{chr(97 + n % 26)}{chr(97 + n // 26)} Reed" for n in range(120)]
     for number, name in enumerate(names):

@@ -129,7 +129,8 @@ REMEMBERS = """(global.set $count (i32.add (global.get $count) (i32.const 1)))
         pytest.param(b"\x7fELF compiled", "is no core module", id="compiled code"),
     ],
 )  # fmt: skip
-def test_l09_broken_chunkers_are_refused(given: bytes, error: str) -> None:
+def test_broken_chunkers_are_refused(given: bytes, error: str) -> None:
+    """Broken chunkers are refused (L09)."""
     assert error in error_of(given)
 
 
@@ -316,7 +317,8 @@ async def kinds(rig: KnowledgeRig, path: str) -> list[str]:
     return [kind for (kind,) in rows]
 
 
-async def test_l03_a_chunker_cuts_the_documents_of_its_patterns(books: KnowledgeRig) -> None:
+async def test_a_chunker_cuts_the_documents_of_its_patterns(books: KnowledgeRig) -> None:
+    """A chunker cuts the documents of its patterns (L03)."""
     ann = books.caller()
     await ann.add(BOOKS, "books", path="old.rec")
     view = await put(books, EXAMPLE.read_bytes(), paths=["*.rec"])
@@ -391,7 +393,8 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
-async def test_l10_what_is_no_chunker_is_refused(books: KnowledgeRig) -> None:
+async def test_invalid_chunkers_are_refused(books: KnowledgeRig) -> None:
+    """Invalid chunkers are refused (L10)."""
     ann = books.caller()
     for changes, message in REFUSED:
         given = {**chunker(EXAMPLE.read_bytes()), **changes}

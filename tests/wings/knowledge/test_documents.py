@@ -28,7 +28,8 @@ EXCHANGE = (
 LONG = "\n\n".join(f"Part {number} tells of subject{number}. " + "x " * 600 for number in range(6))
 
 
-async def test_k08_a_text_is_found_by_words_as_soon_as_it_is_stored(rig: KnowledgeRig) -> None:
+async def test_a_text_is_found_by_words_as_soon_as_it_is_stored(rig: KnowledgeRig) -> None:
+    """A text is found by words as soon as it is stored (K08)."""
     ann = rig.caller()
     added = await ann.add("The heron nests in reeds.", path="birds/heron.md")
     assert (added.changed, added.version, added.chunks) == (True, 1, 1)
@@ -42,7 +43,8 @@ async def test_k08_a_text_is_found_by_words_as_soon_as_it_is_stored(rig: Knowled
     assert (await ann("query", query="zebra")).evidence == ()
 
 
-async def test_k09_lines_of_exchanges_are_metadata_and_the_text_stays(rig: KnowledgeRig) -> None:
+async def test_lines_of_exchanges_are_metadata_and_the_text_stays(rig: KnowledgeRig) -> None:
+    """Lines of exchanges are metadata and the text stays (K09)."""
     ann = rig.caller()
     await ann.add(EXCHANGE, path="conv_20260207_143000.txt", kind="conversation")
     assert await ann.found("redis port", filter={"metadata": {"skill": "devops"}}) == [EXCHANGE]
@@ -69,11 +71,13 @@ async def test_k09_lines_of_exchanges_are_metadata_and_the_text_stays(rig: Knowl
         pytest.param("User: " + "!" * 2_000_000 + "a\nAssistant: Yes.", False, id="punctuation"),
     ],
 )
-async def test_k10_exchanges_that_say_nothing(text: str, trivial: bool) -> None:
+async def test_trivial_exchanges_are_recognised(text: str, trivial: bool) -> None:
+    """Trivial exchanges are recognised (K10)."""
     assert is_trivial(exchange(text), 50) is trivial
 
 
-async def test_k10_are_left_out_where_the_collection_wants_it(rig: KnowledgeRig) -> None:
+async def test_trivial_exchanges_are_skipped_if_the_collection_wants(rig: KnowledgeRig) -> None:
+    """Trivial exchanges are skipped if the collection wants (K10)."""
     ann, trivial = rig.caller(), "User: hi\nAssistant: Hello there!"
     assert not (await ann.add(trivial)).skipped
     await ann("put_collection", collection="bot", kind="conversation", skip_trivial=True)
@@ -82,7 +86,8 @@ async def test_k10_are_left_out_where_the_collection_wants_it(rig: KnowledgeRig)
     assert await ann.found("hello", collections=["bot"]) == []
 
 
-async def test_k11_the_same_text_of_a_name_is_one_document(rig: KnowledgeRig) -> None:
+async def test_equal_text_under_one_name_is_one_document(rig: KnowledgeRig) -> None:
+    """Equal text under one name is one document (K11)."""
     ann = rig.caller()
     first = await ann.add("One text.", path="a.txt")
     output = await ann.output("add", collection="notes", text="One text.", path="a.txt")
@@ -95,7 +100,8 @@ async def test_k11_the_same_text_of_a_name_is_one_document(rig: KnowledgeRig) ->
     assert (back.version, await ann.found("text")) == (3, ["One text."])
 
 
-async def test_k11_conversations_keep_both_exchanges_of_a_second(rig: KnowledgeRig) -> None:
+async def test_conversations_keep_both_exchanges_of_a_second(rig: KnowledgeRig) -> None:
+    """Conversations keep both exchanges of a second (K11)."""
     ann = rig.caller()
     added = [
         await ann.add(
@@ -141,7 +147,8 @@ async def test_a_text_that_grows_large_is_cut_elsewhere(rig: KnowledgeRig) -> No
         assert f"# {bird}\n\nIt has wings." in best.text
 
 
-async def test_k11_a_collection_may_refuse_other_texts(rig: KnowledgeRig) -> None:
+async def test_a_collection_may_reject_other_texts_of_a_source(rig: KnowledgeRig) -> None:
+    """A collection may reject other texts of a source (K11)."""
     ann = rig.caller()
     await ann("put_collection", collection="notes", on_same_source="reject")
     await ann.add("One text.", path="a.txt")
@@ -151,7 +158,8 @@ async def test_k11_a_collection_may_refuse_other_texts(rig: KnowledgeRig) -> Non
     assert await ann.found("text") == ["One text."]
 
 
-async def test_k15_chunks_that_stay_the_same_keep_their_ids(rig: KnowledgeRig) -> None:
+async def test_unchanged_chunks_keep_their_ids(rig: KnowledgeRig) -> None:
+    """Unchanged chunks keep their ids (K15)."""
     ann = rig.caller()
     await ann.add(LONG, path="long.txt")
     before = dict(await rig.rows("SELECT chunk_id, xmin::text FROM knowledge_chunk_t"))
@@ -164,7 +172,8 @@ async def test_k15_chunks_that_stay_the_same_keep_their_ids(rig: KnowledgeRig) -
     assert await rig.rows("SELECT min(task_id), count(*) FROM embedding_task_t") == queued
 
 
-async def test_k14_a_deleted_document_leaves_nothing(rig: KnowledgeRig) -> None:
+async def test_a_deleted_document_leaves_nothing(rig: KnowledgeRig) -> None:
+    """A deleted document leaves nothing (K14)."""
     ann = rig.caller()
     same = [await ann.add("A text of its own.", path=f"{name}.txt") for name in "ab"]
     await ann.add(LONG, path="long.txt")
@@ -192,9 +201,10 @@ async def test_a_collection_to_which_documents_are_added_meanwhile_stays(
     assert caught.value.status == 409
 
 
-async def test_f1_15_the_same_name_and_text_concurrently_are_one_document(
+async def test_concurrent_writes_of_equal_text_make_one_document(
     rig: KnowledgeRig,
 ) -> None:
+    """Concurrent writes of equal text make one document (F1.15)."""
     ann = rig.caller()
     texts = ["First text.", "Second text."] * 4
     async with anyio.create_task_group() as tasks:
@@ -219,7 +229,8 @@ async def test_documents_with_the_same_text_share_it_safely(rig: KnowledgeRig) -
     assert await ann.found("shared") == ["A shared text."] * 4
 
 
-async def test_k27_texts_without_spaces_are_found_by_their_characters(rig: KnowledgeRig) -> None:
+async def test_texts_without_spaces_are_found_by_their_characters(rig: KnowledgeRig) -> None:
+    """Texts without spaces are found by their characters (K27)."""
     ann = rig.caller()
     for text in (
         "缓存服务使用端口六三八零。",
@@ -231,7 +242,8 @@ async def test_k27_texts_without_spaces_are_found_by_their_characters(rig: Knowl
     assert await ann.found("再起動") == ["ゲートウェイを再起動する。"]
 
 
-async def test_k27_characters_in_a_row_weigh_more_than_the_same_apart(rig: KnowledgeRig) -> None:
+async def test_adjacent_characters_outweigh_scattered_characters(rig: KnowledgeRig) -> None:
+    """Adjacent characters outweigh scattered characters (K27)."""
     ann = rig.caller()
     for text in ("存放缓慢的服务和任务。", "缓存服务在这里运行。", "再起動", "動いて再び起きる"):
         await ann.add(text)
@@ -313,9 +325,10 @@ async def test_the_text_of_a_chunk_is_read_at_a_cost_that_does_not_grow_with_the
         (Chunk(0, 2, 1, 1), "/chunks/0/start_byte"),  # cuts the second character
     ],
 )
-async def test_l28_a_chunk_that_its_kind_forbids_fails_the_document_with_a_pointer(
+async def test_an_invalid_chunk_fails_its_document_with_a_pointer(
     rig: KnowledgeRig, chunk: Chunk, pointer: str
 ) -> None:
+    """An invalid chunk fails its document with a pointer (L28)."""
     ann = rig.caller()
     reader, target = KnowledgeReader(HOST, "ann", ("user:ann",)), NewCollection("notes")
     await ann.add("Herons.", path="a.py", kind="docs")

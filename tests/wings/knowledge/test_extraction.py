@@ -149,7 +149,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-async def test_f1_22_a_bad_endpoint_loses_nothing(database: Database, kind: str) -> None:
+async def test_a_bad_endpoint_loses_nothing(database: Database, kind: str) -> None:
+    """A bad endpoint loses nothing (F1.22)."""
     extraction = replace(knowledge_settings().extraction, attempts=2, backoff_s=3600.0)
     settings = knowledge_settings(model="auto", extraction=extraction)
     timeout_s = 0.2 if kind == "hang" else 30.0
@@ -183,7 +184,8 @@ async def test_f1_22_a_bad_endpoint_loses_nothing(database: Database, kind: str)
             assert one.extraction == {"processed": 1}
 
 
-async def test_f1_22_an_answer_without_usage_counts_as_estimated(reading: ReadingRig) -> None:
+async def test_an_answer_without_usage_counts_as_estimated(reading: ReadingRig) -> None:
+    """An answer without usage counts as estimated (F1.22)."""
     body = json.loads(found().pieces[1])
     del body["usage"]
     reading.script(Answer(pieces=[json.dumps(body).encode()], kind="application/json"))
@@ -193,7 +195,8 @@ async def test_f1_22_an_answer_without_usage_counts_as_estimated(reading: Readin
     assert 0 < tokens < 2000
 
 
-async def test_k25_a_document_resumes_at_the_chunk_that_failed(reading: ReadingRig) -> None:
+async def test_a_document_resumes_at_the_chunk_that_failed(reading: ReadingRig) -> None:
+    """A document resumes at the chunk that failed (K25)."""
     parts = [f"# Part {number}\n\n{TEXT}\n" for number in range(3)]
     await reading.ann.add("\n".join(parts), path="parts.md")
 
@@ -251,8 +254,8 @@ async def test_a_large_document_takes_several_runs(database: Database) -> None:
             assert document.extraction.attempt == 1, "else it is asked without an end"
 
 
-async def test_f1_15_of_two_runs_at_once_one_asks_the_model(reading: ReadingRig) -> None:
-    """Also where both read the same document, and where a text stands twice in one."""
+async def test_concurrent_extractions_ask_the_model_once(reading: ReadingRig) -> None:
+    """Also where both read the same document, and where a text stands twice in one (F1.15)."""
     await reading.ann.add(f"# One\n\n{TEXT}\n\n# One\n\n{TEXT}\n", path="twice.md")
     async with anyio.create_task_group() as runs:
         runs.start_soon(reading.read)
@@ -271,8 +274,8 @@ async def test_f1_15_of_two_runs_at_once_one_asks_the_model(reading: ReadingRig)
     assert (await reading.read()).asked == 1, "a run that was killed holds nothing for ever"
 
 
-async def test_f1_24_a_clock_that_was_ahead_delays_nothing(reading: ReadingRig) -> None:
-    """What a clock wrote that is set back by a year since: documents are found, and read."""
+async def test_timestamps_of_the_future_delay_nothing(reading: ReadingRig) -> None:
+    """Documents whose times a clock wrote a year ahead are found, and read (F1.24)."""
     await reading.ann.add(TEXT, path="redis.md")
     reading.script(chat_whole("no"))
     assert (await reading.read()).failed == 1
@@ -306,7 +309,8 @@ async def test_a_failed_request_leaves_the_text_to_the_next_run(reading: Reading
     assert await reading.rig.rows("SELECT FROM knowledge_extracted_t") == []
 
 
-async def test_f1_32_guardrails_keep_secrets_from_the_model(database: Database) -> None:
+async def test_guardrails_keep_secrets_from_the_model(database: Database) -> None:
+    """Guardrails keep secrets from the model (F1.32)."""
     redact = Guardrail("result", "redact", tools=("knowledge_query",), pattern="sk-[a-z]+")
     fields = Guardrail("result", "redact", fields=("evidence.text",), pattern="Mallory")
     deny = Guardrail("result", "deny", sources=("knowledge",), pattern="TOP SECRET")
@@ -385,7 +389,10 @@ def test_nothing_of_it_is_loaded_without_a_model() -> None:
     assert done.stdout == b"[]\n"
 
 
-async def test_f1_15_a_run_that_lost_its_claim_leaves_that_of_another(reading: ReadingRig) -> None:
+async def test_a_run_with_a_lost_claim_keeps_the_claim_of_its_successor(
+    reading: ReadingRig,
+) -> None:
+    """A run with a lost claim keeps the claim of its successor (F1.15)."""
     rig, values = reading.rig, {"host": HOST, "key": b"text"}
     claims = []
     for _ in range(2):

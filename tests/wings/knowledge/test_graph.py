@@ -46,7 +46,8 @@ async def test_homonyms_are_both_found_by_their_bare_name(rig: KnowledgeRig) -> 
     assert (await rig.caller()("entity", name="Jaguar (car)")).passages == 1
 
 
-async def test_k12_the_graph_keeps_to_the_filter(rig: KnowledgeRig) -> None:
+async def test_graph_search_respects_the_filter(rig: KnowledgeRig) -> None:
+    """Graph search respects the filter (K12)."""
     await book(rig)
     ann, query = rig.caller(), "Who directed the film Aldri Annet?"
     for mode in ("mix", "global"):
@@ -55,7 +56,8 @@ async def test_k12_the_graph_keeps_to_the_filter(rig: KnowledgeRig) -> None:
 
 
 @pytest.mark.parametrize("mode", ["naive", "local", "global", "hybrid", "mix"])
-async def test_k12_each_filter_holds_in_each_mode(rig: KnowledgeRig, mode: str) -> None:
+async def test_each_filter_holds_in_each_mode(rig: KnowledgeRig, mode: str) -> None:
+    """Each filter holds in each mode (K12)."""
     ann = rig.caller()
     await ann.add(BOOK["Ibsen"], "book", path="Ibsen.md", metadata={"skill": "film"})
     text = "Date: 2020-01-02\nUser: Who is Tancred Ibsen?\nAssistant: A grandson of Henrik Ibsen."
@@ -78,7 +80,8 @@ async def test_k12_each_filter_holds_in_each_mode(rig: KnowledgeRig, mode: str) 
         assert all(chunks.issuperset(one.chunks) for one in found.names), wanted
 
 
-async def test_k18_the_same_query_gives_the_same_bytes(rig: KnowledgeRig) -> None:
+async def test_the_same_query_gives_the_same_bytes(rig: KnowledgeRig) -> None:
+    """The same query gives the same bytes (K18)."""
     await book(rig)
     ann = rig.caller()
     for mode in ("naive", "mix", "hybrid"):
@@ -86,7 +89,8 @@ async def test_k18_the_same_query_gives_the_same_bytes(rig: KnowledgeRig) -> Non
         assert answers[0] == answers[1] == answers[2]
 
 
-async def test_k13_an_entity_lists_its_mentions_and_goes_with_them(rig: KnowledgeRig) -> None:
+async def test_an_entity_lists_its_mentions_and_is_deleted_with_them(rig: KnowledgeRig) -> None:
+    """An entity lists its mentions and is deleted with them (K13)."""
     await book(rig)
     ann = rig.caller()
     found = await ann("entity", name="tancred ibsen")
@@ -104,7 +108,8 @@ async def test_k13_an_entity_lists_its_mentions_and_goes_with_them(rig: Knowledg
         await rig.caller("eve")("entity", name="Gausdal")
 
 
-async def test_k22_paths_are_the_shortest_each_hop_with_its_evidence(rig: KnowledgeRig) -> None:
+async def test_graph_paths_are_shortest_and_each_hop_has_evidence(rig: KnowledgeRig) -> None:
+    """Graph paths are shortest and each hop has evidence (K22)."""
     await book(rig)
     ann = rig.caller()
     for target, hops in (
@@ -151,7 +156,8 @@ def test_npmi_is_from_never_to_always_together() -> None:
     assert npmi(5, 50, 10, 100) == pytest.approx(0)
 
 
-async def test_k16_merges_of_names_are_edges_that_can_be_undone(rig: KnowledgeRig) -> None:
+async def test_merges_of_names_can_be_undone(rig: KnowledgeRig) -> None:
+    """Merges of names can be undone (K16)."""
     ann = rig.caller()
     await ann.add("# International Business Machines\n\nIt sits in Armonk.", path="a.md")
     await ann.add("# Note\n\nThey say IBM is near Watson Laboratory.", path="b.md")
@@ -174,7 +180,8 @@ async def test_k16_merges_of_names_are_edges_that_can_be_undone(rig: KnowledgeRi
     assert await ann("entity", name="IBM") == before
 
 
-async def test_k16_merged_names_rank_as_one_until_they_are_split(rig: KnowledgeRig) -> None:
+async def test_merged_names_rank_together_until_split(rig: KnowledgeRig) -> None:
+    """Merged names rank together until split (K16)."""
     ann = rig.caller()
     await ann.add("# International Business Machines\n\nIt sits in Armonk.", path="about.md")
     await ann.add("# Note\n\nThey say IBM is near Watson Laboratory.", path="note.md")
@@ -201,7 +208,8 @@ async def test_k16_merged_names_rank_as_one_until_they_are_split(rig: KnowledgeR
     assert await ranked() == before
 
 
-async def test_k16_a_merge_ranks_in_its_collection_alone(rig: KnowledgeRig) -> None:
+async def test_a_merge_ranks_in_its_collection_alone(rig: KnowledgeRig) -> None:
+    """A merge ranks in its collection alone (K16)."""
     ann, eve = rig.caller(), rig.caller("eve")
     await ann.add("# Acme Corp\n\nIt pays Bob Smith.", "private", path="secret.md")
     await eve.add("# Evil Corp\n\nIt sells anvils.", "public", path="open.md")
@@ -288,7 +296,8 @@ def chunk_of(id_: str, text: str) -> ScoredChunk:
     return ScoredChunk(id_, "notes", id_, f"{id_}.md", 1, 0, "text", 1, 1, None, "", "", text)
 
 
-async def test_k16_homonyms_are_told_apart_by_their_qualifiers(rig: KnowledgeRig) -> None:
+async def test_homonyms_are_separated_by_their_qualifiers(rig: KnowledgeRig) -> None:
+    """Homonyms are separated by their qualifiers (K16)."""
     ann = rig.caller()
     await ann.add("# Jaguar (car)\n\nIt has four wheels.", path="a.md")
     await ann.add("# Jaguar (animal)\n\nIt has four legs.", path="b.md")

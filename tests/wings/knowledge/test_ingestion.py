@@ -97,7 +97,8 @@ async def test_files_are_stored_at_a_cost_that_does_not_grow_with_the_tenant(
     assert cost < 30 * len(files) * 9, "a chunk has 22"
 
 
-async def test_l22_only_what_changed_in_an_archive_is_read_again(rig: KnowledgeRig) -> None:
+async def test_only_changed_files_of_an_archive_are_read_again(rig: KnowledgeRig) -> None:
+    """Only changed files of an archive are read again (L22)."""
     ann = rig.caller()
     files = {f"{n}.md": f"# Part {n}\n\nIt is about subject{n}.".encode() for n in range(5)}
     found = await put(ann, "book.zip", archive({**files, "../x": b"y", "a.py": CODE}))
@@ -122,7 +123,8 @@ async def test_a_file_that_moved_in_an_archive_keeps_its_content(rig: KnowledgeR
     assert best.text == "The heron nests in reeds."
 
 
-async def test_k24_a_file_that_cannot_be_read_leaves_the_older_version(rig: KnowledgeRig) -> None:
+async def test_an_unreadable_file_keeps_the_older_version(rig: KnowledgeRig) -> None:
+    """An unreadable file keeps the older version (K24)."""
     ann = rig.caller()
     await put(ann, "a.txt", b"The heron nests in reeds.")
     assert await states(ann) == {"a.txt": ("processed", 1, 1)}
@@ -140,9 +142,10 @@ async def test_k24_a_file_that_cannot_be_read_leaves_the_older_version(rig: Know
     assert await states(ann) == {"a.txt": ("processed", 2, 2)}
 
 
-async def test_k24_a_file_is_parsing_until_it_is_read_or_its_process_has_ended(
+async def test_a_file_is_parsing_until_read_or_its_process_has_ended(
     rig: KnowledgeRig,
 ) -> None:
+    """A file is parsing until read or its process has ended (K24)."""
     ann = rig.caller()
     async with rig.busy_readers("user:ann"), anyio.create_task_group() as tasks:
         tasks.start_soon(put, ann, "a.txt", b"The heron nests in reeds.")
@@ -157,7 +160,8 @@ async def test_k24_a_file_is_parsing_until_it_is_read_or_its_process_has_ended(
     assert await states(ann) == {"a.txt": ("processed", 1, 1)}
 
 
-async def test_k25_a_file_that_fails_stops_no_other(rig: KnowledgeRig) -> None:
+async def test_a_failing_file_stops_no_other_file(rig: KnowledgeRig) -> None:
+    """A failing file stops no other file (K25)."""
     ann = rig.caller()
     files = {"a.txt": b"One heron.", "b.pdf": b"%PDF-1.7 no", "c.txt": b"Two herons."}
     found = await put(ann, "x.zip", archive(files))
@@ -173,9 +177,10 @@ async def test_k25_a_file_that_fails_stops_no_other(rig: KnowledgeRig) -> None:
     ],
     ids=["entries", "cut"],
 )
-async def test_k25_nothing_of_an_archive_that_is_refused_is_stored(
+async def test_a_refused_archive_stores_nothing(
     rig: KnowledgeRig, data: bytes, reason: str
 ) -> None:
+    """A refused archive stores nothing (K25)."""
     ann = rig.caller()
     with pytest.raises(ProblemDetails, match=reason):
         await put(ann, "x.tar.gz", data)

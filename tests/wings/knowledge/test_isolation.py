@@ -152,7 +152,8 @@ class World:
         return Who(draw.choice(self.shelves).tenant, subject, agent, zoo)
 
 
-async def test_k19_nobody_finds_what_they_may_not_read(rig: KnowledgeRig) -> None:
+async def test_queries_find_only_readable_documents(rig: KnowledgeRig) -> None:
+    """Queries find only readable documents (K19)."""
     world = World(rig, random.Random(20))
     await world.fill()
     for number in range(QUERIES):
@@ -161,7 +162,8 @@ async def test_k19_nobody_finds_what_they_may_not_read(rig: KnowledgeRig) -> Non
             await world.lists(world.who())
 
 
-async def test_k19_writing_and_deleting_take_their_access(rig: KnowledgeRig) -> None:
+async def test_writes_and_deletes_require_their_access(rig: KnowledgeRig) -> None:
+    """Writes and deletes require their access (K19)."""
     ann, bo = rig.caller("ann"), rig.caller("bo")
     added = await ann.add("The heron nests in reeds.")
     for access, writes, rules in (("", 0, 0), ("read", 0, 0), ("write", 1, 0), ("admin", 1, 1)):
@@ -202,9 +204,10 @@ async def test_nothing_is_fetched_for_who_may_not_write(rig: KnowledgeRig) -> No
             assert refused.value.status == 403
 
 
-async def test_k14_deleting_ends_with_the_access(
+async def test_deleting_stops_when_the_access_ends(
     rig: KnowledgeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Deleting stops when the access ends (K14)."""
     ann, documents = rig.caller("ann"), rig.parts.documents
     await ann.add("The heron nests in reeds.")
     await ann("put_collection", collection="notes", grants={"user:bo": "admin"})
@@ -252,8 +255,8 @@ async def test_grants_are_told_to_administrators_alone(rig: KnowledgeRig) -> Non
         assert len(view.grants) == told
 
 
-async def test_k23_what_an_organisation_remembers_is_for_its_agents(rig: KnowledgeRig) -> None:
-    """Of all agents, or of those that are granted access; who said it is metadata."""
+async def test_collections_of_an_organisation_are_shared_by_its_agents(rig: KnowledgeRig) -> None:
+    """Of all agents, or of those that are granted access; who said it is metadata (K23)."""
     clerk = rig.caller("ann", agent="clerk")
     for name, grants in (("shared", {"*": "read"}), ("scouts", {"agent:scout": "write"})):
         await clerk("put_collection", collection=name, grants=grants)

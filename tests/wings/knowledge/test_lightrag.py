@@ -112,7 +112,9 @@ async def test_documents_are_resources_with_lines(client: Client) -> None:
         assert await read(place) is None, place
 
 
-async def test_k26_metrics_count_documents_and_what_queries_return(bot: Bot) -> None:
+async def test_metrics_count_documents_and_what_queries_return(bot: Bot) -> None:
+    """Metrics count documents and what queries return (K26)."""
+
     async def counted() -> dict[str, float]:
         async with bot.client.http.get(f"{bot.client.url}/metrics") as response:
             lines = (await response.text()).splitlines()
@@ -145,9 +147,10 @@ async def test_k26_metrics_count_documents_and_what_queries_return(bot: Bot) -> 
     assert grown[characters % ("sum", '"naive"')] == len(answer["response"])
 
 
-async def test_k26_each_query_and_each_write_has_a_row_of_audit(
+async def test_queries_and_writes_are_audited(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
+    """Queries and writes are audited (K26)."""
     settings = replace(knowing(database_settings), auth=by_jwks(tmp_path, [KEY.jwk()]))
     ann = bearer("ann", scope="knowledge:read knowledge:write")
     async with running(settings) as client:
@@ -201,7 +204,8 @@ async def test_sources_are_read_as_jobs(client: Client) -> None:
     assert (job["state"], job["problem"]["status"]) == ("failed", 422)
 
 
-async def test_k04_the_calls_of_the_bot_pass_unchanged(bot: Bot) -> None:
+async def test_lightrag_calls_of_the_bot_pass_unchanged(bot: Bot) -> None:
+    """LightRAG calls of the bot pass unchanged (K04)."""
     assert (await bot.get("/health"))["status"] == "healthy"
     query = {"query": "How did we configure health checks", "mode": "hybrid"}
     empty = await bot.post("/query", query)  # before there is anything
@@ -219,7 +223,8 @@ async def test_k04_the_calls_of_the_bot_pass_unchanged(bot: Bot) -> None:
     ]
 
 
-async def test_k17_answer_context_and_references_come_at_once(bot: Bot) -> None:
+async def test_answer_context_and_references_come_at_once(bot: Bot) -> None:
+    """Answer context and references come at once (K17)."""
     names = ["one.txt", "two.txt"]
     texts = {"texts": ["Redis has port 6380.", "Redis is a store."], "file_sources": names}
     stored = await bot.post("/documents/texts", texts)
@@ -249,9 +254,10 @@ async def test_k17_answer_context_and_references_come_at_once(bot: Bot) -> None:
     assert (counts["processed"], counts["failed"], counts["all"]) == (2, 0, 2)
 
 
-async def test_f1_31_pages_count_documents_that_they_do_not_reach(
+async def test_pages_count_documents_beyond_their_reach(
     bot: Bot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Pages count documents beyond their reach (F1.31)."""
     monkeypatch.setattr(lightrag, "DOCUMENTS", 1)
     monkeypatch.setattr(lightrag, "LISTED", 10)
     texts = [f"Text {number}." for number in range(25)]
@@ -392,9 +398,10 @@ async def test_limits_that_are_none(client: Client, limit: str) -> None:
         assert "limit" in await response.text()
 
 
-async def test_k03_health_is_told_to_all_and_nothing_else(
+async def test_anonymous_callers_read_only_the_health_status(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
+    """Anonymous callers read-only the health status (K03)."""
     settings = replace(knowing(database_settings), auth=by_jwks(tmp_path, [KEY.jwk()]))
     async with running(settings) as client:
         for collection in ("bot", "none"):
@@ -405,9 +412,10 @@ async def test_k03_health_is_told_to_all_and_nothing_else(
                 )  # fmt: skip
 
 
-async def test_k05_keys_come_in_either_header(
+async def test_api_keys_are_accepted_in_either_header(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
+    """API keys are accepted in either header (K05)."""
     allowed = bearer(scope="knowledge:read knowledge:write")
     reader = bearer(scope="knowledge:read")
     settings = replace(knowing(database_settings), auth=by_jwks(tmp_path, [KEY.jwk()]))

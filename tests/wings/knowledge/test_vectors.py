@@ -79,9 +79,10 @@ async def coloured(rig: KnowledgeRig, count: int) -> None:
 
 
 @pytest.mark.parametrize("exact_limit", [1000, 4])
-async def test_l26_meaning_finds_the_same_with_and_without_an_index(
+async def test_vector_search_agrees_with_and_without_an_index(
     database: Database, exact_limit: int
 ) -> None:
+    """Vector search agrees with and without an index (L26)."""
     settings = knowledge_settings(exact_limit=exact_limit, semantic_share=1.0)
     async with rigged(database, settings, lambda _: Colours()) as rig:
         await coloured(rig, 12)
@@ -104,10 +105,10 @@ class Newer(Colours):
     model = "test/newer"
 
 
-async def test_k21_old_vectors_serve_until_a_new_model_has_embedded_all(
+async def test_old_vectors_serve_until_a_new_model_has_embedded_every_text(
     database: Database,
 ) -> None:
-    """No text has the word of the query: vectors alone find it."""
+    """No text has the word of the query: vectors alone find it (K21)."""
     by_label = {one.model: one for one in (Colours(), Newer())}
     serving, kinds = [Colours.model], search_kinds([KIND])
 
@@ -135,10 +136,10 @@ async def test_k21_old_vectors_serve_until_a_new_model_has_embedded_all(
 
 
 @pytest.mark.timeout(600)
-async def test_f1_16_a_model_changes_while_many_chunks_wait_for_the_one_before(
+async def test_changing_the_model_requeues_waiting_chunks(
     database: Database,
 ) -> None:
-    """Those are not embedded by the old one, and none is queued twice, lost or in the way."""
+    """The old model embeds no waiting chunk; none is queued twice, lost or in the way (F1.16)."""
     kinds = search_kinds([KIND])
     async with rigged(database, knowledge_settings(), lambda _: None) as rig:
         await register(database.pool, Colours(), KIND.purpose)
@@ -215,9 +216,10 @@ def service_of(vectors: list[Any]) -> Recorder:
     ],
     ids=["short", "fewer", "more", "NaN", "500", "silent"],
 )
-async def test_f1_16_a_query_without_a_vector_is_answered_by_words(
+async def test_a_query_without_a_vector_is_answered_by_words(
     database: Database, serve: Serve, service: Any
 ) -> None:
+    """A query without a vector is answered by words (F1.16)."""
     given = embedding(provider="local-http", url=await serve(service), model="m", timeout_s=1.0)
     embedder = make_embedder(given)
     settings = knowledge_settings(semantic_share=0.5, encode_s=1.0)
@@ -232,9 +234,10 @@ async def test_f1_16_a_query_without_a_vector_is_answered_by_words(
         await embedder.close()
 
 
-async def test_f1_30_the_bot_posts_while_all_is_embedded_and_indexed_again(
+async def test_documents_are_stored_and_found_during_reembedding_and_reindexing(
     database: Database,
 ) -> None:
+    """Documents are stored and found during reembedding and reindexing (F1.30)."""
     kinds = search_kinds([KIND])
     async with rigged(database, knowledge_settings(exact_limit=4), lambda _: Newer()) as rig:
         await coloured(rig, 8)
@@ -272,7 +275,8 @@ async def test_f1_30_the_bot_posts_while_all_is_embedded_and_indexed_again(
             posted.set()
 
 
-async def test_k06_what_has_no_vector_yet_is_found_by_words(database: Database) -> None:
+async def test_texts_without_a_vector_are_found_by_words(database: Database) -> None:
+    """Texts without a vector are found by words (K06)."""
     settings = knowledge_settings(semantic_share=0.5)
     async with rigged(database, settings, lambda _: Colours()) as rig:
         await coloured(rig, 4)
@@ -281,7 +285,8 @@ async def test_k06_what_has_no_vector_yet_is_found_by_words(database: Database) 
         assert found.evidence[0].path == "new.md"
 
 
-async def test_l07_passages_are_listed_with_their_vectors(database: Database) -> None:
+async def test_passages_are_listed_with_their_vectors(database: Database) -> None:
+    """Passages are listed with their vectors (L07)."""
     async with rigged(database, knowledge_settings(), lambda _: Colours()) as rig:
         await coloured(rig, 1)
         await rig.caller().add("It has none yet.", "of-ann", path="z.md")

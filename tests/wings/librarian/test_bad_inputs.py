@@ -31,7 +31,8 @@ pytestmark = pytest.mark.anyio
 LINE = 600_000  # characters
 
 
-async def test_f1_04_a_very_long_line_is_found_and_quoted_in_part(rig: KnowledgeRig) -> None:
+async def test_a_very_long_line_is_found_and_quoted_in_part(rig: KnowledgeRig) -> None:
+    """A very long line is found and quoted in part (F1.04)."""
     ann = rig.caller()
     await ann.add("heron " * (LINE // 6) + "stork", collection="code", path="one-line.txt")
     library = rig.parts.library
@@ -42,8 +43,8 @@ async def test_f1_04_a_very_long_line_is_found_and_quoted_in_part(rig: Knowledge
     assert none == []
 
 
-async def test_f1_12_a_name_that_turns_private_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An address is checked each time that it is connected to, and no other one is."""
+async def test_a_host_name_that_turns_private_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address is checked each time that it is connected to, and no other one is (F1.12)."""
     answers = iter((["8.8.8.8"], ["127.0.0.1"], ["8.8.8.8", "::ffff:169.254.169.254"]))
 
     async def resolve(_self: Any, host: str, port: int = 0, family: int = 0) -> list[Any]:
@@ -59,7 +60,9 @@ async def test_f1_12_a_name_that_turns_private_is_refused(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("pause", [0.02, 0.0], ids=["slow drip", "endless"])
-async def test_f1_12_a_body_without_end_is_given_up(pause: float) -> None:
+async def test_an_endless_body_is_abandoned(pause: float) -> None:
+    """An endless body is abandoned (F1.12)."""
+
     def app(_environ: Any, start_response: Any) -> Iterator[bytes]:
         start_response("200 OK", [("Content-Type", "text/plain")])
         until = time.monotonic() + 60
@@ -87,7 +90,8 @@ async def full(rig: KnowledgeRig) -> KnowledgeRig:
     return rig
 
 
-async def test_f1_25_a_full_disk_leaves_the_version_before(full: KnowledgeRig) -> None:
+async def test_a_full_disk_keeps_the_version_before(full: KnowledgeRig) -> None:
+    """A full disk keeps the version before (F1.25)."""
     ann = full.caller()
     with pytest.raises((psycopg.errors.DiskFull, ProblemDetails)):
         await ann.add("The stork nests.", collection="code", path="a.md")
@@ -98,7 +102,8 @@ async def test_f1_25_a_full_disk_leaves_the_version_before(full: KnowledgeRig) -
     assert await ann.found("stork") == ["The stork nests."]
 
 
-async def test_f1_26_health_answers_while_all_connections_are_taken(cluster: Cluster) -> None:
+async def test_health_answers_while_all_connections_are_taken(cluster: Cluster) -> None:
+    """Health answers while all connections are taken (F1.26)."""
     for database in own_database(cluster, TEMPLATE):
         small = replace(database, pool_max=4)
         async with running(lending(small)) as client, await connected(small) as other:

@@ -50,9 +50,10 @@ def memory() -> int:
 
 
 @pytest.mark.parametrize("chunk", MISBEHAVING.values(), ids=MISBEHAVING)
-async def test_l11_what_misbehaves_is_cut_as_text_and_the_gateway_stays_as_it_was(
+async def test_misbehaving_chunkers_fall_back_to_plain_text(
     workers: ReadingWorkers, chunk: str
 ) -> None:
+    """Misbehaving chunkers fall back to plain text (L11)."""
     before, began = memory(), time.monotonic()
     found = await workers.read("b.rec", BOOKS.encode(), chunker=module(chunk))
     assert time.monotonic() - began < 10, "the goal is 1 s, and a loaded machine takes more"

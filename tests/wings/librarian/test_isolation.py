@@ -176,7 +176,8 @@ async def library(cluster: Cluster, with_documents: Recycling) -> AsyncIterator[
         yield found
 
 
-async def test_l24_random_questions_find_nothing_of_others(library: Librarian) -> None:
+async def test_random_questions_cite_only_readable_documents(library: Librarian) -> None:
+    """Random questions cite only readable documents (L24)."""
     world = World(library, random.Random(2024))
     await world.fill()
     await library.script(said)

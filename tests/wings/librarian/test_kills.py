@@ -96,7 +96,8 @@ async def checked(library: Librarian, run: str) -> bool:
     return bool(lost)
 
 
-async def test_l21_kills_before_each_write_pay_nothing_twice(library: Librarian) -> None:
+async def test_kills_before_each_write_pay_nothing_twice(library: Librarian) -> None:
+    """Kills before each write pay nothing twice (L21)."""
     lost = []
     async with victims(library) as processes:
         for writes in count():
@@ -110,7 +111,8 @@ async def test_l21_kills_before_each_write_pay_nothing_twice(library: Librarian)
     assert any(lost)
 
 
-async def test_l21_kills_while_a_model_is_asked_pay_nothing_twice(library: Librarian) -> None:
+async def test_kills_while_a_model_is_asked_pay_nothing_twice(library: Librarian) -> None:
+    """Kills while a model is asked pay nothing twice (L21)."""
     async with victims(library) as processes:
         for place in count(1):
             await library.script(killing(processes, library, blocks(*CELLS), place))
@@ -122,8 +124,8 @@ async def test_l21_kills_while_a_model_is_asked_pay_nothing_twice(library: Libra
     assert place > 5
 
 
-async def test_l21_a_run_outlives_a_kill_before_each_of_its_writes(library: Librarian) -> None:
-    """One run, each of whose processes is killed later than the one before."""
+async def test_a_run_survives_a_kill_before_each_write(library: Librarian) -> None:
+    """One run, each of whose processes is killed later than the one before (L21)."""
     asking = (f"print(llm_query('{number}'), len(lib.files()))" for number in range(12))
     await library.script(blocks(*asking, FINAL))
     run = str(uuid4())

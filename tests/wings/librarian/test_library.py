@@ -65,7 +65,9 @@ async def library(rig: KnowledgeRig) -> Library:
     return rig.parts.library
 
 
-async def test_l08_symbols_are_found_by_name_kind_and_place(library: Library) -> None:
+async def test_symbols_are_found_by_name_kind_and_place(library: Library) -> None:
+    """Symbols are found by name kind and place (L08)."""
+
     async def found(**query: Any) -> list[tuple[str, str, tuple[int, int]]]:
         asked = SymbolQuery(collections=["code"], **query)
         symbols = await library.symbols(context(), asked)
@@ -80,7 +82,9 @@ async def test_l08_symbols_are_found_by_name_kind_and_place(library: Library) ->
     assert [one[0] for one in await found(kind="class", path="src/b*")] == ["Scaffold", "Other"]
 
 
-async def test_l27_public_methods_of_classes_that_inherit(library: Library) -> None:
+async def test_symbols_of_subclasses_are_found_by_inheritance(library: Library) -> None:
+    """Symbols of subclasses are found by inheritance (L27)."""
+
     async def found(**query: Any) -> list[str]:
         asked = SymbolQuery(collections=["code"], inherits="Root", **query)
         return [one.symbol for one in await library.symbols(context(), asked)]
@@ -94,9 +98,8 @@ async def test_l27_public_methods_of_classes_that_inherit(library: Library) -> N
     assert await found(kind="method", path="lib/**") == []
 
 
-async def test_l27_parts_of_data_are_found_by_their_path(
-    library: Library, rig: KnowledgeRig
-) -> None:
+async def test_data_records_are_found_by_path(library: Library, rig: KnowledgeRig) -> None:
+    """Data records are found by path (L27)."""
     ann = rig.caller()
     deploy = '{"services": {\n  "web": {"port": 80},\n  "api": {\n    "port": 81}}}'
     for path, text in (
@@ -134,7 +137,8 @@ async def test_texts_are_searched_for_so_long(library: Library, rig: KnowledgeRi
             await read.grep(context(), ["code"], "none")
 
 
-async def test_l08_references_have_their_line_and_a_confidence(library: Library) -> None:
+async def test_references_have_their_line_and_a_confidence(library: Library) -> None:
+    """References have their line and a confidence (L08)."""
     places = await library.references(context(), ["code"], "App.run")
     found = [(one.path, one.lines[0], one.quote, one.confidence) for one in places]
     assert found == [
@@ -232,7 +236,8 @@ async def test_neighbors_are_named_beside_a_name(library: Library) -> None:
     assert "App" in names
 
 
-async def test_l24_nothing_of_a_collection_without_a_grant_is_seen(library: Library) -> None:
+async def test_collections_without_a_grant_are_invisible(library: Library) -> None:
+    """Collections without a grant are invisible (L24)."""
     for who in (context("bo"), context("cy"), context(None), context("ann", tenant=OTHER)):
         reads = who.principal.id == "bo"
         shelves = [one.name for one in await library.collections(who)]

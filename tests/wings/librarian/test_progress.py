@@ -80,15 +80,15 @@ def tool_call(which: str, **meta: Any) -> Call:
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-11-25"])
-async def test_l19_progress_comes_before_the_answer_in_sessions(
-    client: Client, revision: str
-) -> None:
+async def test_progress_comes_before_the_answer_in_sessions(client: Client, revision: str) -> None:
+    """Progress comes before the answer in sessions (L19)."""
     session = await client.session(revision)
     async with listening(client, "/mcp", session.headers, tool_call(revision)) as events:
         check([json.loads(one.data) for one in await events.rest() if one.data])
 
 
-async def test_l19_progress_comes_on_the_stream_of_2024_11_05(client: Client) -> None:
+async def test_progress_comes_on_the_stream_of_2024_11_05(client: Client) -> None:
+    """Progress comes on the stream of 2024-11-05 (L19)."""
     async with listening(client, "/mcp/sse") as events:
         _, endpoint = await events.next()
         params = {
@@ -105,7 +105,8 @@ async def test_l19_progress_comes_on_the_stream_of_2024_11_05(client: Client) ->
         check(told, notes=False)
 
 
-async def test_l19_progress_comes_without_a_session(client: Client) -> None:
+async def test_progress_comes_without_a_session(client: Client) -> None:
+    """Progress comes without a session (L19)."""
     headers = {
         "MCP-Protocol-Version": MODERN,
         "Mcp-Method": "tools/call",
@@ -115,7 +116,8 @@ async def test_l19_progress_comes_without_a_session(client: Client) -> None:
         check([json.loads(one.data) for one in await events.rest() if one.data])
 
 
-async def test_l19_progress_comes_through_call_tool(client: Client) -> None:
+async def test_progress_comes_through_call_tool(client: Client) -> None:
+    """Progress comes through call tool (L19)."""
     session, call = await client.session(), tool_call("inner")
     inner = {"name": call["params"]["name"], "arguments": call["params"]["arguments"]}
     call["params"] = {"name": "call_tool", "arguments": inner, "_meta": TOKEN}
@@ -141,7 +143,8 @@ async def test_without_a_token_an_answer_is_no_stream(client: Client) -> None:
     assert "On 6380. [ports.md:1]" in answer["result"]["content"][0]["text"]
 
 
-async def test_l19_rest_streams_progress_and_then_the_result(client: Client) -> None:
+async def test_rest_streams_progress_and_then_the_result(client: Client) -> None:
+    """REST streams progress and then the result (L19)."""
     headers = {"Accept": "text/event-stream"}
     async with listening(client, f"{REST}/research", headers, ASKED) as events:
         *before, answer = await events.rest()
@@ -164,9 +167,8 @@ async def test_what_is_refused_is_no_stream(client: Client) -> None:
         assert (response.status, response.content_type) == (200, "application/json")
 
 
-async def test_l19_a_call_that_is_cancelled_hangs_up_on_the_model(
-    client: Client, provider: Provider
-) -> None:
+async def test_cancelling_a_call_hangs_up_on_the_model(client: Client, provider: Provider) -> None:
+    """Cancelling a call hangs up on the model (L19)."""
     provider.answers[:] = [Answer(end="hang", pieces=[b" "])]
     session = await client.session()
     with anyio.fail_after(60):
@@ -180,9 +182,10 @@ async def test_l19_a_call_that_is_cancelled_hangs_up_on_the_model(
         await ended(client, "cancelled")
 
 
-async def test_l19_a_stream_whose_client_leaves_is_cancelled(
+async def test_a_stream_is_cancelled_when_its_client_leaves(
     client: Client, provider: Provider
 ) -> None:
+    """A stream is cancelled when its client leaves (L19)."""
     provider.answers[:] = [Answer(end="hang", pieces=[b" "])]
     body = asked("left")
     with anyio.fail_after(60):

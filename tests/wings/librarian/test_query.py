@@ -60,7 +60,8 @@ def lines(path: str, first: int, last: int) -> str:
     return "\n".join(FILES[path].splitlines()[first - 1 : last])
 
 
-async def test_l12_without_a_model_the_best_sentences_answer(library: Librarian) -> None:
+async def test_the_best_sentences_answer_without_a_model(library: Librarian) -> None:
+    """The best sentences answer without a model (L12)."""
     ann = library.caller(librarian_settings())
     found = await ann("query", question=QUESTION, collection="code")
     assert "The backoff doubles with each retry. [docs/retries.md:4]" in found.answer
@@ -78,7 +79,8 @@ async def test_l12_without_a_model_the_best_sentences_answer(library: Librarian)
 
 
 @pytest.mark.parametrize("question", ["zzz qqq", "?!", "' OR 1=1 --", "the of and"])
-async def test_l18_what_is_not_there_has_no_confidence(library: Librarian, question: str) -> None:
+async def test_unanswerable_questions_have_no_confidence(library: Librarian, question: str) -> None:
+    """Unanswerable questions have no confidence (L18)."""
     ann = library.caller(librarian_settings(), "cy")  # who may read nothing
     found = await ann("query", question=question)
     assert (found.answer, found.sources, found.confidence) == ("", (), 0.0)
@@ -95,9 +97,10 @@ def honest(told: str, prompt: str) -> str:
     return '{"findings": []}'
 
 
-async def test_l13_a_model_reads_passages_by_themselves_and_its_answer_cites(
+async def test_a_model_reads_passages_separately_and_its_answer_cites(
     library: Librarian,
 ) -> None:
+    """A model reads passages separately and its answer cites (L13)."""
     await library.script(honest)
     ann = library.caller(librarian_settings(model="scripted"))
     found = await ann("query", question=QUESTION, max_chunks=3)
@@ -112,7 +115,8 @@ async def test_l13_a_model_reads_passages_by_themselves_and_its_answer_cites(
     }  # what reached the model is known
 
 
-async def test_l20_a_repeated_question_costs_no_call(library: Librarian) -> None:
+async def test_a_repeated_question_costs_no_call(library: Librarian) -> None:
+    """A repeated question costs no call (L20)."""
     await library.script(honest)
     settings = librarian_settings(model="scripted")
     ann, bo = library.caller(settings), library.caller(settings, "bo")
@@ -133,7 +137,8 @@ async def test_l20_a_repeated_question_costs_no_call(library: Librarian) -> None
     )
 
 
-async def test_l20_a_grant_that_was_revoked_hides_kept_answers(library: Librarian) -> None:
+async def test_a_revoked_grant_hides_cached_answers(library: Librarian) -> None:
+    """A revoked grant hides cached answers (L20)."""
     await library.script(honest)
     settings = librarian_settings(model="scripted")
     await library.caller(settings)("query", question=QUESTION)
@@ -144,9 +149,11 @@ async def test_l20_a_grant_that_was_revoked_hides_kept_answers(library: Libraria
     assert (found.answer, found.spent) == ("", None)
 
 
-async def test_l20_kept_answers_are_of_texts_that_guardrails_left_alike(
+async def test_cached_answers_require_equally_redacted_texts(
     library: Librarian,
 ) -> None:
+    """Cached answers require equally redacted texts (L20)."""
+
     def redacted(_principal: Principal, _tool: str, value: Any) -> Any:
         text = value["passages"][0]["text"].replace("The backoff doubles", "[redacted]")
         return {"passages": [{"text": text}]}
@@ -164,7 +171,8 @@ async def test_l20_kept_answers_are_of_texts_that_guardrails_left_alike(
     assert [one.answer for one in again] == [told.answer, "It doubles. [docs/retries.md:4]"]
 
 
-async def test_l20_answers_that_are_too_many_or_too_old_are_deleted(library: Librarian) -> None:
+async def test_surplus_and_old_answers_are_deleted(library: Librarian) -> None:
+    """Surplus and old answers are deleted (L20)."""
     await library.script(honest)
     await library.caller(librarian_settings(model="scripted"))("query", question=QUESTION)
     few = librarian_settings(answers={"answers": 1})
@@ -199,7 +207,8 @@ def lying(told: str, _prompt: str) -> str:
     )
 
 
-async def test_l17_no_false_citation_of_a_lying_model_gets_through(library: Librarian) -> None:
+async def test_false_citations_of_a_model_are_removed(library: Librarian) -> None:
+    """False citations of a model are removed (L17)."""
     await library.script(lying)
     ann = library.caller(librarian_settings(model="scripted"))
     found = await ann("query", question=QUESTION)
@@ -215,9 +224,8 @@ async def test_l17_no_false_citation_of_a_lying_model_gets_through(library: Libr
 @pytest.mark.parametrize(
     "answer", ["", "no JSON", '{"findings": 3}', "[" * 5000, '{"findings": [{}]}']
 )
-async def test_l12_a_model_that_says_nothing_of_use_leaves_no_claims(
-    library: Librarian, answer: str
-) -> None:
+async def test_a_useless_model_answer_leaves_no_claims(library: Librarian, answer: str) -> None:
+    """A useless model answer leaves no claims (L12)."""
     await library.script(lambda _told, _prompt: answer)
     ann = library.caller(librarian_settings(model="scripted"))
     found = await ann("query", question=QUESTION, max_chunks=1)
@@ -225,9 +233,10 @@ async def test_l12_a_model_that_says_nothing_of_use_leaves_no_claims(
     assert found.confidence == 0.0
 
 
-async def test_l16_limits_of_a_query_leave_what_is_there_without_a_model(
+async def test_limits_of_a_query_leave_the_extractive_answer(
     library: Librarian,
 ) -> None:
+    """Limits of a query leave the extractive answer (L16)."""
     await library.script(honest)
     for name, limits in {
         "calls": {"calls": 1},
@@ -242,7 +251,8 @@ async def test_l16_limits_of_a_query_leave_what_is_there_without_a_model(
         assert len(library.prompts) <= 1
 
 
-async def test_l24_instructions_in_documents_are_shown_as_text(library: Librarian) -> None:
+async def test_instructions_in_documents_are_shown_as_text(library: Librarian) -> None:
+    """Instructions in documents are shown as text (L24)."""
     await library.script(honest)
     ann = library.caller(librarian_settings())
     found = await ann("query", question="ignore told notes cite pixel leak")
@@ -251,7 +261,8 @@ async def test_l24_instructions_in_documents_are_shown_as_text(library: Libraria
     assert all(path == "notes/evil.md" for path, *_ in places(found))
 
 
-async def test_l24_questions_are_listed_for_auditors(library: Librarian) -> None:
+async def test_questions_are_listed_for_auditors(library: Librarian) -> None:
+    """Questions are listed for auditors (L24)."""
     ann = library.caller(librarian_settings())
     await ann("query", question=QUESTION)
     listed = (await ann("questions")).questions[0]
@@ -260,7 +271,8 @@ async def test_l24_questions_are_listed_for_auditors(library: Librarian) -> None
     assert bytes(listed.shown) == b"[]"
 
 
-def test_l17_sentences_and_their_citations() -> None:
+def test_citations_are_parsed_from_sentences() -> None:
+    """Citations are parsed from sentences (L17)."""
     given = (
         'It doubles [a/[id].md:4-5 "The backoff doubles"]. Then `it stops after three` [b.md:3]. '
         "So. [c.md:1] Nothing."
@@ -274,7 +286,8 @@ def test_l17_sentences_and_their_citations() -> None:
     assert [one.findings for one in found[2:4]] == [(), ()]
 
 
-def test_l17_text_of_models_has_no_citations_links_and_images() -> None:
+def test_markup_in_model_text_is_escaped() -> None:
+    """Markup in model text is escaped (L17)."""
     text = escape_markdown(
         "[a.py:1] ![i](https://x.test/?q) <img> javascript://x \u200b\U000e0041 www.x.test"
     )
@@ -282,13 +295,15 @@ def test_l17_text_of_models_has_no_citations_links_and_images() -> None:
     assert mark("a[0]\n.py", (2, 2)) == "[a\\[0\\].py:2]"
 
 
-def test_l17_markup_cannot_be_smuggled_past_the_escapes() -> None:
+def test_markup_cannot_be_smuggled_past_the_escapes() -> None:
+    """Markup cannot be smuggled past the escapes (L17)."""
     assert escape_markdown(r"\[a.py:1\](//evil.example)") == r"\\\[a.py:1\\\](//evil.example)"
     for link in ("_https://evil.example/x", "1https://evil.example/x", "_www.evil.example"):
         assert "evil" not in escape_markdown(link)
 
 
-def test_l17_brackets_without_end_take_linear_time() -> None:
+def test_brackets_without_end_take_linear_time() -> None:
+    """Brackets without end take linear time (L17)."""
     for part in (r"\[]", "[a]", "[", r"\\[", "\\"):
         claims = claims_of("[" + part * (20_000 // len(part)) + "x")
         assert not any(one.findings for one in claims)
@@ -296,7 +311,8 @@ def test_l17_brackets_without_end_take_linear_time() -> None:
     assert [(one.path, one.lines) for one in claim.findings] == [("a[1]b.py", (3, 3))]
 
 
-def test_l18_confidence_is_support_times_coverage() -> None:
+def test_confidence_is_support_times_coverage() -> None:
+    """Confidence is support times coverage (L18)."""
     cited = Citation("c", "a.md", 1, (1, 1), "backoff doubles")
     sure, unsure = VerifiedClaim("It grows.", (cited,)), VerifiedClaim("Perhaps.")
     assert confidence("backoff doubles", [sure]) == 1.0
@@ -305,7 +321,9 @@ def test_l18_confidence_is_support_times_coverage() -> None:
     assert confidence("backoff", [unsure]) == confidence("backoff", []) == 0.0
 
 
-def test_l13_a_selection_has_several_files() -> None:
+def test_a_diverse_selection_covers_several_files() -> None:
+    """A diverse selection covers several files (L13)."""
+
     def hit(path: str, score: float, text: str) -> Passage:
         return Passage(collection="c", path=path, version=1, lines=(1, 1), text=text, score=score)
 

@@ -85,9 +85,10 @@ def all_outputs(library: Librarian) -> list[str]:
     return [re.sub(r"\n/?<<[\w-]+>>(?=\n|$)", "", one) for one in found]
 
 
-async def test_l14_code_searches_reads_and_asks_and_the_answer_is_verified(
+async def test_code_searches_reads_and_asks_and_the_answer_is_verified(
     library: Librarian,
 ) -> None:
+    """Code searches reads and asks and the answer is verified (L14)."""
     found = await researched(
         library,
         "hits = lib.search('Redis port', k=2)\n"
@@ -109,7 +110,8 @@ async def test_l14_code_searches_reads_and_asks_and_the_answer_is_verified(
     assert ["code", "docs/ports.md", 1, 4, 4] in await library.shown()
 
 
-async def test_l19_the_trace_of_a_run_is_shown_to_its_owner_alone(library: Librarian) -> None:
+async def test_run_traces_are_shown_only_to_their_owner(library: Librarian) -> None:
+    """Run traces are shown only to their owner (L19)."""
     found = await researched(library, "print(llm_query('x'))", FINAL)
     ann = library.caller(librarian_settings())
     run = await ann("get_run", run=found.run)
@@ -147,7 +149,8 @@ HOSTILE = {
 }
 
 
-async def test_l14_hostile_code_gets_errors_and_nothing_else(library: Librarian) -> None:
+async def test_hostile_code_gets_only_errors(library: Librarian) -> None:
+    """Hostile code gets only errors (L14)."""
     tried = "\n".join(
         f"try:\n    exec({code!r})\n    print({name!r}, 'DONE')\n"
         f"except BaseException as error:\n    print({name!r}, type(error).__name__)"
@@ -160,9 +163,10 @@ async def test_l14_hostile_code_gets_errors_and_nothing_else(library: Librarian)
     assert found.spent.calls == 0
 
 
-async def test_l14_a_long_output_is_cut_and_names_of_the_host_come_back(
+async def test_long_output_is_cut_and_host_names_are_restored(
     library: Librarian,
 ) -> None:
+    """Long output is cut and host names are restored (L14)."""
     await researched(
         library,
         "llm_query = lib = None\nprint('a' * 10**6, end='')\nprint('end')",
@@ -176,9 +180,10 @@ async def test_l14_a_long_output_is_cut_and_names_of_the_host_come_back(
     assert second == "Output:\nsub:x 3\n"
 
 
-async def test_l14_an_endless_block_is_ended_and_the_variables_before_it_are_there(
+async def test_an_endless_block_is_ended_and_earlier_variables_survive(
     library: Librarian,
 ) -> None:
+    """An endless block is ended and earlier variables survive (L14)."""
     found = await researched(
         library,
         "kept = llm_query('once')",
@@ -193,7 +198,8 @@ async def test_l14_an_endless_block_is_ended_and_the_variables_before_it_are_the
     assert found.incomplete == ""
 
 
-async def test_l14_many_calls_at_once_meet_one_ledger(library: Librarian) -> None:
+async def test_concurrent_calls_share_one_ledger(library: Librarian) -> None:
+    """Concurrent calls share one ledger (L14)."""
     asked = (
         "from concurrent.futures import ThreadPoolExecutor\n"
         "with ThreadPoolExecutor(8) as pool:\n"
@@ -206,7 +212,8 @@ async def test_l14_many_calls_at_once_meet_one_ledger(library: Librarian) -> Non
     assert found.answer.startswith("Redis listens on 6380.")
 
 
-async def test_l16_code_that_goes_on_asking_ends_the_run(library: Librarian) -> None:
+async def test_code_that_keeps_asking_ends_the_run(library: Librarian) -> None:
+    """Code that keeps asking ends the run (L16)."""
     asked = "answer['content'] = 'Perhaps [docs/ports.md:4 \"Redis listens on port\"]'"
     forever = "n = 0\nwhile True:\n    n += 1\n    llm_query(f'q{n}')"
     found = await researched(library, asked, forever, limits={"calls": 2})
@@ -224,9 +231,10 @@ async def test_l16_code_that_goes_on_asking_ends_the_run(library: Librarian) -> 
         ({"lookups": 1}, "lookups"),
     ],
 )
-async def test_l16_each_limit_leaves_the_best_answer(
+async def test_each_limit_leaves_the_best_answer(
     library: Librarian, limits: dict[str, Any], reason: str
 ) -> None:
+    """Each limit leaves the best answer (L16)."""
     code = "for n in range(200):\n    try: lib.files()\n    except LibraryError: pass"
     found = await researched(library, code, limits=limits, arguments={"limits": {"depth": 0}})
     assert found.incomplete == reason
@@ -234,7 +242,8 @@ async def test_l16_each_limit_leaves_the_best_answer(
     assert found.spent.iterations <= 2
 
 
-async def test_l16_time_is_up_also_while_a_model_is_silent(library: Librarian) -> None:
+async def test_the_time_limit_holds_while_a_model_is_silent(library: Librarian) -> None:
+    """The time limit holds while a model is silent (L16)."""
     await library.script(blocks("pass"))
     library.provider.answers[:] = [Answer(end="hang")]
     ann = library.caller(librarian_settings())
@@ -246,7 +255,8 @@ async def test_l16_time_is_up_also_while_a_model_is_silent(library: Librarian) -
     assert "6380" in found.answer
 
 
-async def test_l15_children_spend_what_their_parent_has(library: Librarian) -> None:
+async def test_children_spend_the_budget_of_their_parent(library: Librarian) -> None:
+    """Children spend the budget of their parent (L15)."""
     await library.script(lambda told, prompt: child(prompt) if told else f"sub:{prompt}")
     ann = library.caller(librarian_settings(limits={"iterations": 3}))
     found = await ann("research", question=QUESTION, strategy="recursive")
@@ -266,9 +276,10 @@ def child(prompt: str) -> str:
 
 
 @pytest.mark.parametrize("now", [0.0, 4e9])
-async def test_f1_24_a_clock_that_jumps_ends_no_run(
+async def test_a_jumping_clock_ends_no_run(
     library: Librarian, monkeypatch: pytest.MonkeyPatch, now: float
 ) -> None:
+    """A jumping clock ends no run (F1.24)."""
     monkeypatch.setattr(time, "time", lambda: now)
     found = await researched(library, "import time\nprint(time.time())", FINAL)
     assert outputs(library) == f"Output:\n{CLOCK}\n"
@@ -285,7 +296,8 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("code", ENDLESS.values(), ids=ENDLESS)
-async def test_l19_a_run_that_is_cancelled_ends_at_once(library: Librarian, code: str) -> None:
+async def test_a_cancelled_run_ends_at_once(library: Librarian, code: str) -> None:
+    """A cancelled run ends at once (L19)."""
     await library.script(blocks(f"llm_query('begun')\n{code}"))
     [say] = library.provider.answers
     began = anyio.Event()
@@ -317,7 +329,8 @@ async def test_l19_a_run_that_is_cancelled_ends_at_once(library: Librarian, code
     assert len(library.prompts) == asked
 
 
-async def test_l17_false_citations_of_research_are_dropped(library: Librarian) -> None:
+async def test_false_citations_of_research_are_dropped(library: Librarian) -> None:
+    """False citations of research are dropped (L17)."""
     lie = """FINAL('Redis [src/none.py:1-2] on [docs/ports.md:4]. '
     'So [docs/ports.md:1 "Redis listens on port 9999"].', findings=[
     {"claim": "x", "path": "../../etc/passwd", "lines": [1], "quote": "root:x:0:0:root"},
@@ -331,9 +344,8 @@ async def test_l17_false_citations_of_research_are_dropped(library: Librarian) -
 
 
 @pytest.mark.parametrize("operation", ["query", "research"])
-async def test_f1_32_guardrails_keep_secrets_from_models(
-    library: Librarian, operation: str
-) -> None:
+async def test_guardrails_keep_secrets_from_models(library: Librarian, operation: str) -> None:
+    """Guardrails keep secrets from models (F1.32)."""
     redact = Guardrail("result", "redact", tools=("librarian_search",), pattern="Redis listens")
     deny = Guardrail("result", "deny", sources=("librarian",), pattern="def serve")
     rules = {"redact": redact, "deny": deny}
@@ -350,7 +362,9 @@ async def test_f1_32_guardrails_keep_secrets_from_models(
     assert not any("Redis listens" in one or "def serve" in one for one in library.prompts)
 
 
-async def test_l13_mapreduce_asks_about_passages_without_code(library: Librarian) -> None:
+async def test_mapreduce_reads_passages_without_running_code(library: Librarian) -> None:
+    """Mapreduce reads passages without running code (L13)."""
+
     def said(told: str, prompt: str) -> str:
         if "from these findings" in told:
             return '{"sentences": [{"text": "On 6380.", "findings": [1]}]}'
@@ -366,7 +380,8 @@ async def test_l13_mapreduce_asks_about_passages_without_code(library: Librarian
     assert (await auto("research", question=QUESTION)).spent.iterations == 0
 
 
-async def test_l24_runs_of_a_caller_are_limited(library: Librarian) -> None:
+async def test_runs_of_a_caller_are_limited(library: Librarian) -> None:
+    """Runs of a caller are limited (L24)."""
     settings = librarian_settings(research={"runs_per_hour": 1})
     cy = library.caller(settings, "bo")
     await library.script(blocks(FINAL))
@@ -381,7 +396,8 @@ async def test_l24_runs_of_a_caller_are_limited(library: Librarian) -> None:
     await library.rig.run(f"{ahead.replace('+', '-')} WHERE created_ts > now() + interval '1 day'")
 
 
-async def test_l14_without_a_model_research_says_so_and_extracts(library: Librarian) -> None:
+async def test_research_without_a_model_extracts_sentences(library: Librarian) -> None:
+    """Research without a model extracts sentences (L14)."""
     found = await library.caller(librarian_settings(research={"model": ""}))(
         "research", question=QUESTION
     )
@@ -421,7 +437,8 @@ async def begun(caller: LibrarianCaller, writes: int, **more: Any) -> None:
     questions._runs.__class__ = RunStore
 
 
-async def test_l21_a_replay_that_differs_ends_with_what_there_is(library: Librarian) -> None:
+async def test_a_diverging_replay_ends_with_a_partial_answer(library: Librarian) -> None:
+    """A diverging replay ends with a partial answer (L21)."""
     settings = librarian_settings()
     await library.script(blocks("x = llm_query('first')", "print(x)", FINAL))
     ann = library.caller(settings)
@@ -437,9 +454,10 @@ async def test_l21_a_replay_that_differs_ends_with_what_there_is(library: Librar
     assert library.prompts.count("first") == 1
 
 
-async def test_l21_a_limit_that_was_reached_before_a_kill_is_told_after_it(
+async def test_a_limit_reached_before_a_kill_holds_after_resuming(
     library: Librarian,
 ) -> None:
+    """A limit reached before a kill holds after resuming (L21)."""
     settings = librarian_settings(limits={"calls": 1})
     await library.script(blocks("print(llm_query_batched(['one', 'two', 'three']))", FINAL))
     ann = library.caller(settings)
@@ -452,9 +470,10 @@ async def test_l21_a_limit_that_was_reached_before_a_kill_is_told_after_it(
 
 
 @pytest.mark.parametrize(("limit", "most"), [("tokens", 20_000), ("cost", 0.02)])
-async def test_l21_what_a_question_may_not_use_is_told_after_a_kill(
+async def test_a_question_over_the_limit_is_refused_after_a_kill(
     library: Librarian, limit: str, most: float
 ) -> None:
+    """A question over the limit is refused after a kill (L21)."""
     await library.script(blocks("print(llm_query('word ' * 25_000)[:60])", FINAL))
     ann = library.caller(librarian_settings(limits={limit: most}))
     await begun(ann, 6)
@@ -467,9 +486,10 @@ async def test_l21_what_a_question_may_not_use_is_told_after_a_kill(
 
 
 @pytest.mark.parametrize("limits", [{"tokens": 1}, {"cost": 1e-9}, {"calls": 1}])
-async def test_l21_a_plan_that_reached_a_limit_ends_after_a_kill_as_before_it(
+async def test_a_limited_plan_ends_alike_before_and_after_a_kill(
     library: Librarian, limits: dict[str, float]
 ) -> None:
+    """A limited plan ends alike before and after a kill (L21)."""
     await library.script(lambda *_: "{}")
     ann = library.caller(librarian_settings(limits=limits, answers={"answers": 0}))
     asked = {"question": QUESTION, "strategy": "mapreduce"}
@@ -483,7 +503,8 @@ async def test_l21_a_plan_that_reached_a_limit_ends_after_a_kill_as_before_it(
     assert (after.answer, after.sources) == (before.answer, before.sources)
 
 
-async def test_l21_a_run_is_not_gone_on_with_after_a_grant_was_revoked(library: Librarian) -> None:
+async def test_a_run_stops_after_its_grant_was_revoked(library: Librarian) -> None:
+    """A run stops after its grant was revoked (L21)."""
     put = library.rig.caller()
     bo = library.caller(librarian_settings(research={"runs_per_hour": 9}), "bo")
     await library.script(blocks("print(llm_query('first'))", FINAL))
@@ -499,9 +520,10 @@ async def test_l21_a_run_is_not_gone_on_with_after_a_grant_was_revoked(library: 
         await put("put_collection", collection="code", kind="code", grants={"user:bo": "read"})
 
 
-async def test_l20_answers_are_shared_among_who_may_read_all_that_they_are_from(
+async def test_cached_answers_are_shared_by_readers_of_all_their_sources(
     library: Librarian,
 ) -> None:
+    """Cached answers are shared by readers of all their sources (L20)."""
     await library.rig.caller()("put_collection", collection="own", kind="code")
     await library.script(blocks("FINAL(llm_query('what it is'))"))
     settings = librarian_settings()
@@ -511,7 +533,8 @@ async def test_l20_answers_are_shared_among_who_may_read_all_that_they_are_from(
         assert (found.spent.cached, found.spent.calls) == (cached, 1 - cached), who
 
 
-async def test_l20_the_answer_of_a_run_is_gone_with_the_grant(library: Librarian) -> None:
+async def test_answers_of_a_run_are_hidden_with_the_grant(library: Librarian) -> None:
+    """Answers of a run are hidden with the grant (L20)."""
     put, bo = library.rig.caller(), library.caller(librarian_settings(), "bo")
     await library.script(blocks(FINAL))
     done = await bo("research", question=QUESTION, strategy="recursive")
@@ -527,7 +550,8 @@ async def test_l20_the_answer_of_a_run_is_gone_with_the_grant(library: Librarian
         await put("put_collection", collection="code", kind="code", grants={"user:bo": "read"})
 
 
-async def test_l19_a_job_that_is_cancelled_ends_its_run(library: Librarian) -> None:
+async def test_cancelling_a_job_ends_its_run(library: Librarian) -> None:
+    """Cancelling a job ends its run (L19)."""
     job: Job = NoJob()
     ann, id_ = library.caller(librarian_settings()), str(uuid4())
     await library.script(blocks(FINAL))
@@ -550,9 +574,10 @@ async def test_l19_a_job_that_is_cancelled_ends_its_run(library: Librarian) -> N
         await run("DELETE FROM job_t WHERE job_id = %(job)s", **values)
 
 
-async def test_l14_characters_that_no_database_has_are_an_error_of_the_code(
+async def test_nul_characters_are_an_error_of_the_code(
     library: Librarian,
 ) -> None:
+    """NUL characters are an error of the code (L14)."""
     asked = "\n".join(
         f"try: print(lib.{call})\nexcept LibraryError: print('refused')"
         for call in (
@@ -567,7 +592,8 @@ async def test_l14_characters_that_no_database_has_are_an_error_of_the_code(
     assert (found.confidence, found.incomplete) == (0, "")
 
 
-async def test_l15_so_many_children_have_a_process_at_once(library: Librarian) -> None:
+async def test_concurrent_child_processes_are_limited(library: Librarian) -> None:
+    """Concurrent child processes are limited (L15)."""
     asked: list[str] = []
 
     def said(told: str, prompt: str) -> str:
@@ -585,7 +611,8 @@ async def test_l15_so_many_children_have_a_process_at_once(library: Librarian) -
     assert sorted(children[::2]) == ["a", "b", "c"]
 
 
-def test_l14_code_and_final_answers_in_the_text_of_a_model() -> None:
+def test_code_and_final_answers_are_parsed_from_model_text() -> None:
+    """Code and final answers are parsed from model text (L14)."""
     assert cells_of("a\n```repl\nx = 1\n```\nb\n```python\ny\n```") == ["x = 1", "y"]
     assert cells_of("```repl\nx = 1") == ["x = 1"]
     assert cells_of("I know:\nFINAL(It's 3.)") == ['FINAL("It\'s 3.")']
@@ -595,7 +622,8 @@ def test_l14_code_and_final_answers_in_the_text_of_a_model() -> None:
     assert final_of(3) == ("3", [])
 
 
-def test_l15_callers_may_lower_limits_alone() -> None:
+def test_callers_may_only_lower_limits() -> None:
+    """Callers may only lower limits (L15)."""
     most = librarian_settings().research.limits
     less = LessLimits(calls=1, tokens=10**9, cost=2.0).within(most)
     assert (less.calls, less.tokens, less.cost) == (1, most.tokens, 2.0)
@@ -603,7 +631,8 @@ def test_l15_callers_may_lower_limits_alone() -> None:
     assert LessLimits(depth=5).within(flat).depth == 0
 
 
-async def test_l14_a_frame_that_is_none_ends_the_session(library: Librarian) -> None:
+async def test_an_invalid_frame_ends_the_session(library: Librarian) -> None:
+    """An invalid frame ends the session (L14)."""
     limits = session_limits()
     code = (
         "import os\nfor fd in range(3, 10):\n    try: os.write(fd, b'\\xff' * 100)\n"
@@ -618,7 +647,8 @@ async def test_l14_a_frame_that_is_none_ends_the_session(library: Librarian) -> 
             await session.run(code, answer)
 
 
-async def test_l14_the_host_cuts_what_a_cell_says_that_it_printed(library: Librarian) -> None:
+async def test_the_host_cuts_output_reported_by_a_cell(library: Librarian) -> None:
+    """The host cuts output reported by a cell (L14)."""
     code = (
         "import json, os\nsaid = json.dumps({'output': 'x' * 10**5, 'partial': 'y' * 10**5})\n"
         "for fd in range(3, 10):\n"

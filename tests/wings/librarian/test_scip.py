@@ -124,7 +124,8 @@ async def references(library: Library, symbol: str) -> list[tuple[str, int, floa
     return [(one.path, one.lines[0], one.confidence) for one in found]
 
 
-async def test_l08_an_index_resolves_what_names_leave_open(library: Library) -> None:
+async def test_an_index_resolves_ambiguous_names(library: Library) -> None:
+    """An index resolves ambiguous names (L08)."""
     assert ("main.py", 5, 0.5) in await references(library, "A.run")
     assert ("main.py", 5, 0.5) in await references(library, "B.run")
 
@@ -149,9 +150,10 @@ async def test_l08_an_index_resolves_what_names_leave_open(library: Library) -> 
     assert {(one.source, one.target) for one in links} == {("main.py", "app/a.py")}
 
 
-async def test_l08_a_new_text_is_parsed_until_it_is_indexed_again(
+async def test_a_changed_text_is_parsed_until_indexed_again(
     rig: KnowledgeRig, library: Library
 ) -> None:
+    """A changed text is parsed until indexed again (L08)."""
     await indexed(library, INDEX)
     moved = "\n" + FILES["main.py"]
     await rig.caller().add(moved, collection="code", path="main.py")
@@ -163,7 +165,8 @@ async def test_l08_a_new_text_is_parsed_until_it_is_indexed_again(
     assert run.lines == (2, 3)
 
 
-async def test_l24_an_index_is_taken_from_those_who_may_write(library: Library) -> None:
+async def test_only_writers_may_upload_an_index(library: Library) -> None:
+    """Only writers may upload an index (L24)."""
     for who in ("bo", "cy"):
         with pytest.raises(ProblemDetails) as refused:
             await indexed(library, INDEX, who)

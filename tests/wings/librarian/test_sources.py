@@ -115,9 +115,8 @@ def project(git: GitServer) -> str:
     return f"{git.url}/project"
 
 
-async def test_l22_only_what_changed_in_a_branch_is_read(
-    git: GitServer, tracking: Tracking
-) -> None:
+async def test_only_changed_files_of_a_branch_are_read(git: GitServer, tracking: Tracking) -> None:
+    """Only changed files of a branch are read (L22)."""
     committed(git.repository, FIRST)
     one = await tracking.add(project(git))
     assert (one.status, one.due is not None) == ("pending", True)
@@ -165,9 +164,10 @@ async def embedded(rig: KnowledgeRig, model: Counted) -> list[str]:
     return sorted(model.texts)
 
 
-async def test_l22_of_one_changed_file_only_its_changed_chunks_are_embedded(
+async def test_only_changed_chunks_of_a_file_are_embedded(
     git: GitServer, tracking: Tracking
 ) -> None:
+    """Only changed chunks of a file are embedded (L22)."""
     model, files = Counted(), dict[bytes, tuple[int, bytes]]()
     await register(tracking.rig.database.pool, model, KIND.purpose)
     body = b"def stay_%d():\n" + b"    call()\n" * 150 + b"\n\ndef go_%d():\n" + b"    go()\n" * 150
@@ -187,9 +187,8 @@ async def test_l22_of_one_changed_file_only_its_changed_chunks_are_embedded(
     assert "went 7" in found
 
 
-async def test_l22_a_failed_reading_leaves_what_was_there(
-    git: GitServer, tracking: Tracking
-) -> None:
+async def test_a_failed_reading_keeps_earlier_documents(git: GitServer, tracking: Tracking) -> None:
+    """A failed reading keeps earlier documents (L22)."""
     committed(git.repository, FIRST)
     one = await tracking.refresh(await tracking.add(project(git)))
     (gone,) = await tracking.rig.rows(
@@ -206,7 +205,8 @@ async def test_l22_a_failed_reading_leaves_what_was_there(
     assert gone[0].endswith("/empty")
 
 
-async def test_l23_the_status_agrees_with_what_is_found(git: GitServer, tracking: Tracking) -> None:
+async def test_the_status_agrees_with_search(git: GitServer, tracking: Tracking) -> None:
+    """The status agrees with search (L23)."""
     library = tracking.rig.parts.library
     committed(git.repository, FIRST)
     one = await tracking.add(project(git))
@@ -239,9 +239,10 @@ async def test_what_is_due_is_read_with_the_rights_of_who_added_it(
     assert (one.status, "may not write" in (one.error or "")) == ("failed", True)
 
 
-async def test_f1_15_a_source_that_is_being_read_is_read_again(
+async def test_a_source_that_is_being_read_is_read_again(
     git: GitServer, tracking: Tracking
 ) -> None:
+    """A source that is being read is read again (F1.15)."""
     committed(git.repository, FIRST)
     one = await tracking.add(project(git))
     run = tracking.rig.run
@@ -259,10 +260,8 @@ async def test_f1_15_a_source_that_is_being_read_is_read_again(
     assert one.status == "ready"
 
 
-async def test_f1_24_a_clock_that_was_ahead_delays_no_source(
-    git: GitServer, tracking: Tracking
-) -> None:
-    """What a clock wrote that is set back by a year since."""
+async def test_timestamps_of_the_future_delay_no_source(git: GitServer, tracking: Tracking) -> None:
+    """What a clock wrote that is set back by a year since (F1.24)."""
     committed(git.repository, FIRST)
     one = await tracking.add(project(git), interval_s=60)
     assert await tracking.sources.refresh_due() == 1
@@ -280,7 +279,8 @@ async def test_f1_24_a_clock_that_was_ahead_delays_no_source(
         assert one.status == "ready", "whoever was reading it is dead"
 
 
-async def test_l22_a_url_is_read_again_when_its_validator_changes(tracking: Tracking) -> None:
+async def test_a_url_is_read_again_when_its_validator_changes(tracking: Tracking) -> None:
+    """A URL is read again when its validator changes (L22)."""
     tag, texts, conditions = ['"1"'], [b"# One"], []
 
     def app(environ: dict[str, Any], start_response: Any) -> Any:
@@ -303,7 +303,8 @@ async def test_l22_a_url_is_read_again_when_its_validator_changes(tracking: Trac
     assert conditions == ["", '"1"', '"1"']
 
 
-async def test_l22_of_a_bucket_only_what_changed_is_fetched(tracking: Tracking) -> None:
+async def test_only_changed_objects_of_a_bucket_are_fetched(tracking: Tracking) -> None:
+    """Only changed objects of a bucket are fetched (L22)."""
     tags, fetched = {"a.md": "1", "b.md": "1"}, []
 
     def app(environ: dict[str, Any], start_response: Any) -> Any:
@@ -373,11 +374,11 @@ async def test_a_collection_that_is_deleted_while_it_is_read_stays_deleted(
     assert await tracking.rig.rows("SELECT name FROM knowledge_collection_t") == []
 
 
-async def test_f1_15_a_reader_that_lost_its_claim_ends_nothing_of_another(
+async def test_a_reader_with_a_lost_claim_keeps_the_lease_of_its_successor(
     tracking: Tracking,
 ) -> None:
     """Two workers: the first one's lease ends while it reads, and the second one takes the source
-    up, which is still reading when the first one ends."""
+    up, which is still reading when the first one ends (F1.15)."""
     claims: list[Any] = []
 
     async def taken_up(_url: str) -> None:
@@ -483,7 +484,8 @@ async def test_a_collection_has_so_many_sources(tracking: Tracking) -> None:
     assert len(await tracking.sources.of(context())) == 3
 
 
-async def test_l24_sources_are_shown_to_those_who_may_write(tracking: Tracking) -> None:
+async def test_sources_are_listed_only_for_writers(tracking: Tracking) -> None:
+    """Sources are listed only for writers (L24)."""
     one = await tracking.add("https://host/a")
     await tracking.rig.caller()("put_collection", collection="code", grants={"user:bo": "read"})
     for who in (context("bo"), context("cy"), context(None), context("ann", tenant=OTHER)):
@@ -501,7 +503,8 @@ async def test_l24_sources_are_shown_to_those_who_may_write(tracking: Tracking) 
         await tracking.refresh(one)
 
 
-async def test_l25_signed_webhooks_make_a_source_due(tracking: Tracking) -> None:
+async def test_signed_webhooks_make_a_source_due(tracking: Tracking) -> None:
+    """Signed webhooks make a source due (L25)."""
     asked: list[tuple[str | None, str, Mapping[str, Any]]] = []
 
     async def call(who: Context, name: str, arguments: Mapping[str, Any]) -> ToolResult:

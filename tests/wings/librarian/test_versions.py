@@ -40,7 +40,8 @@ def questions(library: Library) -> Mapping[str, Callable[[], Awaitable[Any]]]:
 
 
 @pytest.mark.parametrize("question", questions(Any))  # type: ignore[arg-type]
-async def test_l29_answers_are_of_one_version(rig: KnowledgeRig, question: str) -> None:
+async def test_each_answer_quotes_one_version(rig: KnowledgeRig, question: str) -> None:
+    """Each answer quotes one version (L29)."""
     ann = rig.caller()
     await ann("put_collection", collection="code", kind="code")
     await ann.add(text_of(0), collection="code", path="heron.py")

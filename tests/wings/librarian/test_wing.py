@@ -80,7 +80,8 @@ async def test_its_operations_are_tools_methods_and_routes(client: Client) -> No
     assert answer["result"] == by_route
 
 
-async def test_l05_passages_have_their_place(client: Client) -> None:
+async def test_passages_have_their_location(client: Client) -> None:
+    """Passages have their location (L05)."""
     found = await posted(client, "search", query="open the port", path="src/*")
     best = found["passages"][0]
     assert (best["collection"], best["path"].startswith("src/"), best["version"]) == (
@@ -112,7 +113,8 @@ async def test_reading_goes_on_at_the_next_line(client: Client) -> None:
         assert got == status, answer
 
 
-async def test_l08_references_and_a_map_of_a_repository(client: Client) -> None:
+async def test_references_and_a_map_of_a_repository_are_served(client: Client) -> None:
+    """References and a map of a repository are served (L08)."""
     found = await posted(client, "references", symbol="App.run")
     assert [one.get("confidence", 1.0) for one in found["symbols"]] == [1.0, 0.5]
     drawn = await posted(client, "map", collection="code")
@@ -200,7 +202,8 @@ async def test_its_commands_are_of_the_group_library(client: Client) -> None:
     assert json.loads(out)["passages"]
 
 
-async def test_l05_a_collection_is_exported_as_xml_of_its_schema(client: Client) -> None:
+async def test_a_collection_is_exported_as_xml_of_its_schema(client: Client) -> None:
+    """A collection is exported as XML of its schema (L05)."""
     odd = "A ]]> and \x0c and <b>\n"
     status, answer, _ = await client.post(
         "/knowledge/v1/documents", {"collection": "odd", "path": "odd.txt", "text": odd}

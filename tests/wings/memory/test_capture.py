@@ -31,7 +31,8 @@ async def test_a_line_for_each_call_the_newest_of_a_session(rig: Rig) -> None:
     ]
 
 
-async def test_m30_a_call_before_an_erasure_is_not_noted_after_it(rig: Rig) -> None:
+async def test_calls_before_an_erasure_are_not_noted_afterwards(rig: Rig) -> None:
+    """Calls before an erasure are not noted afterwards (M30)."""
     rig.parts.notes.call_ended(CALL, True)
     await rig.caller("ann")("forget", subject="ann")
     await rig.parts.notes.flush()

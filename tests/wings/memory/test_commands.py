@@ -71,7 +71,8 @@ def test_figures_are_those_of_known_rankings() -> None:
     assert mean([found, scores([], {"a"})])["R@5"] == 50
 
 
-async def test_m29_what_is_exported_can_be_imported_again(client: Client, tmp_path: Path) -> None:
+async def test_exports_can_be_imported_again(client: Client, tmp_path: Path) -> None:
+    """Exports can be imported again (M29)."""
     await add(client, "Ann lives in Bern", slot="home.city")
     await add(client, "Ann lives in Oslo", slot="home.city")
     file = tmp_path / "ann.jsonl"

@@ -36,13 +36,15 @@ async def called(client: Client, name: str, arguments: Any) -> dict[str, Any]:
     return found | ({} if structured is None else {"structured": structured})
 
 
-async def test_m38_the_reference_server_answered_the_same(client: Client) -> None:
+async def test_answers_match_the_reference_server(client: Client) -> None:
+    """Answers match the reference server (M38)."""
     for call in RECORDED[1:]:
         answer = await called(client, call["name"], call["arguments"])
         assert {**call, **answer} == call, call["name"]
 
 
-async def test_m38_its_tools_are_listed_as_there(client: Client) -> None:
+async def test_tools_match_the_reference_server(client: Client) -> None:
+    """Tools match the reference server (M38)."""
     _, reply = await client.modern("tools/list")
     tools = {one["name"]: one for one in reply["result"]["tools"]}
     for name, facts in RECORDED[0]["tools"].items():
@@ -67,7 +69,8 @@ async def test_tools_of_other_names_have_no_routes_beside_those_of_the_memory(
     assert status == 404
 
 
-async def test_m38_files_are_written_and_read(client: Client) -> None:
+async def test_files_are_written_and_read(client: Client) -> None:
+    """Files are written and read (M38)."""
     path = "/memories/notes.md"
 
     async def run(command: str, **members: Any) -> dict[str, Any]:
@@ -92,7 +95,8 @@ async def test_m38_files_are_written_and_read(client: Client) -> None:
                        "is_error": True}  # fmt: skip
 
 
-async def test_m38_both_are_off_by_default(rig: Rig) -> None:
+async def test_dialects_are_off_by_default(rig: Rig) -> None:
+    """Dialects are off by default (M38)."""
     assert not [one.id for one in operations_of(rig.parts) if one.tool]
 
 
@@ -102,7 +106,8 @@ async def both(database: Database) -> AsyncIterator[Rig]:
         yield rig
 
 
-async def test_m33_entities_are_memories_that_a_search_finds(both: Rig) -> None:
+async def test_graph_entities_are_searchable_memories(both: Rig) -> None:
+    """Graph entities are searchable memories (M33)."""
     ann, bob = both.caller(), both.caller("bob")
     entity = {"name": "Rex", "entityType": "dog", "observations": ["chases trains"]}
     await ann("graph_create_entities", entities=[entity])
@@ -113,7 +118,8 @@ async def test_m33_entities_are_memories_that_a_search_finds(both: Rig) -> None:
     assert [one.name for one in found.entities] == ["Rex"]
 
 
-async def test_m38_every_write_of_a_file_is_a_version(both: Rig) -> None:
+async def test_every_write_of_a_file_is_a_version(both: Rig) -> None:
+    """Every write of a file is a version (M38)."""
     ann = both.caller()
     await ann("files", command="create", path="/memories/a", file_text="first")
     await ann("files", command="insert", path="/memories/a", insert_line=1, insert_text="second")
@@ -122,7 +128,8 @@ async def test_m38_every_write_of_a_file_is_a_version(both: Rig) -> None:
     assert [one.content for one in history] == ["first", "first\nsecond\n"]
 
 
-async def test_case_25_nothing_of_a_call_is_stored_whose_entity_is_missing(both: Rig) -> None:
+async def test_a_call_with_a_missing_entity_stores_nothing(both: Rig) -> None:
+    """A call with a missing entity stores nothing (case 25)."""
     ann = both.caller()
     entity = {"name": "Ann", "entityType": "person", "observations": []}
     await ann("graph_create_entities", entities=[entity])

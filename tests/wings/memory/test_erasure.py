@@ -33,7 +33,8 @@ CANARY = "xylophonequartz"
         {"filter": {"kind": "x"}, "subject": "ann"},
     ],
 )
-async def test_m28_a_forget_of_nothing_named_is_refused(rig: Rig, given: dict[str, Any]) -> None:
+async def test_forget_without_a_selection_is_refused(rig: Rig, given: dict[str, Any]) -> None:
+    """Forget without a selection is refused (M28)."""
     ann = rig.caller("ann")
     await ann.add("Ann prefers tea")
     with pytest.raises(ProblemDetails, match="exactly one"):
@@ -41,7 +42,8 @@ async def test_m28_a_forget_of_nothing_named_is_refused(rig: Rig, given: dict[st
     assert await rig.rows("SELECT count(*) FROM memory_t") == [(1,)]
 
 
-async def test_m28_forget_by_filter_counts_first_and_refuses_a_changed_count(rig: Rig) -> None:
+async def test_forget_by_filter_counts_first_and_refuses_a_changed_count(rig: Rig) -> None:
+    """Forget by filter counts first and refuses a changed count (M28)."""
     ann = rig.caller("ann")
     for name in ("tea", "milk", "bread"):
         await ann.add(f"Buy {name}", metadata={"list": "shopping"})
@@ -55,7 +57,8 @@ async def test_m28_forget_by_filter_counts_first_and_refuses_a_changed_count(rig
     assert await rig.rows("SELECT rows FROM memory_owner_t") == [(1,)]
 
 
-async def test_m28_forgetting_takes_history_and_copies_of_the_session_along(rig: Rig) -> None:
+async def test_forgetting_removes_history_and_session_copies(rig: Rig) -> None:
+    """Forgetting removes history and session copies (M28)."""
     ann = rig.caller("ann")
     await ann.add(f"Lives in {CANARY}", "session", keep=True, slot="home.city", **ONE)
     await ann("promote", **ONE)
@@ -66,7 +69,8 @@ async def test_m28_forgetting_takes_history_and_copies_of_the_session_along(rig:
     assert (await ann("promote", **ONE)).ids == ()
 
 
-async def test_m28_an_erasure_leaves_nothing_of_a_person(rig: Rig) -> None:
+async def test_an_erasure_leaves_nothing_of_a_person(rig: Rig) -> None:
+    """An erasure leaves nothing of a person (M28)."""
     ann, bob = rig.caller("ann"), rig.caller("bob")
     await ann.add(f"The secret is {CANARY}", metadata={CANARY: 1})
     await ann.add("Lives in Bern", slot="home.city")
@@ -93,7 +97,8 @@ async def test_m28_an_erasure_leaves_nothing_of_a_person(rig: Rig) -> None:
         assert count == {"memory_word_t": 3, "memory_use_t": 0}.get(table, 1), table
 
 
-async def test_m28_erasing_another_user_takes_a_scope_and_lists_what_names_it(rig: Rig) -> None:
+async def test_erasing_another_user_requires_a_scope_and_lists_mentions(rig: Rig) -> None:
+    """Erasing another user requires a scope and lists mentions (M28)."""
     ann, bob = rig.caller("ann@a.example"), rig.caller("bob")
     await ann.add("Ann prefers tea")
     with pytest.raises(ProblemDetails, match=ERASE):
@@ -106,7 +111,8 @@ async def test_m28_erasing_another_user_takes_a_scope_and_lists_what_names_it(ri
     assert (erased.memories, erased.mentions) == (1, named[0])
 
 
-async def test_m30_nothing_older_than_an_erasure_is_stored_again(rig: Rig) -> None:
+async def test_memories_older_than_an_erasure_are_not_restored(rig: Rig) -> None:
+    """Memories older than an erasure are not restored (M30)."""
     ann = rig.caller("ann")
     id_ = await ann.add("Ann prefers tea")
     [before] = await rig.parts.store.get(Reader(HOST, "ann"), [id_])
@@ -124,7 +130,8 @@ async def test_m30_nothing_older_than_an_erasure_is_stored_again(rig: Rig) -> No
     assert await ann.found("tea or coffee") == ["Ann prefers coffee"]
 
 
-async def test_m30_writers_and_erasures_of_one_person_do_not_pass_each_other(rig: Rig) -> None:
+async def test_writes_and_erasures_of_a_person_are_serialized(rig: Rig) -> None:
+    """Writes and erasures of a person are serialized (M30)."""
     ann = rig.caller("ann")
     ids = [await ann.add(f"Fact {number}") for number in range(20)]
     refused = []
@@ -146,7 +153,8 @@ async def test_m30_writers_and_erasures_of_one_person_do_not_pass_each_other(rig
     assert await holding(rig.database.pool, CANARY) == []
 
 
-async def test_m29_an_export_is_complete_and_imported_again_as_it_was(rig: Rig) -> None:
+async def test_an_export_is_complete_and_restored_unchanged(rig: Rig) -> None:
+    """An export is complete and restored unchanged (M29)."""
     ann = rig.caller("ann", scopes=[ERASE])
     await ann.add(
         "Lives in Bern", slot="home.city", metadata={"a": [1, None]}, valid_from="2024-05-08"
@@ -167,7 +175,8 @@ async def test_m29_an_export_is_complete_and_imported_again_as_it_was(rig: Rig) 
     assert await rig.caller("ann", agent="tutor").found("lives") == ["Lives in Basel"]
 
 
-async def test_m29_turns_that_follow_an_import_are_numbered_after_its_own(rig: Rig) -> None:
+async def test_turns_after_an_import_continue_its_numbering(rig: Rig) -> None:
+    """Turns after an import continue its numbering (M29)."""
     ann = rig.caller("ann")
     await ann("observe", turns=[{"content": "one"}, {"content": "two"}], **ONE)
     lines = to_builtins((await ann("export")).items)
@@ -179,7 +188,8 @@ async def test_m29_turns_that_follow_an_import_are_numbered_after_its_own(rig: R
     assert [(one.content, one.position) for one in turns] == [("one", 0), ("two", 1), ("three", 2)]
 
 
-async def test_m29_an_import_is_for_its_caller_alone(rig: Rig) -> None:
+async def test_an_import_belongs_to_its_caller(rig: Rig) -> None:
+    """An import belongs to its caller (M29)."""
     ann, bob = rig.caller("ann"), rig.caller("bob")
     await ann.add("Ann prefers tea", trust="user")
     [theirs] = to_builtins((await ann("export")).items)
@@ -266,7 +276,8 @@ KEPT = (
 )
 
 
-async def test_m28_answers_that_were_kept_go_with_what_they_told(rig: Rig) -> None:
+async def test_cached_answers_are_erased_with_their_memories(rig: Rig) -> None:
+    """Cached answers are erased with their memories (M28)."""
     ann = rig.caller("ann")
     await rig.run(KEPT, host=HOST, told=CANARY.encode())
     await ann("forget", ids=[await ann.add("Ann prefers tea")])

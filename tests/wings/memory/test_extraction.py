@@ -88,7 +88,8 @@ async def talked(rig: Rig) -> None:
     await past(rig, 3300)
 
 
-async def test_m19_facts_quote_turns_of_the_user(rig: Rig, models: Scripted) -> None:
+async def test_facts_quote_turns_of_the_user(rig: Rig, models: Scripted) -> None:
+    """Facts quote turns of the user (M19)."""
     await talked(rig)
     models.answer = answer(
         {"content": "Ann lives in Basel", "turn": 1, "quote": "moved to  BASEL"},
@@ -111,27 +112,26 @@ async def test_m19_facts_quote_turns_of_the_user(rig: Rig, models: Scripted) -> 
 
 
 @pytest.mark.parametrize("said", [None, "", "I cannot.", "{}", '{"facts": 1}', '{"facts": [1]}'])
-async def test_m19_without_a_proper_answer_the_rules_promote_alone(
+async def test_the_rules_promote_alone_without_a_valid_answer(
     rig: Rig, models: Scripted, said: str | None
 ) -> None:
+    """The rules promote alone without a valid answer (M19)."""
     models.answer = said
     await rig.caller("ann").add("Ann prefers tea", "session", keep=True, **ONE)
     await talked(rig)
     assert (await rig.parts.life.purge()).promoted == 1
 
 
-async def test_m19_it_is_off_by_default_and_in_no_calls_path(
-    database: Database, models: Scripted
-) -> None:
+async def test_extraction_is_off_by_default(database: Database, models: Scripted) -> None:
+    """Extraction is off by default (M19)."""
     async with rigged(database, memory_settings(), models=models) as rig:
         await talked(rig)
         await rig.parts.life.purge()
     assert models.asked == []
 
 
-async def test_m30_what_is_erased_while_a_model_thinks_does_not_come_back(
-    rig: Rig, models: Scripted
-) -> None:
+async def test_memories_erased_during_extraction_do_not_return(rig: Rig, models: Scripted) -> None:
+    """Memories erased during extraction do not return (M30)."""
     await talked(rig)
     models.answer = answer({"content": "Ann lives in Basel", "turn": 1, "quote": "moved to Basel"})
     complete = models.complete
@@ -147,7 +147,8 @@ async def test_m30_what_is_erased_while_a_model_thinks_does_not_come_back(
     assert await rig.rows("SELECT count(*) FROM memory_t WHERE host_id = %s", HOST) == [(0,)]
 
 
-async def test_m37_what_is_promoted_is_masked_as_its_new_scope_wants(database: Database) -> None:
+async def test_promoted_memories_are_masked_for_their_new_scope(database: Database) -> None:
+    """Promoted memories are masked for their new scope (M37)."""
     settings = memory_settings(masking={"user": "mask"})
     async with rigged(database, settings) as rig:
         ann = rig.caller("ann")

@@ -82,7 +82,8 @@ async def modelled(database: Database) -> AsyncIterator[Modelled]:
         yield modelled
 
 
-async def test_m13_words_find_what_has_no_vector_yet(modelled: Modelled) -> None:
+async def test_memories_without_a_vector_are_found_by_words(modelled: Modelled) -> None:
+    """Memories without a vector are found by words (M13)."""
     ann = modelled.rig.caller("ann")
     await ann.add("the car is red")
     tasks = "SELECT entity_type, model FROM embedding_task_t"
@@ -105,9 +106,10 @@ async def test_texts_of_a_person_have_one_turn_in_whatever_session(modelled: Mod
     assert await modelled.rig.rows(turns) == [(2, 5)]
 
 
-async def test_m14_an_old_model_serves_until_the_new_one_has_embedded_everything(
+async def test_an_old_model_serves_until_a_new_model_has_embedded_everything(
     modelled: Modelled,
 ) -> None:
+    """An old model serves until a new model has embedded everything (M14)."""
     ann, old, new = modelled.rig.caller("ann"), modelled.serving[0], Words("test/other")
     await ann.add("the car is red")
     await modelled.embed(old)
@@ -129,9 +131,10 @@ async def test_m14_an_old_model_serves_until_the_new_one_has_embedded_everything
     assert all(one.parts["meaning"] > 0.1 for one in found)
 
 
-async def test_m15_queries_are_embedded_as_queries_and_memories_as_texts(
+async def test_queries_are_embedded_as_queries_and_memories_as_texts(
     modelled: Modelled,
 ) -> None:
+    """Queries are embedded as queries and memories as texts (M15)."""
     ann, model = modelled.rig.caller("ann"), modelled.serving[0]
     await ann("add", scope="user", content="the car is red", similar=False)
     await modelled.embed(model)
@@ -139,7 +142,8 @@ async def test_m15_queries_are_embedded_as_queries_and_memories_as_texts(
     assert (model.texts, model.queries) == (["the car is red"], ["which car?"])
 
 
-async def test_m16_vectors_of_another_size_are_refused_at_start(modelled: Modelled) -> None:
+async def test_vectors_of_another_size_are_refused_at_start(modelled: Modelled) -> None:
+    """Vectors of another size are refused at start (M16)."""
     with pytest.raises(SettingsError, match=r"dimension: expected 384, .*, found 512"):
         load(None, {"TOOLGATE_EMBEDDING__DIMENSION": "512"})
     ann = modelled.rig.caller("ann")
@@ -151,7 +155,8 @@ async def test_m16_vectors_of_another_size_are_refused_at_start(modelled: Modell
     assert [one.content for one in found.items] == ["the car is red"]
 
 
-async def test_m32_without_the_model_words_are_searched_and_it_is_said(modelled: Modelled) -> None:
+async def test_search_without_the_model_uses_words_and_says_so(modelled: Modelled) -> None:
+    """Search without the model uses words and says so (M32)."""
     ann, model = modelled.rig.caller("ann"), modelled.serving[0]
     await ann.add("the car is red")
     await modelled.embed(model)
@@ -163,9 +168,10 @@ async def test_m32_without_the_model_words_are_searched_and_it_is_said(modelled:
     assert "by words only" in found.note
 
 
-async def test_m17_queries_in_a_script_that_the_model_does_not_know_take_words(
+async def test_queries_in_a_script_unknown_to_the_model_use_words(
     modelled: Modelled,
 ) -> None:
+    """Queries in a script unknown to the model use words (M17)."""
     ann = modelled.rig.caller("ann")
     await ann.add("the car is red", similar=False)
     await ann.add("汽车是红色的", similar=False)
@@ -175,7 +181,8 @@ async def test_m17_queries_in_a_script_that_the_model_does_not_know_take_words(
     assert modelled.serving[0].queries == []
 
 
-async def test_m20_writers_of_equal_content_make_one_memory(rig: Rig) -> None:
+async def test_concurrent_writes_of_equal_content_make_one_memory(rig: Rig) -> None:
+    """Concurrent writes of equal content make one memory (M20)."""
     ann, ids = rig.caller("ann"), set()
 
     async def add() -> None:
@@ -186,7 +193,8 @@ async def test_m20_writers_of_equal_content_make_one_memory(rig: Rig) -> None:
     assert await rig.rows("SELECT count(*) FROM memory_t") == [(1,)]
 
 
-async def test_m21_writers_of_one_slot_leave_one_value_and_all_in_history(rig: Rig) -> None:
+async def test_writers_of_one_slot_leave_one_value_and_all_in_history(rig: Rig) -> None:
+    """Writers of one slot leave one value and all in history (M21)."""
     ann = rig.caller("ann")
 
     numbers = iter(range(8))
@@ -201,7 +209,8 @@ async def test_m21_writers_of_one_slot_leave_one_value_and_all_in_history(rig: R
     assert await rig.rows("SELECT rows FROM memory_owner_t") == [(1,)]
 
 
-async def test_m23_of_two_updates_of_one_version_one_is_a_conflict(rig: Rig) -> None:
+async def test_concurrent_updates_of_one_version_conflict(rig: Rig) -> None:
+    """Concurrent updates of one version conflict (M23)."""
     ann, outcomes = rig.caller("ann"), []
     id_ = await ann.add("has a cat")
 
@@ -242,9 +251,8 @@ ERASED = (  # in the order of an erasure
 
 
 @pytest.mark.parametrize("table", ERASED)
-async def test_m28_an_erasure_that_is_cut_off_leaves_everything_or_nothing(
-    rig: Rig, table: str
-) -> None:
+async def test_an_interrupted_erasure_is_atomic(rig: Rig, table: str) -> None:
+    """An interrupted erasure is atomic (M28)."""
     ann = rig.caller("ann")
     await ann.add("Ann prefers tea")
     await ann.add("The session says so", "session", **ONE)
@@ -255,7 +263,8 @@ async def test_m28_an_erasure_that_is_cut_off_leaves_everything_or_nothing(
 
 
 @pytest.mark.parametrize("table", ["memory_owner_t", "memory_t", "memory_word_t"])
-async def test_m18_a_promotion_that_is_cut_off_is_made_up_for(rig: Rig, table: str) -> None:
+async def test_an_interrupted_promotion_is_repeated(rig: Rig, table: str) -> None:
+    """An interrupted promotion is repeated (M18)."""
     ann = rig.caller("ann")
     await ann.add("Ann prefers milk")
     for drink in ("tea", "coffee"):
@@ -288,10 +297,10 @@ async def together(*work: object) -> None:
 
 
 @pytest.mark.parametrize("scope", ["user", "org"])
-async def test_m10_of_too_many_memories_words_meaning_and_recency_propose(
+async def test_candidates_are_proposed_by_words_meaning_and_recency(
     database: Database, scope: str
 ) -> None:
-    """With filters inside, as where all are compared."""
+    """With filters inside, as where all are compared (M10)."""
     model = Words()
     settings = memory_settings(exact_limit=4, candidates=6)
     async with rigged(database, settings, lambda _: model) as rig:
@@ -318,7 +327,8 @@ async def test_m10_of_too_many_memories_words_meaning_and_recency_propose(
             ) == [(23,)]
 
 
-async def test_m30_an_erasure_while_a_worker_embeds_leaves_no_vector(modelled: Modelled) -> None:
+async def test_an_erasure_during_embedding_leaves_no_vector(modelled: Modelled) -> None:
+    """An erasure during embedding leaves no vector (M30)."""
     ann, model = modelled.rig.caller("ann"), modelled.serving[0]
     await ann("add", scope="user", content="the car is red", similar=False)
 

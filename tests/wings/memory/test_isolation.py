@@ -183,7 +183,8 @@ class World:
         await caller("forget", ids=[added.id])
 
 
-async def test_m26_random_readers_find_what_an_oracle_allows(database: Any) -> None:
+async def test_random_searches_agree_with_an_access_oracle(database: Any) -> None:
+    """Random searches agree with an access oracle (M26)."""
     seed = random.Random(int(os.environ.get("TOOLGATE_MEMORY_SEED", "17")))
     for world in range(-(-SEARCHES // OF_WORLD)):
         async with rigged(database, memory_settings(writes_per_minute=100_000)) as rig:

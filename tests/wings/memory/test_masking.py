@@ -63,7 +63,8 @@ IBAN = "DE89 3704 0044 0532 0130 00"
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE+x/y=\n-----END RSA PRIVATE KEY-----!", "[key]!"),
     ],
 )
-def test_m37_what_is_personal_or_secret_is_replaced(text: str, expected: str) -> None:
+def test_personal_data_and_secrets_are_masked(text: str, expected: str) -> None:
+    """Personal data and secrets are masked (M37)."""
     assert mask(text)[0] == expected
     assert mask(expected) == (expected, ())
 
@@ -96,7 +97,8 @@ def test_kinds_are_named_once_each() -> None:
     assert text == "[email], [email], token=[key], [key]"
 
 
-def test_m37_a_scope_stores_masks_or_refuses() -> None:
+def test_a_scope_stores_masks_or_refuses() -> None:
+    """A scope stores masks or refuses (M37)."""
     text = "ann@example.com"
     assert mask_text("off", built_in, text, ORG) == (text, [])
     assert mask_text("mask", built_in, text, ORG) == ("[email]", ["email"])
@@ -136,9 +138,10 @@ def broken(text: str, _facts: object) -> str:
 
 
 @pytest.mark.anyio
-async def test_m37_a_function_of_the_operator_masks_after_the_built_in_rules(
+async def test_a_masking_hook_runs_after_the_built_in_rules(
     database: Database,
 ) -> None:
+    """A masking hook runs after the built in rules (M37)."""
     masking = {"user": "mask", "hook": f"{__name__}:dogs"}
     async with rigged(database, memory_settings(masking=masking)) as rig:
         ann = rig.caller("ann")
@@ -148,7 +151,8 @@ async def test_m37_a_function_of_the_operator_masks_after_the_built_in_rules(
 
 
 @pytest.mark.anyio
-async def test_m37_nothing_is_stored_where_the_function_fails(database: Database) -> None:
+async def test_a_failing_masking_hook_stores_nothing(database: Database) -> None:
+    """A failing masking hook stores nothing (M37)."""
     masking = {"user": "mask", "hook": f"{__name__}:broken"}
     async with rigged(database, memory_settings(masking=masking)) as rig:
         with pytest.raises(ProblemDetails) as caught:
@@ -157,7 +161,8 @@ async def test_m37_nothing_is_stored_where_the_function_fails(database: Database
         assert await rig.rows("SELECT FROM memory_t") == []
 
 
-def test_m37_a_function_that_is_missing_is_named() -> None:
+def test_a_missing_masking_hook_is_named() -> None:
+    """A missing masking hook is named (M37)."""
     with pytest.raises(ToolgateError, match=r"memory.masking.hook: the module .* no function cats"):
         hook_of(f"{__name__}:cats")
 
@@ -206,7 +211,8 @@ def test_masking_is_idempotent(text: str) -> None:
 @pytest.mark.parametrize(
     "unit", ["4", "4 ", "a@", "a.", "DE8", "+1 ", "sk-", "token:", "-----BEGIN "]
 )
-def test_m37_no_text_takes_more_than_linear_time(unit: str) -> None:
+def test_masking_takes_linear_time(unit: str) -> None:
+    """Masking takes linear time (M37)."""
     text = unit * (65536 // len(unit))
     mask(text)  # ends within the timeout of the test; RE2 does not backtrack
 
@@ -234,16 +240,18 @@ MAIL = "ann@example.com"
         ("files", {"command": "create", "path": f"/memories/{MAIL}", "file_text": "a"}),
     ],
 )  # fmt: skip
-async def test_m37_no_name_has_what_is_masked(
+async def test_names_with_personal_data_are_refused(
     masking: Rig, name: str, given: dict[str, Any]
 ) -> None:
+    """Names with personal data are refused (M37)."""
     with pytest.raises(ProblemDetails, match="contains email"):
         await masking.caller()(name, **given)
     assert await masking.rows("SELECT FROM memory_t") == []
 
 
 @pytest.mark.anyio
-async def test_m37_imports_are_masked_like_what_is_added(masking: Rig) -> None:
+async def test_imports_are_masked_like_additions(masking: Rig) -> None:
+    """Imports are masked like additions (M37)."""
     ann = masking.caller()
     source = {"session": f"with {MAIL}"}
     await ann.add("Likes tea", valid_from="2024-05-08T00:00:00Z", source=source)

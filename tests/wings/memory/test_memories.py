@@ -8,7 +8,8 @@ from tests.wings.memory.rig import Rig
 pytestmark = pytest.mark.anyio
 
 
-async def test_m04_a_user_finds_its_memories_from_any_session(rig: Rig) -> None:
+async def test_a_user_finds_its_memories_from_any_session(rig: Rig) -> None:
+    """A user finds its memories from any session (M04)."""
     ann = rig.caller("ann")
     await ann.add("Ann lives in Bern", slot="home.city")
     await ann.add("Ann prefers tea")
@@ -16,7 +17,8 @@ async def test_m04_a_user_finds_its_memories_from_any_session(rig: Rig) -> None:
     assert await rig.caller("bob").found("where does she live?") == []
 
 
-async def test_m20_the_same_content_is_one_memory(rig: Rig) -> None:
+async def test_equal_content_is_one_memory(rig: Rig) -> None:
+    """Equal content is one memory (M20)."""
     ann = rig.caller("ann")
     first = await ann("add", content="Ann prefers tea", scope="user")
     again = await ann("add", content=" ann  prefers TEA", scope="user")
@@ -24,7 +26,8 @@ async def test_m20_the_same_content_is_one_memory(rig: Rig) -> None:
     assert again.items[0].id == first.items[0].id
 
 
-async def test_m21_a_new_value_of_a_slot_retires_the_old_one(rig: Rig) -> None:
+async def test_a_new_value_of_a_slot_retires_the_old_one(rig: Rig) -> None:
+    """A new value of a slot retires the old one (M21)."""
     ann = rig.caller("ann")
     old = await ann.add("Ann lives in Bern", slot="home.city")
     added = await ann("add", content="Ann lives in Basel", scope="user", slot="home.city")
@@ -34,7 +37,8 @@ async def test_m21_a_new_value_of_a_slot_retires_the_old_one(rig: Rig) -> None:
     assert [one.content for one in history.items] == ["Ann lives in Bern", "Ann lives in Basel"]
 
 
-async def test_m23_an_update_names_the_version_that_it_is_based_on(rig: Rig) -> None:
+async def test_an_update_requires_the_current_version(rig: Rig) -> None:
+    """An update requires the current version (M23)."""
     ann = rig.caller("ann")
     id_ = await ann.add("Ann has a cat")
     changed = await ann("update", memory=id_, version=1, content="Ann has two cats")
@@ -46,7 +50,8 @@ async def test_m23_an_update_names_the_version_that_it_is_based_on(rig: Rig) -> 
     assert [one.content for one in history.items] == ["Ann has a cat", "Ann has two cats"]
 
 
-async def test_m20_what_has_expired_makes_room_for_the_same_and_for_its_slot(rig: Rig) -> None:
+async def test_expired_memories_make_room_for_content_and_slot(rig: Rig) -> None:
+    """Expired memories make room for content and slot (M20)."""
     ann = rig.caller("ann")
     for _ in range(2):
         id_ = await ann.add("Ann is in Bern", slot="place", expires_s=5)
@@ -58,7 +63,8 @@ async def test_m20_what_has_expired_makes_room_for_the_same_and_for_its_slot(rig
     assert (await ann("list")).items[0].id != id_
 
 
-async def test_m23_a_change_to_what_another_memory_says_is_a_conflict(rig: Rig) -> None:
+async def test_an_update_to_the_content_of_another_memory_conflicts(rig: Rig) -> None:
+    """An update to the content of another memory conflicts (M23)."""
     ann = rig.caller("ann")
     await ann.add("Ann has a dog")
     id_ = await ann.add("Ann has a cat")
@@ -68,7 +74,8 @@ async def test_m23_a_change_to_what_another_memory_says_is_a_conflict(rig: Rig) 
     assert (await ann("get", memory=id_)).content == "Ann has a cat"
 
 
-async def test_m26_a_slot_does_not_tell_of_a_value_that_the_caller_may_not_read(rig: Rig) -> None:
+async def test_a_slot_reveals_no_unreadable_value(rig: Rig) -> None:
+    """A slot reveals no unreadable value (M26)."""
     await rig.caller("ann", agent="tutor").add("in Bern", slot="place", audience=["tutor"])
     added = await rig.caller("ann", agent="clerk")(
         "add", scope="user", content="in Basel", slot="place"

@@ -33,7 +33,8 @@ async def added(client: Client, content: str, who: dict[str, str] = ANN, **more:
     assert (await client.post("/memory/v1/memories", body, who))[0] == 201
 
 
-async def test_m26_m28_m29_operators_list_export_and_erase_a_person(client: Client) -> None:
+async def test_operators_list_export_and_erase_a_person(client: Client) -> None:
+    """Operators list export and erase a person (M26, M28, M29)."""
     bob = bearer("bob", scope="memory:read memory:write")
     await added(client, "Ann lives in Bern", slot="home")
     await added(client, "Ann lives in Chur", slot="home")

@@ -73,7 +73,8 @@ async def test_answers_to_searches_are_not_kept_for_their_keys(client: Client) -
         await client.post("/memory/v1/memories", TEA)
 
 
-async def test_m01_a_write_names_one_of_four_scopes(client: Client) -> None:
+async def test_a_write_names_one_of_four_scopes(client: Client) -> None:
+    """A write names one of four scopes (M01)."""
     for scope in ("global", None, ["user"]):
         status, problem, _ = await client.post("/memory/v1/memories", {**TEA, "scope": scope})
         assert (status, problem["errors"][0]["pointer"]) == (422, "/scope")
@@ -83,7 +84,8 @@ async def test_m01_a_write_names_one_of_four_scopes(client: Client) -> None:
     assert "scope" in json.dumps(answer)
 
 
-async def test_m18_a_session_that_its_client_ends_is_promoted_from(client: Client) -> None:
+async def test_a_session_ended_by_its_client_is_promoted(client: Client) -> None:
+    """A session ended by its client is promoted (M18)."""
     session = await client.session()
     turns = [{"content": "Remember that my badge is blue"}, {"content": "It rains"}]
     params = {"name": "memory_observe", "arguments": {"turns": turns}}
@@ -124,9 +126,8 @@ async def test_calls_pass_no_guard_of_the_memory_by_default(client: Client) -> N
     assert client.gateway.wings.guards == []
 
 
-async def test_m27_policy_and_audit_hold_on_every_front(
-    remembering: Settings, tmp_path: Path
-) -> None:
+async def test_policy_and_audit_hold_on_every_front(remembering: Settings, tmp_path: Path) -> None:
+    """Policy and audit hold on every front (M27)."""
     rules = {
         "no-org": Rule("deny", tools=("memory_add",), when="arguments.scope == 'org'"),
         "no-forget": Rule("deny", tools=("memory_forget",)),
@@ -148,9 +149,10 @@ async def test_m27_policy_and_audit_hold_on_every_front(
     assert ("memory_forget", "no-forget") in rows
 
 
-async def test_m27_callers_need_the_scopes_and_act_for_others_with_another(
+async def test_scopes_are_required_for_calls_and_for_acting_on_behalf(
     remembering: Settings, tmp_path: Path
 ) -> None:
+    """Scopes are required for calls and for acting on behalf (M27)."""
     reader, writer = bearer(scope="memory:read"), bearer(scope="memory:read memory:write")
     behalf = bearer("nurse", scope="memory:read memory:write memory:on_behalf")
     async with running(replace(remembering, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
@@ -172,9 +174,10 @@ async def test_m27_callers_need_the_scopes_and_act_for_others_with_another(
             assert len(found["items"]) == count
 
 
-async def test_m32_without_the_database_other_tools_go_on(
+async def test_other_tools_work_without_the_memory_database(
     remembering: Settings, cluster: Cluster
 ) -> None:
+    """Other tools work without the memory database (M32)."""
     name = conninfo_to_dict(remembering.database.url)["dbname"]
     async with running(remembering) as client:
         await client.post("/memory/v1/memories", TEA)
@@ -193,7 +196,8 @@ async def test_m32_without_the_database_other_tools_go_on(
                 await checkpoint()
 
 
-async def test_m28_an_erasure_reaches_what_invocations_hold(remembering: Settings) -> None:
+async def test_an_erasure_reaches_stored_invocations(remembering: Settings) -> None:
+    """An erasure reaches stored invocations (M28)."""
     settings = with_events(remembering)
     async with running(settings) as client:
         await client.post("/memory/v1/memories", TEA)
