@@ -27,7 +27,7 @@ from tests.gateway.disclosing import (
     told,
 )
 from tests.gateway.portal import portal, token, with_tokens
-from tests.registry.embedding.conftest import until
+from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 

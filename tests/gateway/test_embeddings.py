@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from config.load import load
 from config.settings import Settings
 from tests.fixtures_gateway import Client, running
-from tests.registry.embedding.conftest import until
+from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 

@@ -1,17 +1,21 @@
-"""Callers of wings, and what they ask, without a gateway that authenticates them."""
+"""Callers of wings, and what they ask, without a gateway that authenticates them; and databases
+with the rows of two tenants."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gateway.context import Context, Identity, Principal
 from gateway.operations.jobs import NO_JOB, Job
-from gateway.operations.operation import Operation, OperationInput
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.requests import convert_body
+from registry.database.postgres import Database
 from schemas.errors import Forbidden
 from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
 
 REFUSAL = Forbidden("no token")
+OTHER = "00000000-0000-4000-8000-00000000beef"  # a second tenant
 
 
 def identity_of(
@@ -49,3 +53,49 @@ def input_of(
     return OperationInput(
         identity.principal, names, query=query, body=body, context=context, job=job
     )
+
+
+@dataclass(frozen=True)
+class WingCaller:
+    """Calls operations of a wing as one principal, as tools do."""
+
+    wing: str
+    operations: Mapping[str, Operation]
+    identity: Identity
+
+    async def __call__(
+        self, name: str, /, *, job: Job = NO_JOB, request_id: str = "1", **arguments: Any
+    ) -> Any:
+        """The body of the answer. Raises ProblemDetails."""
+        output = await self.output(name, job=job, request_id=request_id, **arguments)
+        return output.value if isinstance(output, OperationOutput) else output
+
+    async def output(
+        self, name: str, /, *, job: Job = NO_JOB, request_id: str = "1", **arguments: Any
+    ) -> Any:
+        operation = self.operations[f"{self.wing}_{name}"]
+        asked = input_of(operation, self.identity, arguments, job=job, request_id=request_id)
+        return await operation.handle(asked)
+
+
+@dataclass(frozen=True)
+class WingDatabase:
+    """The database of a wing, for statements of tests."""
+
+    database: Database
+
+    async def run(self, statement: str, **values: Any) -> None:
+        async with self.database.pool.connection() as connection:
+            await connection.execute(statement.encode(), values)
+
+    async def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        async with self.database.pool.connection() as connection:
+            return await (await connection.execute(statement.encode(), values)).fetchall()
+
+
+async def add_tenants(database: Database) -> None:
+    async with database.pool.connection() as connection:
+        await connection.execute(
+            "INSERT INTO host_t (host_id, name) VALUES (%s, 'a'), (%s, 'b') ON CONFLICT DO NOTHING",
+            [HOST, OTHER],
+        )

@@ -14,7 +14,7 @@ import pytest
 from config.settings import DatabaseSettings
 from tests.gateway.cli.conftest import Toolgate, answering
 from tests.gateway.cli.processes import Served, ran, start
-from tests.registry.embedding.conftest import until
+from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 

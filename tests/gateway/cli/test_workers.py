@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from tests.gateway.cli.processes import DEADLINE_S, Served, command, ran, servin
 from tests.gateway.events import Events
 from tests.gateway.portal import COMMAND, legacy
 from tests.gateway.portal import service as service_id
+from tests.polling import until
 from tests.recycling import Recycling
 
 pytestmark = pytest.mark.anyio
@@ -187,12 +188,6 @@ async def all_ok(
     async with asyncio.timeout(DEADLINE_S):
         while await states(http, gateway) != expected:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.05)  # imports of the same source may still run
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not true():  # noqa: ASYNC110 - other processes set no event here
-            await asyncio.sleep(0.05)
 
 
 async def gone(pids: set[int]) -> None:

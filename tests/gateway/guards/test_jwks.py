@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,7 @@ from schemas.hybrid import StatusFault
 from tests.fixtures_servers import Serve
 from tests.gateway.asgi import http
 from tests.gateway.guards.signing import NOW, signer
+from tests.polling import until
 from tests.servers.rest import JSON, respond
 
 pytestmark = pytest.mark.anyio
@@ -260,14 +261,6 @@ async def kept(keys: RemoteKeys) -> AsyncIterator[None]:
         tasks.start_soon(keys.run)
         yield
         tasks.cancel_scope.cancel()
-
-
-async def until(done: Callable[[], bool]) -> None:
-    with anyio.fail_after(20):
-        while True:
-            if done():
-                return
-            await asyncio.sleep(0.01)
 
 
 async def test_keys_are_fetched_behind_the_calls(serve: Serve) -> None:

@@ -24,12 +24,11 @@ from registry.skills.snapshot import Skill
 from schemas.binding import McpBinding, MirroredArgument
 from schemas.jsonrpc import Request, decode_members, encode
 from schemas.mcp.messages import META_CAPABILITIES, META_VERSION
-from schemas.mcp.revisions import HANDSHAKE, STATELESS, Revision
+from schemas.mcp.revisions import Revision
 from schemas.mcp.snapshot import Eras, ItemKind, ServerFacts, SnapshotItem
 from schemas.source import McpOptions, Source
 from schemas.tool import Annotations, RelayedResult, Tool
 
-REVISIONS = (*HANDSHAKE.values(), *STATELESS.values())
 TENANT = "t"
 PRINCIPAL = Principal("p", TENANT)
 ALL = {

@@ -5,19 +5,10 @@ from registry.catalog.catalog import Catalog
 from schemas.errors import Fault, InvalidParams, MethodNotFound, RelayedFault
 from schemas.mcp.revisions import V2024_11_05, V2025_11_25
 from schemas.mcp.snapshot import ServerFacts
-from tests.gateway.methods.federation import (
-    REVISIONS,
-    Answers,
-    context,
-    item,
-    lists,
-    request,
-    shown,
-    source,
-)
+from tests.gateway.methods.federation import Answers, context, item, lists, request, shown, source
+from tests.revisions import by_revision
 
 pytestmark = pytest.mark.anyio
-by_revision = pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
 
 SILENT = ServerFacts("2025-11-25", {"prompts": {}, "resources": {}})
 OLD = ServerFacts("2024-11-05", {"prompts": {}})

@@ -14,10 +14,10 @@ from schemas.mcp.revisions import (
     V2026_07_28,
 )
 from schemas.mcp.snapshot import ServerFacts
-from tests.gateway.methods.federation import REVISIONS, context, lists, request, shown, source
+from tests.gateway.methods.federation import context, lists, request, shown, source
+from tests.revisions import by_revision
 
 pytestmark = pytest.mark.anyio
-by_revision = pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
 
 TASKS = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 CHANGES = {"listChanged": True}

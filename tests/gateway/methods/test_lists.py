@@ -7,18 +7,9 @@ from gateway.protocol import cursors
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, Unreachable
 from schemas.mcp.revisions import JSON_RPC, V2025_11_25, V2026_07_28
-from tests.gateway.methods.federation import (
-    REVISIONS,
-    context,
-    item,
-    lists,
-    request,
-    shown,
-    source,
-    tool,
-)
+from tests.gateway.methods.federation import context, item, lists, request, shown, source, tool
+from tests.revisions import by_revision
 
-by_revision = pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
 KINDS = {
     "tool": "tools",
     "prompt": "prompts",

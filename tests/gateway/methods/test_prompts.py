@@ -6,7 +6,6 @@ from schemas.errors import Fault, InvalidParams, MethodNotFound, RelayedFault
 from schemas.mcp.revisions import V2024_11_05, V2025_11_25
 from schemas.mcp.snapshot import ServerFacts
 from tests.gateway.methods.federation import (
-    REVISIONS,
     Answers,
     context,
     item,
@@ -16,9 +15,9 @@ from tests.gateway.methods.federation import (
     skill_files,
     source,
 )
+from tests.revisions import by_revision
 
 pytestmark = pytest.mark.anyio
-by_revision = pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
 
 CATALOG = Catalog(
     sources=[source("one"), source("two")],

@@ -19,7 +19,6 @@ from schemas.mcp.snapshot import ServerFacts
 from tests.gateway.keeping import keeping
 from tests.gateway.methods.federation import (
     META,
-    REVISIONS,
     Answers,
     context,
     item,
@@ -29,9 +28,9 @@ from tests.gateway.methods.federation import (
     skill_files,
     source,
 )
+from tests.revisions import by_revision
 
 pytestmark = pytest.mark.anyio
-by_revision = pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
 
 BOTH = Catalog(
     sources=[source("one"), source("two")],

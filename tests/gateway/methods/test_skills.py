@@ -41,7 +41,6 @@ from schemas.tool import Annotations
 from tests.gateway.keeping import keeping
 from tests.gateway.methods.federation import (
     PRINCIPAL,
-    REVISIONS,
     Answers,
     Held,
     context,
@@ -52,9 +51,9 @@ from tests.gateway.methods.federation import (
     source,
     tool,
 )
+from tests.revisions import by_revision
 
 pytestmark = pytest.mark.anyio
-by_revision = pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
 
 TOOLS = [tool(name) for name in ("clean", "feed", "paint", "sell")]
 FILES = {"references/food.md": b"# Food\n", "logo.bin": b"\x00\xff"}

@@ -27,7 +27,6 @@ from schemas.mcp.revisions import JSON_RPC, V2025_06_18, V2025_11_25, V2026_07_2
 from tests.gateway.keeping import answering
 from tests.gateway.methods.federation import (
     META,
-    REVISIONS,
     Answers,
     context,
     item,
@@ -37,9 +36,9 @@ from tests.gateway.methods.federation import (
     source,
     tool,
 )
+from tests.revisions import by_revision
 
 pytestmark = pytest.mark.anyio
-by_revision = pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
 
 STRICT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 MARKED = {

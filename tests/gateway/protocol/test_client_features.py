@@ -19,7 +19,7 @@ from schemas.mcp.revisions import (
     V2025_11_25,
     V2026_07_28,
 )
-from tests.gateway.protocol.views import REVISIONS
+from tests.revisions import by_revision
 
 NEWER = (V2025_11_25, V2026_07_28)
 ABLE = {
@@ -48,8 +48,6 @@ FORM = {
     "_meta": {"x": 1},
 }  # fmt: skip
 ADDRESS = {"mode": "url", "message": "Sign in", "url": "https://a.example"}
-
-by_revision = pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
 
 
 def properties(asked):

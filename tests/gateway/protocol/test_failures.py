@@ -6,9 +6,8 @@ from gateway.protocol import failures
 from schemas.errors import Fault, InternalError, MissingClientCapability, RelayedFault
 from schemas.jsonrpc import encode, error_reply
 from schemas.mcp.revisions import JSON_RPC, V2025_11_25, V2026_07_28
-from tests.gateway.protocol.views import REVISIONS, shown
-
-by_revision = pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
+from tests.gateway.protocol.views import shown
+from tests.revisions import by_revision
 
 ASKED = {
     "elicitations": [

@@ -19,15 +19,14 @@ from schemas.mcp.revisions import (
     V2026_07_28,
 )
 from schemas.tool import AudioContent, TextContent
-from tests.gateway.protocol.views import REVISIONS, STAMP, US, members, plain, shown, view
+from tests.gateway.protocol.views import STAMP, US, members, plain, shown, view
+from tests.revisions import REVISIONS, by_revision
 
 TEXT = {"type": "text", "text": "hello", "annotations": {"audience": ["user"]}, "x-own": [1.50]}
 IMAGE = {"type": "image", "data": "AA==", "mimeType": "image/png"}
 AUDIO = {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}
 LINK = {"type": "resource_link", "uri": "test://a", "name": "a", "x-own": {"y": None}}
 FILE = {"type": "resource", "resource": {"uri": "test://b", "text": "b"}, "annotations": {}}
-
-by_revision = pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
 
 
 @by_revision

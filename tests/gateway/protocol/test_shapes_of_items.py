@@ -7,15 +7,14 @@ import pytest
 from schemas.errors import Unreachable
 from schemas.mcp.messages import META_SERVER
 from schemas.mcp.revisions import V2024_11_05, V2025_03_26, V2025_11_25, V2026_07_28
-from tests.gateway.protocol.views import REVISIONS, STAMP, members, plain, shown, view
+from tests.gateway.protocol.views import STAMP, members, plain, shown, view
+from tests.revisions import by_revision
 
 AUDIO = {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}
 LINK = {"type": "resource_link", "uri": "test://shared/1", "name": "one"}
 EMBEDDED = {"type": "resource", "resource": {"uri": "test://shared/1", "blob": "AA=="}}
 EXPOSED = "toolgate://src/test://shared/1"
 FILE = {"uri": "test://shared/1", "mimeType": "text/plain", "text": "x", "x-own": {"a": 1}}
-
-by_revision = pytest.mark.parametrize("revision", REVISIONS, ids=lambda revision: revision.name)
 
 
 def said(content, role="user"):

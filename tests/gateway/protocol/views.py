@@ -9,9 +9,8 @@ from msgspec import Raw
 from gateway.protocol.revision_adapter import Members, View
 from schemas.jsonrpc import decode_members
 from schemas.mcp.messages import META_SERVER
-from schemas.mcp.revisions import HANDSHAKE, STATELESS, Revision
+from schemas.mcp.revisions import Revision
 
-REVISIONS = (*HANDSHAKE.values(), *STATELESS.values())
 US = {"name": "us", "version": "1"}
 STAMP = {META_SERVER: US}
 

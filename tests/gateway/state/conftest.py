@@ -127,10 +127,3 @@ async def nodes(anyio_backend: str) -> AsyncIterator[tuple[Node, Node]]:
     a, b = Node(stores, "aa"), Node(stores, "bb")
     async with together(a, b):
         yield a, b
-
-
-async def until(condition) -> None:
-    """Wait for what other tasks bring about."""
-    with anyio.fail_after(30):
-        while not condition():
-            await anyio.lowlevel.checkpoint()

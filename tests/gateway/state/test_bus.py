@@ -6,7 +6,7 @@ import pytest
 from gateway.state.bus import STREAM, Bus
 from gateway.state.memory import MemoryLog
 from schemas.errors import Unavailable
-from tests.gateway.state.conftest import until
+from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,8 @@ import pytest
 
 from schemas.errors import ClientRequestFailed, Unavailable
 from schemas.jsonrpc import Response
-from tests.gateway.state.conftest import Node, stores_of, until
+from tests.gateway.state.conftest import Node, stores_of
+from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 

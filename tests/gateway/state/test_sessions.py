@@ -14,7 +14,8 @@ from gateway.state.memory import MemorySessions
 from gateway.state.peer_nodes import CANCELS
 from gateway.state.sessions import STREAM_LIMIT
 from schemas.errors import InvalidParams, SessionNotFound, TooManyRequests, Unavailable
-from tests.gateway.state.conftest import ANN, IDLE_S, Node, stores_of, until
+from tests.gateway.state.conftest import ANN, IDLE_S, Node, stores_of
+from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ import pytest
 
 from gateway.state.hub import LIST_NOTIFICATIONS, update_notification
 from schemas.errors import RelayedFault
-from tests.gateway.state.conftest import until
+from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 

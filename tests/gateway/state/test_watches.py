@@ -9,7 +9,7 @@ import pytest
 from gateway.context import Outbox
 from gateway.state.hub import ResourceWatches
 from schemas.errors import RelayedFault
-from tests.gateway.state.conftest import until
+from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 

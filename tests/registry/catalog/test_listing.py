@@ -6,11 +6,11 @@ import pytest
 from msgspec.json import decode
 
 from registry.catalog.catalog import Catalog
-from schemas.mcp.revisions import HANDSHAKE, STATELESS, V2024_11_05, V2026_07_28, Revision
+from schemas.mcp.revisions import HANDSHAKE, V2024_11_05, V2026_07_28, Revision
 from schemas.tool import Annotations
 from tests.registry.servers import item, listed_tool, source
+from tests.revisions import REVISIONS, by_revision
 
-REVISIONS = [*HANDSHAKE.values(), *STATELESS.values()]
 TASKS = {"tasks": {"requests": {"tools": {"call": {}}}}}
 FULL = listed_tool(
     "t",
@@ -32,7 +32,7 @@ def shown(revision: Revision, **capabilities: Any) -> dict[str, Any]:
     return dict(listed)
 
 
-@pytest.mark.parametrize("revision", REVISIONS, ids=lambda r: r.name)
+@by_revision
 def test_a_tool_has_the_members_that_a_revision_knows(revision: Revision) -> None:
     tool = shown(revision, **TASKS)
     assert ("icons" in tool) == (revision.name >= "2025-11-25")
@@ -54,7 +54,7 @@ def test_an_output_schema_is_what_structured_content_can_be(revision: Revision) 
     assert schema["type"] == ("array" if revision.any_structure else "object")
 
 
-@pytest.mark.parametrize("revision", REVISIONS, ids=lambda r: r.name)
+@by_revision
 @pytest.mark.parametrize(
     ("kind", "member"), [("prompt", "name"), ("resource", "uri"), ("template", "uriTemplate")]
 )

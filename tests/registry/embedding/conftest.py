@@ -1,11 +1,8 @@
 """Tools in a database, and workers for their texts."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from inspect import isawaitable
 from typing import Any
 
-import anyio
 import pytest
 from msgspec.structs import replace as changed
 
@@ -97,14 +94,3 @@ def unqueued(database: Database, store: ToolStore) -> Queued:
 async def queued(unqueued: Queued) -> Queued:
     await register(unqueued.database.pool, unqueued.fake)
     return unqueued
-
-
-async def until(ask: Callable[[], object]) -> None:
-    """Wait until `ask` says so; it may be asynchronous. (What it asks is in a database, or is a
-    counter: nothing that an event tells of.)"""
-    with anyio.fail_after(DEADLINE_S):
-        while True:
-            said = ask()
-            if await said if isawaitable(said) else said:
-                return
-            await anyio.sleep(0.02)

@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from config.settings import DatabaseSettings as Settings
-from tests.registry.embedding.conftest import Queued, until
+from tests.polling import until
+from tests.registry.embedding.conftest import Queued
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,8 @@ from registry.embedding.providers import DISABLED, NONE_YET, ServingEmbedder
 from registry.embedding.status import status
 from registry.embedding.worker_pool import WorkerPool
 from tests.fixtures_database import HOST
-from tests.registry.embedding.conftest import SETTINGS, Queued, draft, until
+from tests.polling import until
+from tests.registry.embedding.conftest import SETTINGS, Queued, draft
 from tests.registry.embedding.fakes import HashEmbedder
 
 pytestmark = pytest.mark.anyio

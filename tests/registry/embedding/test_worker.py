@@ -14,7 +14,8 @@ from registry.embedding.population import backfill, refresh, retry
 from registry.embedding.status import embedding_of, status
 from registry.embedding.worker import FINAL_RETRY_S, Worker
 from tests.fixtures_database import HOST
-from tests.registry.embedding.conftest import Queued, draft, until
+from tests.polling import until
+from tests.registry.embedding.conftest import Queued, draft
 from tests.registry.embedding.fakes import HashEmbedder, vector
 
 pytestmark = pytest.mark.anyio

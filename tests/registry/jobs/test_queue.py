@@ -19,6 +19,7 @@ from registry.jobs.store import Claim, JobDraft, JobEnd, JobProgress, JobRow, Jo
 from schemas.schedules import Schedule
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S
+from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 
@@ -89,15 +90,6 @@ async def working(
         with anyio.fail_after(DEADLINE_S):
             await worker.settle()
         group.cancel_scope.cancel()
-
-
-async def until(ask: Callable[[], Awaitable[object] | object]) -> None:
-    with anyio.fail_after(DEADLINE_S):
-        while True:
-            found = ask()
-            if await found if isinstance(found, Awaitable) else found:
-                return
-            await anyio.sleep(0.01)
 
 
 async def job(database: Database, job_id: str) -> JobRow:

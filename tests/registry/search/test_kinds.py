@@ -30,8 +30,9 @@ from registry.search import Filters, Mode, Search, SearchQuery
 from registry.sources.plan import SourceDraft
 from registry.sources.store import ToolStore
 from tests.fixtures_database import HOST, TEMPLATE, Cluster, own_database
+from tests.polling import until
 from tests.registry.embedding.conftest import SETTINGS as EMBEDDING
-from tests.registry.embedding.conftest import draft, until
+from tests.registry.embedding.conftest import draft
 from tests.registry.embedding.fakes import HashEmbedder
 from tests.registry.search.finding import SETTINGS
 from tests.registry.search.meaning import Words

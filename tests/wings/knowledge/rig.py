@@ -1,6 +1,6 @@
 """The parts of the knowledge on a database, without a gateway, and callers of them."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +9,6 @@ from msgspec.structs import replace
 
 from config.knowledge import KnowledgeSettings
 from config.load import load
-from gateway.context import Identity
-from gateway.operations.operation import Operation, OperationOutput
 from gateway.wings.abc import Screen
 from gateway.wings.knowledge.model import KnowledgeModel
 from gateway.wings.knowledge.readers import READ, WRITE
@@ -21,34 +19,17 @@ from registry.database.postgres import Database
 from registry.embedding.abc import Embedder
 from schemas.tool import ToolResult
 from tests.fixtures_database import HOST
-from tests.wings.identities import identity_of, input_of
+from tests.wings.identities import WingCaller, WingDatabase, add_tenants, identity_of
 
 SCOPES = frozenset({READ, WRITE})
 KEYS = Keys(b"k" * 32)
-OTHER = "00000000-0000-4000-8000-00000000beef"
 
 
 def knowledge_settings(**changes: Any) -> KnowledgeSettings:
     return replace(load(None, {}).knowledge, enabled=True, **changes)
 
 
-@dataclass(frozen=True)
-class KnowledgeCaller:
-    """Calls operations as one principal, as tools do."""
-
-    operations: Mapping[str, Operation]
-    identity: Identity
-
-    async def __call__(self, name: str, /, **arguments: Any) -> Any:
-        """The body of the answer. Raises ProblemDetails."""
-        output = await self.output(name, **arguments)
-        return output.value if isinstance(output, OperationOutput) else output
-
-    async def output(self, name: str, /, **arguments: Any) -> Any:
-        operation = self.operations[f"knowledge_{name}"]
-        asked = input_of(operation, self.identity, arguments)
-        return await operation.handle(asked)
-
+class KnowledgeCaller(WingCaller):
     async def add(self, text: str, collection: str = "notes", **more: Any) -> Any:
         return await self("add", collection=collection, text=text, **more)
 
@@ -58,8 +39,7 @@ class KnowledgeCaller:
 
 
 @dataclass(frozen=True)
-class KnowledgeRig:
-    database: Database
+class KnowledgeRig(WingDatabase):
     parts: KnowledgeParts
     settings: KnowledgeSettings
 
@@ -73,7 +53,8 @@ class KnowledgeRig:
     ) -> KnowledgeCaller:
         """A verified caller; `subject` None: an anonymous one."""
         identity = identity_of(subject, SCOPES | frozenset(scopes), tenant=tenant, agent=agent)
-        return KnowledgeCaller({one.id: one for one in self.parts.operations}, identity)
+        operations = {operation.id: operation for operation in self.parts.operations}
+        return KnowledgeCaller("knowledge", operations, identity)
 
     @asynccontextmanager
     async def busy_readers(self, owner: str) -> AsyncIterator[None]:
@@ -83,14 +64,6 @@ class KnowledgeRig:
             while slots._has_place(HOST, owner):
                 await stack.enter_async_context(slots.turn(HOST, owner))
             yield
-
-    async def run(self, statement: str, **values: Any) -> None:
-        async with self.database.pool.connection() as connection:
-            await connection.execute(statement.encode(), values)
-
-    async def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        async with self.database.pool.connection() as connection:
-            return await (await connection.execute(statement.encode(), values)).fetchall()
 
     async def rows_read(self, tables: str) -> int:
         """Rows of tables, named by a regular expression, that the connections have read."""
@@ -120,11 +93,7 @@ async def rigged(
     models: ChatModels | None = None,
     screen: Screen = lambda _principal, _tool, value: value,
 ) -> AsyncIterator[KnowledgeRig]:
-    async with database.pool.connection() as connection:
-        await connection.execute(
-            "INSERT INTO host_t (host_id, name) VALUES (%s, 'a'), (%s, 'b') ON CONFLICT DO NOTHING",
-            [HOST, OTHER],
-        )
+    await add_tenants(database)
     settings = settings or knowledge_settings()
     pool = database.pool
     model = (

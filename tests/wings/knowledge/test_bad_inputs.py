@@ -30,7 +30,8 @@ from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running
 from tests.polling import until
 from tests.wings.documents.test_remote import served
-from tests.wings.knowledge.rig import OTHER, KnowledgeRig
+from tests.wings.identities import OTHER
+from tests.wings.knowledge.rig import KnowledgeRig
 from tests.wings.knowledge.test_ingestion import archive, put, states
 from tests.wings.knowledge.test_lightrag import knowing
 from tests.wings.knowledge.test_reading import pdf, pdf_of, word

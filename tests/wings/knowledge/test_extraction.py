@@ -23,13 +23,8 @@ from gateway.wings.models.models import ConfiguredModels
 from registry.database.postgres import Database, borrow
 from tests.fixtures_database import HOST
 from tests.servers.provider import Answer, Asked, Provider, Say, chat_whole, providing
-from tests.wings.knowledge.rig import (
-    OTHER,
-    KnowledgeCaller,
-    KnowledgeRig,
-    knowledge_settings,
-    rigged,
-)
+from tests.wings.identities import OTHER
+from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig, knowledge_settings, rigged
 from tests.wings.models.asking import limits
 
 pytestmark = pytest.mark.anyio

@@ -34,9 +34,9 @@ from tests.fixtures_database import HOST, Cluster, own_database
 from tests.polling import until
 from tests.recycling import Recycling
 from tests.wings.documents.test_remote import served
+from tests.wings.identities import OTHER
 from tests.wings.knowledge.rig import (
     KEYS,
-    OTHER,
     KnowledgeCaller,
     KnowledgeRig,
     knowledge_settings,

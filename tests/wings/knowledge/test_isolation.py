@@ -23,13 +23,8 @@ from schemas.errors import Forbidden
 from schemas.mcp.revisions import JSON_RPC
 from tests.fixtures_database import HOST
 from tests.polling import until
-from tests.wings.knowledge.rig import (
-    OTHER,
-    KnowledgeCaller,
-    KnowledgeRig,
-    knowledge_settings,
-    rigged,
-)
+from tests.wings.identities import OTHER
+from tests.wings.knowledge.rig import KnowledgeCaller, KnowledgeRig, knowledge_settings, rigged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(7200)]
 

@@ -34,8 +34,8 @@ from tests.fixtures_servers import Serve
 from tests.registry.embedding.services import settings as embedding
 from tests.registry.embedding.services import vector
 from tests.servers.rest import Recorder, Silent
-from tests.wings.identities import identity_of
-from tests.wings.knowledge.rig import OTHER, SCOPES, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.identities import OTHER, identity_of
+from tests.wings.knowledge.rig import SCOPES, KnowledgeRig, knowledge_settings, rigged
 from tests.wings.knowledge.test_ingestion import archive
 
 pytestmark = pytest.mark.anyio

@@ -11,9 +11,6 @@ from msgspec.structs import replace
 from config.librarian import LibrarianSettings
 from config.load import load
 from config.models import Price, Strategy
-from gateway.context import Identity
-from gateway.operations.jobs import NO_JOB, Job
-from gateway.operations.operation import Operation
 from gateway.wings.abc import Screen
 from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.librarian.questions import QuestionOperations
@@ -22,7 +19,7 @@ from registry.database.postgres import Database
 from tests.fixtures_database import Cluster, taken
 from tests.recycling import Recycling
 from tests.servers.provider import Answer, Asked, Provider, chat_whole, providing
-from tests.wings.identities import identity_of, input_of
+from tests.wings.identities import WingCaller, identity_of
 from tests.wings.knowledge.rig import SCOPES, KnowledgeRig, rigged
 
 SETTINGS = load(None, {})
@@ -73,7 +70,7 @@ class Librarian:
 
     def caller(
         self, settings: LibrarianSettings, subject: str = "ann", **identity: Any
-    ) -> "LibrarianCaller":
+    ) -> WingCaller:
         shelves, screen = (
             LibraryAccess(lambda: self.rig.parts.library),
             identity.pop("screen", PLAIN),
@@ -82,7 +79,7 @@ class Librarian:
             self.rig.database.pool, self.models, settings, shelves, screen=screen
         )
         operations = {one.id: one for one in questions.operations}
-        return LibrarianCaller(operations, identity_of(subject, SCOPES, **identity))
+        return WingCaller("librarian", operations, identity_of(subject, SCOPES, **identity))
 
     async def shown(self) -> list[Any]:
         """What models were shown by the last question."""
@@ -90,20 +87,6 @@ class Librarian:
             "SELECT shown FROM librarian_question_t ORDER BY created_ts DESC LIMIT 1"
         )
         return list(json.loads(rows[0][0]))
-
-
-@dataclass(frozen=True)
-class LibrarianCaller:
-    operations: Mapping[str, Operation]
-    identity: Identity
-
-    async def __call__(
-        self, name: str, /, *, job: Job = NO_JOB, request_id: str = "1", **arguments: Any
-    ) -> Any:
-        """The body of the answer. Raises ProblemDetails."""
-        operation = self.operations[f"librarian_{name}"]
-        asked = input_of(operation, self.identity, arguments, job=job, request_id=request_id)
-        return await operation.handle(asked)
 
 
 @asynccontextmanager

@@ -9,8 +9,8 @@ from gateway.operations.operation import ProblemDetails
 from gateway.wings.library import Library, PassageQuery, SymbolQuery
 from registry.database.postgres import Database
 from schemas.mcp.revisions import JSON_RPC
-from tests.wings.identities import identity_of
-from tests.wings.knowledge.rig import OTHER, SCOPES, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.identities import OTHER, identity_of
+from tests.wings.knowledge.rig import SCOPES, KnowledgeRig, knowledge_settings, rigged
 
 pytestmark = pytest.mark.anyio
 

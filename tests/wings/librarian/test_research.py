@@ -25,14 +25,8 @@ from gateway.wings.librarian.runs import RunStore
 from tests.fixtures_database import HOST, Cluster
 from tests.recycling import Recycling
 from tests.servers.provider import Answer, Asked
-from tests.wings.librarian.rig import (
-    SETTINGS,
-    Librarian,
-    LibrarianCaller,
-    blocks,
-    librarian_settings,
-    shared,
-)
+from tests.wings.identities import WingCaller
+from tests.wings.librarian.rig import SETTINGS, Librarian, blocks, librarian_settings, shared
 
 pytestmark = [
     pytest.mark.anyio,
@@ -428,7 +422,7 @@ class Mortal(RunStore):
         self.left -= 1
 
 
-async def begun(caller: LibrarianCaller, writes: int, **more: Any) -> None:
+async def begun(caller: WingCaller, writes: int, **more: Any) -> None:
     """Begin a run that is killed before a write."""
     questions = caller.operations["librarian_research"].handle.__self__  # type: ignore[attr-defined]
     questions._runs.__class__, questions._runs.left = Mortal, writes

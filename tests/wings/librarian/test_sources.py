@@ -46,7 +46,8 @@ from schemas.tool import ToolResult
 from tests.fixtures_database import HOST, Cluster, taken
 from tests.recycling import Recycling
 from tests.wings.documents.test_remote import GitServer, committed, git, served
-from tests.wings.knowledge.rig import KEYS, OTHER, KnowledgeRig, knowledge_settings, rigged
+from tests.wings.identities import OTHER
+from tests.wings.knowledge.rig import KEYS, KnowledgeRig, knowledge_settings, rigged
 from tests.wings.knowledge.test_vectors import Colours
 from tests.wings.librarian.test_library import context
 

@@ -19,14 +19,9 @@ from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.librarian.questions import QuestionOperations
 from gateway.wings.librarian.runs import RunStore
 from registry.database.postgres import Database
-from tests.wings.identities import identity_of
+from tests.wings.identities import WingCaller, identity_of
 from tests.wings.knowledge.rig import SCOPES, rigged
-from tests.wings.librarian.rig import (
-    SETTINGS,
-    LibrarianCaller,
-    librarian_settings,
-    scripted_models,
-)
+from tests.wings.librarian.rig import SETTINGS, librarian_settings, scripted_models
 
 QUESTION = "On which port does Redis listen?"
 
@@ -67,7 +62,7 @@ async def research(database_url: str, model_url: str, run: str, writes: int) -> 
         questions._runs = Mortal(database.pool, settings.research)
         questions._runs.left = writes
         operations = {one.id: one for one in questions.operations}
-        ann = LibrarianCaller(operations, identity_of("ann", SCOPES))
+        ann = WingCaller("librarian", operations, identity_of("ann", SCOPES))
         await ann("research", question=QUESTION, strategy="recursive", job=NoJob(), request_id=run)
 
 

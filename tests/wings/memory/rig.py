@@ -1,6 +1,6 @@
 """The parts of the memory on a database, without a gateway, and readers of them."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +9,6 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.memory import MemorySettings
-from gateway.context import Identity
-from gateway.operations.operation import Operation, OperationOutput
 from gateway.wings.memory.readers import READ, WRITE
 from gateway.wings.memory.wing import operations_of
 from gateway.wings.memory.wiring import MemoryParts
@@ -18,7 +16,7 @@ from gateway.wings.models.abc import ChatModels
 from registry.database.postgres import Database
 from registry.embedding.abc import Embedder
 from tests.fixtures_database import HOST
-from tests.wings.identities import identity_of, input_of
+from tests.wings.identities import WingCaller, WingDatabase, add_tenants, identity_of
 
 SCOPES = frozenset({READ, WRITE})
 
@@ -32,20 +30,7 @@ def memory_settings(**changes: Any) -> MemorySettings:
     return replace(defaults, **nested)
 
 
-@dataclass(frozen=True)
-class Caller:
-    """Calls operations as one principal, as tools do."""
-
-    operations: Mapping[str, Operation]
-    identity: Identity
-
-    async def __call__(self, name: str, **arguments: Any) -> Any:
-        """The body of the answer. Raises ProblemDetails."""
-        operation = self.operations[f"memory_{name}"]
-        asked = input_of(operation, self.identity, arguments)
-        answer = await operation.handle(asked)
-        return answer.value if isinstance(answer, OperationOutput) else answer
-
+class Caller(WingCaller):
     async def add(self, content: str, scope: str = "user", **more: Any) -> str:
         """The id of a new memory."""
         added = await self("add", content=content, scope=scope, **more)
@@ -57,8 +42,7 @@ class Caller:
 
 
 @dataclass(frozen=True)
-class Rig:
-    database: Database
+class Rig(WingDatabase):
     parts: MemoryParts
     settings: MemorySettings
 
@@ -72,15 +56,8 @@ class Rig:
     ) -> Caller:
         """A verified caller; `subject` None: an anonymous one."""
         identity = identity_of(subject, SCOPES | frozenset(scopes), tenant=tenant, agent=agent)
-        return Caller({one.id: one for one in operations_of(self.parts)}, identity)
-
-    async def run(self, statement: str, **values: Any) -> None:
-        async with self.database.pool.connection() as connection:
-            await connection.execute(statement.encode(), values)
-
-    async def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        async with self.database.pool.connection() as connection:
-            return await (await connection.execute(statement.encode(), values)).fetchall()
+        operations = {operation.id: operation for operation in operations_of(self.parts)}
+        return Caller("memory", operations, identity)
 
 
 @asynccontextmanager
@@ -90,9 +67,6 @@ async def rigged(
     embedder: Callable[[str], Embedder | None] = lambda _: None,
     models: ChatModels | None = None,
 ) -> AsyncIterator[Rig]:
-    async with database.pool.connection() as connection:
-        await connection.execute(
-            "INSERT INTO host_t (host_id, name) VALUES (%s, 'a') ON CONFLICT DO NOTHING", [HOST]
-        )
+    await add_tenants(database)
     settings = settings or memory_settings()
     yield Rig(database, MemoryParts(database.pool, embedder, settings, models=models), settings)

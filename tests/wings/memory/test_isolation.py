@@ -15,13 +15,13 @@ import pytest
 from gateway.operations.operation import ProblemDetails
 from gateway.wings.memory.readers import WRITE_ORG
 from tests.fixtures_database import HOST
+from tests.wings.identities import OTHER
 from tests.wings.memory.rig import Caller, Rig, memory_settings, rigged
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]
 
 SEARCHES = int(os.environ.get("TOOLGATE_MEMORY_SEARCHES", "120"))
 OF_WORLD, MEMORIES = 40, 48
-OTHER = "00000000-0000-4000-8000-00000000beef"
 TENANTS, SUBJECTS, AGENTS = (HOST, OTHER), ("ann", "bo", None), ("clerk", "scout", None)
 SESSIONS = ("s" * 22, "t" * 22, None)
 TOPICS = ("tea", "trains", "gardens")
@@ -188,8 +188,6 @@ async def test_random_searches_agree_with_an_access_oracle(database: Any) -> Non
     seed = random.Random(int(os.environ.get("TOOLGATE_MEMORY_SEED", "17")))
     for world in range(-(-SEARCHES // OF_WORLD)):
         async with rigged(database, memory_settings(writes_per_minute=100_000)) as rig:
-            await rig.run("INSERT INTO host_t (host_id, name) VALUES (%(id)s, 'b')"
-                          " ON CONFLICT DO NOTHING", id=OTHER)  # fmt: skip
             await rig.run("TRUNCATE memory_t, memory_word_t, memory_owner_t")
             here = World(rig, random.Random(seed.random()))
             await here.fill()
