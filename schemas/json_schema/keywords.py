@@ -1,8 +1,18 @@
 """Keywords of JSON Schema, 2020-12 and the drafts before it, by what they hold."""
 
+from typing import Any
+
+Json = dict[str, Any]
+
 VALUE_KEYWORDS = frozenset(
-    ("const", "default", "enum", "example", "examples")
+    ("const", "default", "dependentRequired", "enum", "example", "examples")
 )  # values, not schemas
 MAP_KEYWORDS = frozenset(
     ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
 )  # maps whose keys are names, not keywords
+LIST_KEYWORDS = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
+DEFINITION_KEYWORDS = ("$defs", "definitions")
+REFERENCE_KEYWORDS = ("$ref", "$dynamicRef", "$recursiveRef")
+UNIONS = ("anyOf", "oneOf")
+COMPOSITIONS = ("allOf", *UNIONS)
+CONDITIONS = ("if", "then", "else")

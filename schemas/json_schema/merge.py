@@ -6,7 +6,7 @@ To omit one of several conjunctive rules widens; so where two rules clash, the f
 from collections.abc import Callable, Sequence
 from typing import Any
 
-Json = dict[str, Any]
+from schemas.json_schema.keywords import Json
 
 _GROUPS = (("if", "then", "else"), ("contains", "minContains", "maxContains"))
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")

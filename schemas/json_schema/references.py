@@ -1,0 +1,98 @@
+"""References inside one schema: where they lead, and which definitions a part needs.
+
+A reference is a URI whose fragment is a JSON Pointer (`#/$defs/Pet`), or the name of an anchor.
+What lies outside the document is never looked for.
+"""
+
+from typing import Any
+from urllib.parse import unquote
+
+from schemas.json_schema.keywords import DEFINITION_KEYWORDS, Json
+from schemas.json_schema.pointers import ABSENT, escape_segment, segments, step
+from schemas.json_schema.walk import nodes
+
+
+def reference_of(schema: Any) -> str | None:
+    """The `$ref` of a schema; None for one without, or with one that is no text."""
+    reference = schema.get("$ref") if isinstance(schema, dict) else None
+    return reference if isinstance(reference, str) else None
+
+
+def refer_to(name: str) -> Json:
+    """The schema that refers to the definition `name`."""
+    return {"$ref": f"#/$defs/{escape_segment(name)}"}
+
+
+def has_references(encoded: bytes) -> bool:
+    """Whether a schema, as JSON, may have a reference; False is certain."""
+    return b'"$ref"' in encoded
+
+
+def find(root: Any, reference: object) -> Any:
+    """The target of a reference that is a pointer into the document `root`; ABSENT if there is
+    none."""
+    if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
+        return ABSENT
+    node = root
+    for segment in segments(unquote(reference)):
+        node = step(node, segment)
+    return node
+
+
+class SchemaDocument:
+    """A schema whose parts have names beside their pointers: `$id` and anchors."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._named: dict[str, Json] = {}
+        for node in nodes(root):
+            if isinstance(node, dict):
+                self._add_names(node)
+
+    def find(self, reference: object) -> Any:
+        """The target of a reference; ABSENT if there is none in the document."""
+        if not isinstance(reference, str):
+            return ABSENT
+        base, _, fragment = reference.partition("#")
+        if fragment and not fragment.startswith("/"):
+            return self._named.get(f"#{unquote(fragment)}", ABSENT)
+        root = self._named.get(base, ABSENT) if base else self._root
+        return find(root, f"#{fragment}")
+
+    def _add_names(self, node: Json) -> None:
+        for keyword, prefix in (("$id", ""), ("$anchor", "#"), ("$dynamicAnchor", "#")):
+            if isinstance(name := node.get(keyword), str):
+                self._named[prefix + name.rstrip("#")] = node
+
+
+def definition_name(schema: Any) -> str:
+    """`Pet` for a schema that refers to `#/$defs/Pet`; "" for any other."""
+    keyword, name = _definition_place(reference_of(schema) or "")
+    return name if keyword == "$defs" else ""
+
+
+def _definition_place(reference: str) -> tuple[str, str]:
+    """The keyword and the name of the definition that a reference leads into."""
+    if not reference.startswith("#/"):
+        return "", ""
+    keyword, *steps = segments(unquote(reference))
+    return (keyword, steps[0]) if steps and keyword in DEFINITION_KEYWORDS else ("", "")
+
+
+def close(part: Json, root: Json) -> Json:
+    """A part of the schema `root` with the definitions that it reaches, and no others."""
+    needed: dict[str, set[str]] = {keyword: set() for keyword in DEFINITION_KEYWORDS}
+    waiting: list[Any] = [part]
+    while waiting:
+        for node in nodes(waiting.pop()):
+            keyword, name = _definition_place(reference_of(node) or "")
+            if keyword and name not in needed[keyword]:
+                needed[keyword].add(name)
+                waiting.append(step(root.get(keyword), name))
+    whole = dict(part)
+    for keyword, names in needed.items():
+        definitions = root.get(keyword)
+        kept = definitions.items() if names and isinstance(definitions, dict) else ()
+        if members := {name: definition for name, definition in kept if name in names}:
+            whole[keyword] = members
+    return whole
