@@ -13,6 +13,9 @@ from msgspec import Raw
 from registry.display.summaries import Summaries
 from registry.names.tool_names import DESCRIBE_TOOL, DISCLOSURE_TOOLS, SKILL_TOOLS
 from schemas.binding import Does, GatewayBinding
+from schemas.json_schema.keywords import COMPOSITIONS
+from schemas.json_schema.references import close, find
+from schemas.json_schema.walk import subschemas
 from schemas.jsonrpc import encode
 from schemas.tool import Annotations, Tool
 
@@ -20,6 +23,7 @@ SOURCE = "toolgate"  # their source in lists by source
 STEPS = 64  # path segments
 BRANCHES = 16  # alternative schemas of one property
 HOPS = 16  # chained references and unions
+_BRANCHES = (*COMPOSITIONS, "prefixItems")
 
 _DESCRIPTION = (
     "Tells everything about one of the tools here: its whole input schema, its output schema, its "
@@ -80,7 +84,7 @@ def part(schema: Json, path: str) -> Json:
         if not schemas:
             raise MissingPart(step, lookup.names(before))
     shown = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-    return _complete(shown, schema)
+    return close(shown, schema)
 
 
 class _Lookup:
@@ -100,7 +104,7 @@ class _Lookup:
         return [member for i, member in enumerate(members) if member not in members[:i]]
 
     def names(self, schemas: list[Json]) -> list[str]:
-        summaries = Summaries(self._resolve, "")
+        summaries = Summaries(self._schema, "")
         each = (
             alternative for schema in schemas for alternative in self._alternatives(schema, HOPS)
         )
@@ -113,53 +117,12 @@ class _Lookup:
         if not isinstance(schema, dict) or not hops:
             return []
         schemas = [schema]
-        inner: list[Any] = [schema.get("items")]
-        if isinstance(schema.get("$ref"), str):
-            inner.append(self._resolve(schema["$ref"]))
-        for keyword in ("allOf", "anyOf", "oneOf", "prefixItems"):
-            branches = schema.get(keyword)
-            inner += branches if isinstance(branches, list) else []
-        for branch in inner:
+        target = find(self._schema, schema.get("$ref"))
+        for branch in (schema.get("items"), target, *subschemas(schema, _BRANCHES)):
             schemas += self._alternatives(branch, hops - 1)
             if len(schemas) > 1000:
                 break
         return schemas
-
-    def _resolve(self, reference: str) -> Any:
-        if reference == "#":
-            return self._schema
-        start, _, name = reference.rpartition("/")
-        definitions = self._schema.get(start.removeprefix("#/"))
-        return definitions.get(name) if isinstance(definitions, dict) else None
-
-
-def _complete(shown: Json, schema: Json) -> Json:
-    """`shown` with the definitions that it reaches, and no others."""
-    complete = dict(shown)
-    for keyword in ("$defs", "definitions"):
-        definitions = schema.get(keyword)
-        if isinstance(definitions, dict) and (needed := _reachable(shown, keyword, definitions)):
-            kept = {name: definition for name, definition in definitions.items() if name in needed}
-            complete[keyword] = kept
-    return complete
-
-
-def _reachable(shown: Json, keyword: str, definitions: Json) -> set[str]:
-    needed: set[str] = set()
-    waiting: list[Any] = [shown]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, list):
-            waiting += value
-        elif isinstance(value, dict):
-            reference = value.get("$ref")
-            if isinstance(reference, str) and reference.startswith(f"#/{keyword}/"):
-                name = reference.removeprefix(f"#/{keyword}/")
-                if name in definitions and name not in needed:
-                    needed.add(name)
-                    waiting.append(definitions[name])
-            waiting += value.values()
-    return needed
 
 
 DESCRIBES: Does = "describe_tools"

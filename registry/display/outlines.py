@@ -12,31 +12,23 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
-from registry.display.rewrites import (
-    DEFINITION_KEYWORDS,
-    NOTES,
-    UNSUPPORTED_KEYWORDS,
-    UnsupportedReference,
-    canonical,
-    definitions,
-    is_old,
-    merge_siblings,
-)
+from registry.display.rewrites import NOTES
 from registry.display.summaries import BARE, SHORT, USUAL, Size, Summaries, shorten
-from schemas.json_schema.keywords import MAP_KEYWORDS, VALUE_KEYWORDS
+from schemas.json_schema.keywords import DEFINITION_KEYWORDS, LIST_KEYWORDS, VALUE_KEYWORDS, Json
+from schemas.json_schema.references import has_references, reference_of
+from schemas.json_schema.walk import DROPPED, INSIDE, rewrite
 from schemas.jsonrpc import encode
 
 RESERVED_CHARACTERS = 64  # characters kept free
 LONGEST = 160  # characters of one argument's summary
 
-Json = dict[str, Any]
-
 
 def outline(schema: Json, limit: int, more: str) -> Json:
     """The top-level arguments alone; of the optional ones as many as fit. `more` is the note on
     where to get the rest."""
-    summaries = Summaries(definitions(schema).get, more)
+    summaries = Summaries(schema, more)
     own = schema.get("properties")
     properties: Mapping[str, Any] = own if isinstance(own, dict) else {}
     required = schema.get("required")
@@ -72,31 +64,64 @@ def length(value: Any) -> int:
 
 DROPPED_BELOW = 160  # remaining characters of a description, below which other notes are dropped
 
-_VALUES = VALUE_KEYWORDS | {"dependentRequired"}  # whose keys are no keywords either
-
 
 def trim(schema: Json, text: int) -> Json:
     """`schema` with descriptions of at most `text` characters."""
     notes = NOTES if text <= DROPPED_BELOW else ()
-    return {key: _of(key, member, text) for key, member in schema.items() if key not in notes}
+
+    def edit(keyword: str, value: Any) -> Any:
+        if keyword == "description" and isinstance(value, str):
+            return shorten(value, text)
+        return DROPPED if keyword in notes else INSIDE
+
+    trimmed: Json = rewrite(schema, edit)
+    return trimmed
 
 
-def _of(keyword: str, value: Any, text: int) -> Any:
-    if keyword == "description" and isinstance(value, str):
-        return shorten(value, text)
-    if keyword in _VALUES:
-        return value
-    if keyword in MAP_KEYWORDS and isinstance(value, dict):
-        return {name: _schema(member, text) for name, member in value.items()}
-    return (
-        [_schema(member, text) for member in value]
-        if isinstance(value, list)
-        else _schema(value, text)
-    )
+# Keywords that refer, or are referred to, in another way, depending on more than their position.
+UNSUPPORTED_KEYWORDS = frozenset(
+    ("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef")
+)
 
 
-def _schema(value: Any, text: int) -> Any:
-    return trim(value, text) if isinstance(value, dict) else value
+class UnsupportedReference(Exception):
+    """The schema refers to itself in an unsupported way."""
+
+
+def definitions(schema: Json) -> dict[str, Json]:
+    """Definitions, by the references to them."""
+    by_reference: dict[str, Json] = {}
+    for keyword in DEFINITION_KEYWORDS:
+        members = schema.get(keyword)
+        for name, definition in members.items() if isinstance(members, dict) else ():
+            by_reference[f"#/{keyword}/{name}"] = definition if isinstance(definition, dict) else {}
+    return by_reference
+
+
+def canonical(reference: Any) -> str:
+    """Normalize `#/$defs/a~1b` to `#/$defs/a/b`: unambiguous, as definitions have one level."""
+    if not isinstance(reference, str):
+        raise UnsupportedReference
+    return unquote(reference).replace("~1", "/").replace("~0", "~")
+
+
+def is_old(schema: Json) -> bool:
+    """Whether it is of a draft that ignores keywords beside a `$ref`."""
+    return any(draft in str(schema.get("$schema", "")) for draft in ("draft-04", "-06", "-07"))
+
+
+def merge_siblings(inner: Json, raw: Json, only_notes: bool) -> Json:
+    """The target `inner` merged with the siblings of the reference in `raw`: notes override, other
+    keywords apply as well unless `only_notes`."""
+    notes = {key: value for key, value in raw.items() if key in {*NOTES, "description"}}
+    rules = {key: value for key, value in raw.items() if key not in {*notes, "$ref"}}
+    if only_notes:
+        return {**inner, **notes}
+    clash = {key: rules.pop(key) for key in list(rules) if key in inner}
+    merged = {**inner, **rules, **notes}
+    if clash:
+        merged["allOf"] = [*(merged.get("allOf") or ()), clash]
+    return merged
 
 
 SMALL = 160  # characters: parts up to this size stay whole
@@ -109,7 +134,6 @@ PARTS_LIMIT = 20_000  # parts considered, fitting or not; the rest stays folded
 
 _BY_NAME = ("properties", "patternProperties", "dependentSchemas")
 _ONE = ("items", "additionalProperties")
-_SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")
 _IN_PLACE = frozenset(("anyOf", "oneOf", "allOf", "dependentSchemas"))
 # All other keywords stay whole: to widen a schema in them may narrow the one around it (`not`,
 # `if`, `contains`). Those that contain references are omitted, which widens, too; but not values.
@@ -179,7 +203,7 @@ class _Folding:
         self._fold = fold
         self._text = text
         self._definitions = definitions(schema)
-        self._summaries = Summaries(self._resolve, fold.more, size)
+        self._summaries = Summaries(schema, fold.more, size)
         self._short: dict[str, Json] = {}  # summaries of definitions, by reference
         # summaries of parts, which recur wherever a reference is inlined; by id, with the part
         # itself
@@ -254,7 +278,7 @@ class _Folding:
 
     def _content(self, part: _Part) -> _Content:
         raw, content = part.raw, _Content({})
-        if not self._fold.references and isinstance(raw.get("$ref"), str):
+        if not self._fold.references and reference_of(raw) is not None:
             part, raw = self._inline_reference(part)
         if not UNSUPPORTED_KEYWORDS.isdisjoint(raw):
             raise UnsupportedReference
@@ -268,8 +292,8 @@ class _Folding:
     def _inline_reference(self, part: _Part) -> tuple[_Part, Json]:
         """The part with its reference inlined, chains of references included."""
         raw, inside = part.raw, part.inside
-        while isinstance(raw.get("$ref"), str):
-            reference = canonical(raw["$ref"])
+        while (written := reference_of(raw)) is not None:
+            reference = canonical(written)
             if reference in inside or reference not in self._definitions:
                 raise UnsupportedReference
             inside |= {reference}
@@ -285,7 +309,7 @@ class _Folding:
             }
         if keyword in _ONE and isinstance(value, dict):
             return self._inner(value, keyword, part, content)
-        if keyword in _SEVERAL and isinstance(value, list):
+        if keyword in LIST_KEYWORDS and isinstance(value, list):
             return [self._inner(member, keyword, part, content) for member in value]
         if keyword == "$ref":
             return self._reference(value, content)
@@ -346,23 +370,18 @@ class _Folding:
 
     def _comes_back(self, raw: Json, part: _Part) -> bool:
         """Whether inlining its reference would never end."""
-        if self._fold.references or not isinstance(raw.get("$ref"), str):
+        if self._fold.references:
             return False
-        reference, seen = canonical(raw["$ref"]), set(part.inside)
-        while reference not in seen:
-            seen.add(reference)
-            inner = self._definitions.get(reference)
-            if not isinstance(inner, dict):
-                if reference == "#":
-                    return True
+        seen = set(part.inside)
+        while (written := reference_of(raw)) is not None:
+            reference = canonical(written)
+            if reference in seen or reference == "#":
+                return True
+            if reference not in self._definitions:
                 raise UnsupportedReference
-            if not isinstance(inner.get("$ref"), str):
-                return False
-            reference = canonical(inner["$ref"])
-        return True
-
-    def _resolve(self, reference: str) -> Any:
-        return self._definitions.get(canonical(reference))
+            seen.add(reference)
+            raw = self._definitions[reference]
+        return False
 
 
 def _repair(shown: Json, raw: Json) -> None:
@@ -384,4 +403,4 @@ def _plainly(branches: list[Any]) -> bool:
 
 
 def _refers(value: Any) -> bool:
-    return b'"$ref":' in encode(value)
+    return has_references(encode(value))

@@ -7,76 +7,33 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote
 
 from config.settings import Profile
 from registry.display.portable_patterns import with_portable_patterns
 from registry.display.summaries import Summaries
 from registry.names.tool_names import HASH_DIGITS, PORTABLE_LIMIT, add_suffix, legal
-from schemas.json_schema.keywords import MAP_KEYWORDS
+from schemas.json_schema.keywords import (
+    COMPOSITIONS,
+    DEFINITION_KEYWORDS,
+    LIST_KEYWORDS,
+    MAP_KEYWORDS,
+    UNIONS,
+    Json,
+)
 from schemas.json_schema.merge import conjoin, disjoin
+from schemas.json_schema.references import find, reference_of
 from schemas.json_schema.validators import Validator, compile_validator
+from schemas.json_schema.walk import subschemas
 from schemas.jsonrpc import encode
 
-DEFINITION_KEYWORDS = ("$defs", "definitions")
 NOTES = frozenset(("examples", "example", "title", "default"))
-# Keywords that refer, or are referred to, in another way, depending on more than their position.
-UNSUPPORTED_KEYWORDS = frozenset(
-    ("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef")
-)
-
-Json = dict[str, Any]
-
-
-class UnsupportedReference(Exception):
-    """The schema refers to itself in an unsupported way."""
-
-
-def definitions(schema: Json) -> dict[str, Json]:
-    """Definitions, by the references to them."""
-    by_reference: dict[str, Json] = {}
-    for keyword in DEFINITION_KEYWORDS:
-        members = schema.get(keyword)
-        for name, definition in members.items() if isinstance(members, dict) else ():
-            by_reference[f"#/{keyword}/{name}"] = definition if isinstance(definition, dict) else {}
-    return by_reference
-
-
-def canonical(reference: Any) -> str:
-    """Normalize `#/$defs/a~1b` to `#/$defs/a/b`: unambiguous, as definitions have one level."""
-    if not isinstance(reference, str):
-        raise UnsupportedReference
-    return unquote(reference).replace("~1", "/").replace("~0", "~")
-
-
-def is_old(schema: Json) -> bool:
-    """Whether it is of a draft that ignores keywords beside a `$ref`."""
-    return any(draft in str(schema.get("$schema", "")) for draft in ("draft-04", "-06", "-07"))
-
-
-def merge_siblings(inner: Json, raw: Json, only_notes: bool) -> Json:
-    """The target `inner` merged with the siblings of the reference in `raw`: notes override, other
-    keywords apply as well unless `only_notes`."""
-    notes = {key: value for key, value in raw.items() if key in {*NOTES, "description"}}
-    rules = {key: value for key, value in raw.items() if key not in {*notes, "$ref"}}
-    if only_notes:
-        return {**inner, **notes}
-    clash = {key: rules.pop(key) for key in list(rules) if key in inner}
-    merged = {**inner, **rules, **notes}
-    if clash:
-        merged["allOf"] = [*(merged.get("allOf") or ()), clash]
-    return merged
-
-
 HOPS = 16  # chained references from the root
 FLATTENED_LIMIT = 5000  # root schemas visited: nested unions multiply
 CHOICES_DESCRIBED = 6  # alternative argument sets described in words
 VALUES = 200  # characters of enumerated values described in words
 NAME = 200  # characters of an argument's own name beside the one in a list
 
-_UNIONS = ("anyOf", "oneOf", "allOf")
 _ONE = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
-_SEVERAL = ("prefixItems", *_UNIONS)
 _STRUCTURE = ("properties", "patternProperties", "additionalProperties", "items", "prefixItems")
 _OWN = ("x-mcp-header",)  # MCP's own
 _OPEN = ("patternProperties", "additionalProperties", "unevaluatedProperties")
@@ -144,7 +101,7 @@ class _Rewriting:
         self._aliases = aliases or {}
         self._profile = profile
         self._more = more
-        self._summaries = Summaries(self._resolve, more)
+        self._summaries = Summaries(schema, more)
         self._flattened = 0
 
     def flat(self) -> Json:
@@ -158,14 +115,9 @@ class _Rewriting:
             shown = {key: value for key, value in shown.items() if key not in DEFINITION_KEYWORDS}
         return {**shown, "type": "object"}  # arguments are always an object
 
-    def _resolve(self, reference: str) -> Any:
-        start, _, name = reference.rpartition("/")
-        definitions = self._whole.get(start.removeprefix("#/"))
-        return definitions.get(name) if isinstance(definitions, dict) else None
-
     def _flat_root(self, root: Json) -> Json:
         definitions: Json = {key: root[key] for key in DEFINITION_KEYWORDS if key in root}
-        branches: Any = next((root[key] for key in ("anyOf", "oneOf") if key in root), [])
+        branches: Any = next((root[key] for key in UNIONS if key in root), [])
         flat = self._flat({key: value for key, value in root.items() if key not in definitions}, 0)
         for keyword in ("enum", "not", "const"):  # OpenAI: not at the top level either
             flat.pop(keyword, None)
@@ -178,13 +130,13 @@ class _Rewriting:
         self._flattened += 1
         if not isinstance(schema, dict) or hops > HOPS or self._flattened > FLATTENED_LIMIT:
             return {}
-        flat = {key: value for key, value in schema.items() if key not in (*_UNIONS, "$ref")}
-        if isinstance(schema.get("$ref"), str):
-            flat = conjoin(flat, self._flat(self._resolve(schema["$ref"]), hops + 1))
-        for branch in _schemas(schema, "allOf"):
+        flat = {key: value for key, value in schema.items() if key not in {*COMPOSITIONS, "$ref"}}
+        if (reference := reference_of(schema)) is not None:
+            flat = conjoin(flat, self._flat(find(self._whole, reference), hops + 1))
+        for branch in subschemas(schema, ["allOf"]):
             flat = conjoin(flat, self._flat(branch, hops + 1))
-        for keyword in ("anyOf", "oneOf"):
-            if branches := _schemas(schema, keyword):
+        for keyword in UNIONS:
+            if branches := list(subschemas(schema, [keyword])):
                 each = [self._flat(branch, hops + 1) for branch in branches if branch is not False]
                 flat = conjoin(flat, disjoin(each, self._union))
         return flat
@@ -247,7 +199,7 @@ class _Rewriting:
             return value  # widening here would narrow
         if key in _ONE and isinstance(value, dict):
             return self._schema(value, level + 1)
-        if key in _SEVERAL and isinstance(value, list):
+        if key in LIST_KEYWORDS and isinstance(value, list):
             deeper = level + (key == "prefixItems")
             return [self._inner(member, deeper) for member in value]
         return value
@@ -256,7 +208,7 @@ class _Rewriting:
         """The schema with only the kinds of unions that the profile supports."""
         allowed = self._profile.unions
         if "allOf" in schema and "allOf" not in allowed:
-            branches = _schemas(schema, "allOf")
+            branches = list(subschemas(schema, ["allOf"]))
             schema = {key: value for key, value in schema.items() if key != "allOf"}
             for branch in branches:
                 if isinstance(branch, dict):
@@ -268,7 +220,7 @@ class _Rewriting:
         if "anyOf" in schema and "anyOf" not in allowed:
             branches = [
                 self._restrict_unions(branch) if isinstance(branch, dict) else branch
-                for branch in _schemas(schema, "anyOf")
+                for branch in subschemas(schema, ["anyOf"])
                 if branch is not False
             ]
             schema = {key: value for key, value in schema.items() if key != "anyOf"}
@@ -349,11 +301,6 @@ class _Rewriting:
         if self._profile.items and bare and "array" in _as_list(shown.get("type")):
             shown["items"] = {}
         return shown
-
-
-def _schemas(schema: Json, keyword: str) -> list[Any]:
-    branches = schema.get(keyword)
-    return branches if isinstance(branches, list) else []
 
 
 def _as_list(stated: Any) -> list[Any]:

@@ -6,11 +6,14 @@ its members.
 
 import bisect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from schemas.json_schema.keywords import COMPOSITIONS, UNIONS, Json
+from schemas.json_schema.references import find, reference_of
+from schemas.json_schema.walk import subschemas
 from schemas.jsonrpc import encode
 
 MARK = " …"  # marks a text that was cut
@@ -90,8 +93,6 @@ def _inside(at: int, spans: list[tuple[int, int]]) -> bool:
 STEPS = 300  # schemas visited for one summary
 DEEPEST = 16
 
-Json = dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True)
 class Size:
@@ -103,9 +104,6 @@ class Size:
 
 USUAL, SHORT = Size(120, 200), Size(60, 60)
 BARE = Size(0, 0)  # types alone
-
-Resolve = Callable[[str], Any]
-"""What a reference leads to; None: nobody knows."""
 
 SIMPLE = 300  # bytes of a schema that is kept, apart from its notes
 BARELY = 60  # the same, where there is hardly any room
@@ -127,9 +125,10 @@ _OF_VALUES = {
 
 
 class Summaries:
-    def __init__(self, resolve: Resolve, more: str, size: Size = USUAL) -> None:
-        """`more` is the note on where to get the whole part."""
-        self._resolve = resolve
+    def __init__(self, root: Json, more: str, size: Size = USUAL) -> None:
+        """Summaries of the parts of a schema, `root`. `more` is the note on where to get the whole
+        part."""
+        self._root = root
         self._size = size
         self._more = more
         self._left = 0
@@ -165,13 +164,12 @@ class Summaries:
         if self._enough(schema, depth):
             return ANY_TYPE
         kinds = _stated_types(schema)
-        if isinstance(schema.get("$ref"), str):
-            kinds = _both(kinds, self._kinds(self._resolve(schema["$ref"]), depth + 1))
-        for keyword in ("anyOf", "oneOf"):
-            if branches := _schemas(schema, keyword):
-                each = [self._kinds(branch, depth + 1) for branch in branches]
+        if (reference := reference_of(schema)) is not None:
+            kinds = _both(kinds, self._kinds(find(self._root, reference), depth + 1))
+        for keyword in UNIONS:
+            if each := [self._kinds(branch, depth + 1) for branch in subschemas(schema, [keyword])]:
                 kinds = _both(kinds, frozenset[str]().union(*each))
-        for branch in _schemas(schema, "allOf"):
+        for branch in subschemas(schema, ["allOf"]):
             kinds = _both(kinds, self._kinds(branch, depth + 1))
         return kinds
 
@@ -197,10 +195,9 @@ class Summaries:
 
     def _composed_schemas(self, schema: Json) -> Iterator[Any]:
         """The schemas that apply to the same value."""
-        if isinstance(schema.get("$ref"), str):
-            yield self._resolve(schema["$ref"])
-        for keyword in ("allOf", "anyOf", "oneOf"):
-            yield from _schemas(schema, keyword)
+        if (reference := reference_of(schema)) is not None:
+            yield find(self._root, reference)
+        yield from subschemas(schema, COMPOSITIONS)
 
     def _parts(self, schema: Json, items: bool = True) -> str:
         names = self.fields(schema)
@@ -240,11 +237,6 @@ def _simple(schema: Json, sentence: int) -> Json | None:
     if isinstance(text, str) and text and sentence:
         short["description"] = first_sentence(text, sentence)
     return short if len(encode(short)) <= (SIMPLE if sentence else BARELY) else None
-
-
-def _schemas(schema: Json, keyword: str) -> list[Any]:
-    branches = schema.get(keyword)
-    return branches if isinstance(branches, list) else []
 
 
 def _stated_types(schema: Json) -> frozenset[str]:

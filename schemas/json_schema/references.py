@@ -4,12 +4,15 @@ A reference is a URI whose fragment is a JSON Pointer (`#/$defs/Pet`), or the na
 What lies outside the document is never looked for.
 """
 
+import re
 from typing import Any
 from urllib.parse import unquote
 
 from schemas.json_schema.keywords import DEFINITION_KEYWORDS, Json
 from schemas.json_schema.pointers import ABSENT, escape_segment, segments, step
 from schemas.json_schema.walk import nodes
+
+_REFERENCE = re.compile(rb'"\$ref"\s*:')
 
 
 def reference_of(schema: Any) -> str | None:
@@ -25,7 +28,7 @@ def refer_to(name: str) -> Json:
 
 def has_references(encoded: bytes) -> bool:
     """Whether a schema, as JSON, may have a reference; False is certain."""
-    return b'"$ref"' in encoded
+    return b'"$ref"' in encoded and _REFERENCE.search(encoded) is not None
 
 
 def find(root: Any, reference: object) -> Any:

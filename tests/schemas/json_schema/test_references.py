@@ -27,10 +27,10 @@ ROOT = {
 
 @pytest.mark.parametrize(
     "reference",
-    (
+    [
         "#/$defs/Pet/properties/age", "#/$defs/a~1b", "#/$defs/x~0y", "#/$defs/per%2520cent",
         "#/prefixItems/1",
-    ),
+    ],
 )  # fmt: skip
 def test_a_pointer_leads_to_its_target(reference: str) -> None:
     assert find(ROOT, reference) is LEAF
@@ -42,11 +42,11 @@ def test_a_bare_fragment_is_the_whole_schema() -> None:
 
 @pytest.mark.parametrize(
     "reference",
-    (
+    [
         "#/$defs/a/b", "#/$defs/Dog", "#/prefixItems/2", "#/prefixItems/-1", "#/prefixItems/x",
         f"#/prefixItems/{'9' * 5000}", "#Pet", "Pet", "https://example.com/#/$defs/Pet", "", 7,
         None,
-    ),
+    ],
 )  # fmt: skip
 def test_a_reference_without_a_target_is_absent(reference: Any) -> None:
     assert find(ROOT, reference) is ABSENT
@@ -64,10 +64,10 @@ def test_a_written_reference_is_followed_by_the_validator(name: str) -> None:
 
 @pytest.mark.parametrize(
     "schema",
-    (
+    [
         {}, True, None, {"$ref": 7}, {"$ref": "#"}, {"$ref": "#/$defs"}, {"$ref": "#/properties/a"},
         {"$ref": "#/definitions/Pet"}, {"$ref": "x#/$defs/Pet"},
-    ),
+    ],
 )  # fmt: skip
 def test_a_schema_that_refers_to_no_definition_has_no_name(schema: Any) -> None:
     assert definition_name(schema) == ""
@@ -75,11 +75,11 @@ def test_a_schema_that_refers_to_no_definition_has_no_name(schema: Any) -> None:
 
 @pytest.mark.parametrize(
     ("reference", "target"),
-    (
+    [
         ("#here", "anchor"), ("#there", "dynamic"), ("inner.json", "id"),
         ("inner.json#/properties/deep", "deep"), ("#/properties/a", "anchor"), ("#nowhere", None),
         ("outer.json#/properties/deep", None), ("#/nowhere", None), (7, None),
-    ),
+    ],
 )  # fmt: skip
 def test_anchors_and_identifiers_name_parts_of_a_document(
     reference: Any, target: str | None

@@ -17,14 +17,14 @@ from schemas.json_schema.walk import (
 
 @pytest.mark.parametrize(
     ("schema", "keywords", "expected"),
-    (
+    [
         ({"anyOf": [1, 2], "allOf": [3]}, COMPOSITIONS, [3, 1, 2]),
         ({"items": {"a": 1}}, ("items",), [{"a": 1}]),
         ({"items": [{}, True]}, ("items",), [{}, True]),
         ({"items": False}, ("items",), [False]),
         ({"properties": {"a": 1, "b": 2}}, ("properties",), [1, 2]),
         ({"properties": 7, "anyOf": {}}, ("properties", "anyOf", "not"), []),
-    ),
+    ],
 )
 def test_subschemas_are_those_of_the_keywords(
     schema: Any, keywords: Any, expected: list[Any]
