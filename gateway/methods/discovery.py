@@ -11,6 +11,7 @@ from gateway.methods.lists import EncodedAnswers, Lists
 from gateway.methods.results import SERVER
 from registry.catalog.catalog import Catalog
 from registry.catalog.lists import searchable_text
+from schemas.json_schema.walk import rewrite_references
 from schemas.jsonrpc import Request, decode_json, encode
 from schemas.mcp.messages import ToolListParams, read
 from schemas.tool import Tool
@@ -85,40 +86,25 @@ def openrpc(tools: Iterable[Tool]) -> Json:
 
 
 def _method(tool: Tool, components: Json) -> Json:
-    schema = decode_json(bytes(tool.input_schema))
-    prefix = f"#/components/schemas/{tool.name}."
+    place = f"#/components/schemas/{tool.name}."
+    schema = rewrite_references(
+        decode_json(bytes(tool.input_schema)),
+        lambda reference: place + reference.removeprefix("#/$defs/"),
+    )
     for name, definition in schema.get("$defs", {}).items():
-        components[f"{tool.name}.{name}"] = _move_references(definition, prefix)
+        components[f"{tool.name}.{name}"] = definition
     return {
         "name": tool.name,
         "summary": tool.title or tool.name,
         "description": tool.description,
         "paramStructure": "by-name",
-        "params": list(_params(schema, prefix)),
+        "params": list(_params(schema)),
         "result": {"name": "result", "schema": {}},
     }
 
 
-def _params(schema: Json, prefix: str) -> Iterator[Json]:
+def _params(schema: Json) -> Iterator[Json]:
     required = set(schema.get("required", ()))
     properties = schema.get("properties", {})
     for name in sorted(properties, key=lambda name: name not in required):  # required ones first
-        yield {
-            "name": name,
-            "required": name in required,
-            "schema": _move_references(properties[name], prefix),
-        }
-
-
-def _move_references(schema: Any, prefix: str) -> Any:
-    """`schema` with its references to `$defs` pointing below `prefix`."""
-    if isinstance(schema, list):
-        return [_move_references(item, prefix) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: prefix + value.removeprefix("#/$defs/")
-        if key == "$ref" and isinstance(value, str)
-        else _move_references(value, prefix)
-        for key, value in schema.items()
-    }
+        yield {"name": name, "required": name in required, "schema": properties[name]}

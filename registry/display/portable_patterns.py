@@ -9,8 +9,9 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from schemas.json_schema.keywords import MAP_KEYWORDS, VALUE_KEYWORDS
+from schemas.json_schema.keywords import REFERENCE_KEYWORDS, Json
 from schemas.json_schema.validators import compile_validator, patterns_in
+from schemas.json_schema.walk import map_subschemas, nodes
 
 _ESCAPE = r"\\(?:[dDwWsSbBtnrfv]|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[^0-9A-Za-z\s])"
 _SET = rf"\[\^?(?!\])(?:[^\\\[\]]|{_ESCAPE})*\]"  # engines read `[]` and nested sets differently
@@ -25,7 +26,7 @@ _GROUPS = (
     ("contains", "minContains", "maxContains"),
 )
 
-Json = dict[str, Any]
+_REFERENCES = frozenset(REFERENCE_KEYWORDS)
 
 
 @lru_cache(maxsize=1024)
@@ -61,26 +62,17 @@ def _schema(schema: Json) -> Json:
     if isinstance(pattern, str) and not is_portable(pattern):
         gone.add("pattern")
     if isinstance(by_name, dict) and not all(map(is_portable, by_name)):
-        schema = {**schema, "patternProperties": _portable_names(by_name)}
+        portable = {name: inner for name, inner in by_name.items() if is_portable(name)}
+        schema = {**schema, "patternProperties": portable}
         gone |= {"additionalProperties", "unevaluatedProperties"}
     if _is_narrowed(schema.get("oneOf")):  # more than one branch may fit then
         schema = {"anyOf": schema["oneOf"], **schema}
         gone.add("oneOf")
     return {
-        keyword: _member(keyword, value) for keyword, value in schema.items() if keyword not in gone
+        keyword: map_subschemas(keyword, value, _value)
+        for keyword, value in schema.items()
+        if keyword not in gone
     }
-
-
-def _member(keyword: str, value: Any) -> Any:
-    if keyword in VALUE_KEYWORDS:
-        return value
-    if keyword in MAP_KEYWORDS and isinstance(value, dict):
-        return {name: _value(inner) for name, inner in value.items()}
-    return _value(value)
-
-
-def _portable_names(by_name: Json) -> Json:
-    return {name: inner for name, inner in by_name.items() if is_portable(name)}
 
 
 def _is_narrowed(value: Any) -> bool:
@@ -89,13 +81,4 @@ def _is_narrowed(value: Any) -> bool:
 
 
 def _refers(value: Any) -> bool:
-    left = [value]
-    while left:
-        node = left.pop()
-        if isinstance(node, dict):
-            if "$ref" in node or "$dynamicRef" in node:
-                return True
-            left.extend(node.values())
-        elif isinstance(node, list):
-            left.extend(node)
-    return False
+    return any(isinstance(node, dict) and not _REFERENCES.isdisjoint(node) for node in nodes(value))

@@ -33,18 +33,18 @@ from registry.display.rewrites import (
 from registry.display.summaries import first_sentence, shorten
 from registry.names.tool_names import HASH_DIGITS, add_suffix
 from schemas.errors import ParseError
-from schemas.json_schema.keywords import MAP_KEYWORDS, VALUE_KEYWORDS
+from schemas.json_schema.keywords import DEFINITION_KEYWORDS, Json
+from schemas.json_schema.references import find, has_references, reference_of
 from schemas.json_schema.validators import compiled_as_2020
+from schemas.json_schema.walk import rewrite_references
 from schemas.jsonrpc import decode_json, encode
 from schemas.memo import Memo
 from schemas.tool import FIELDS, Tool
 
 RESULT = "result"
 
-_OF_THE_WHOLE = ("$schema", "$defs", "definitions")
+_OF_THE_WHOLE = ("$schema", *DEFINITION_KEYWORDS)
 _STEPS = 8  # references followed from the root
-
-Json = dict[str, Any]
 
 
 def for_objects(schema: Raw) -> Raw | None:
@@ -71,13 +71,13 @@ def _for_objects(schema: Json) -> Json:
     if isinstance(kind, str):
         place = f"#/properties/{RESULT}"
         return {"type": "object", **_result(_move_references(inner, place) if moved else inner),
-                **_shift_references(whole, place)}  # fmt: skip
+                **_move_references(whole, place)}  # fmt: skip
     place = "#/anyOf/0"
     plain = _move_references(inner, place) if moved else inner
     return {
         "type": "object",
         "anyOf": [plain, _result({"$ref": place})],
-        **_shift_references(whole, place),
+        **_move_references(whole, place),
     }
 
 
@@ -85,57 +85,30 @@ def _result(schema: Json) -> Json:
     return {"properties": {RESULT: schema}, "required": [RESULT]}
 
 
-def _shift_references(whole: Json, place: str) -> Json:
-    return {keyword: _keyword(keyword, member, place) for keyword, member in whole.items()}
-
-
 def _kind(schema: Any, root: Json) -> str | None:
     """The single type that the schema allows; None where that is open."""
     for _ in range(_STEPS):
         if not isinstance(schema, dict):
             return None
-        if "type" in schema or "$ref" not in schema:
+        reference = reference_of(schema)
+        if "type" in schema or reference is None:
             kind = schema.get("type")
             return kind if isinstance(kind, str) else None
-        schema = _definition(schema["$ref"], root)
+        schema = find(root, reference)
     return None
 
 
-def _definition(reference: Any, root: Json) -> Any:
-    for keyword in ("$defs", "definitions"):
-        start = f"#/{keyword}/"
-        definitions = root.get(keyword)
-        if isinstance(reference, str) and reference.startswith(start):
-            name = reference.removeprefix(start)
-            return definitions.get(name) if isinstance(definitions, dict) else None
-    return None
+def _move_references(schema: Json, place: str) -> Json:
+    """A copy of a schema for another position in its document, `place`; definitions stay."""
 
+    def move(reference: str) -> str:
+        is_inner = reference == "#" or reference.startswith("#/")
+        if not is_inner or reference.startswith(("#/$defs/", "#/definitions/")):
+            return reference
+        return place + reference[1:]
 
-def _move_references(value: Any, place: str) -> Any:
-    """`value` with its references into the schema rewritten for its new position, `place`."""
-    if isinstance(value, list):
-        return [_move_references(item, place) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {keyword: _keyword(keyword, member, place) for keyword, member in value.items()}
-
-
-def _keyword(keyword: str, member: Any, place: str) -> Any:
-    if keyword == "$ref" and isinstance(member, str):
-        return _reference(member, place)
-    if keyword in VALUE_KEYWORDS:
-        return member
-    if keyword in MAP_KEYWORDS and isinstance(member, dict):
-        return {name: _move_references(schema, place) for name, schema in member.items()}
-    return _move_references(member, place)
-
-
-def _reference(reference: str, place: str) -> str:
-    if reference != "#" and not reference.startswith("#/"):
-        return reference
-    if reference.startswith(("#/$defs/", "#/definitions/")):
-        return reference
-    return place + reference[1:]
+    moved: Json = rewrite_references(schema, move)
+    return moved
 
 
 log = logging.getLogger("toolgate.lists")
@@ -323,7 +296,7 @@ def _schema_of(
     """The input schema, and whether it is shortened. Raises NotExpressible."""
     raw, profile = tool.input_schema, chosen.profile
     left = max(limits.tool - _texts(tool), limits.tool // 4) if limits else UNLIMITED
-    refers = not profile.references and b'"$ref"' in bytes(raw)
+    refers = not profile.references and has_references(bytes(raw))
     mirrored = bool(tool.binding.mirrored)
     within = None if mirrored else limits
     folds = refers or (within is not None and len(raw) > left)

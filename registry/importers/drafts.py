@@ -1,11 +1,10 @@
 """The result of every importer: a description as tools, and the outcome for each part."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from registry.importers.plain_text import plain
-from schemas.json_schema.keywords import MAP_KEYWORDS, VALUE_KEYWORDS
+from schemas.json_schema.walk import INSIDE, rewrite
 from schemas.mcp.snapshot import Eras, ItemKind, ServerFacts
 from schemas.source import Outcome
 from schemas.tool import ToolDraft
@@ -21,19 +20,11 @@ def plain_description(description: str) -> str:
 
 def with_plain_descriptions(schema: Any) -> Any:
     """A JSON Schema with its descriptions converted to plain text."""
-    if isinstance(schema, list):
-        return [with_plain_descriptions(member) for member in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    return {keyword: _keyword(keyword, value) for keyword, value in schema.items()}
+    return rewrite(schema, _plain_text)
 
 
-def _keyword(keyword: str, value: Any) -> Any:
-    if keyword == "description" and isinstance(value, str):
-        return plain(value)
-    if keyword in MAP_KEYWORDS and isinstance(value, Mapping):
-        return {name: with_plain_descriptions(member) for name, member in value.items()}
-    return value if keyword in VALUE_KEYWORDS else with_plain_descriptions(value)
+def _plain_text(keyword: str, value: Any) -> Any:
+    return plain(value) if keyword == "description" and isinstance(value, str) else INSIDE
 
 
 def truncate(description: str) -> str:
