@@ -19,8 +19,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-import cel
-
+from schemas.cel_library import cel
 from schemas.errors import ToolgateError
 from schemas.expression_syntax import ExpressionSyntaxError, Node, parse
 from schemas.json_schema.pattern_cost import SATURATION, UnboundedPattern, matching_steps
