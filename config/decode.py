@@ -4,10 +4,11 @@ One pass reports every mistake. (msgspec alone stops at the first and reports it
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -116,13 +117,21 @@ def kind_of(annotation: Any) -> SettingKind:
     )
 
 
-def members(section: SettingKind) -> dict[str, SettingKind]:
-    return {field.name: kind_of(field.type) for field in fields(section.base)}
+def members(section: SettingKind) -> Mapping[str, SettingKind]:
+    return _members(section.base)[0]
 
 
-def required_members(section: SettingKind) -> list[str]:
+def required_members(section: SettingKind) -> Sequence[str]:
     """Members without a default; those of the groups have theirs in defaults.yaml."""
-    return [field.name for field in fields(section.base) if field.required]
+    return _members(section.base)[1]
+
+
+@cache  # half the time of reading the settings otherwise
+def _members(struct: type[Struct]) -> tuple[Mapping[str, SettingKind], Sequence[str]]:
+    """All members, and the names of those that are required."""
+    known = fields(struct)
+    required = [field.name for field in known if field.required]
+    return {field.name: kind_of(field.type) for field in known}, required
 
 
 def key_kind(mapping: SettingKind) -> SettingKind:

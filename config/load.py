@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -159,7 +160,7 @@ def load(path: str | None, env: Mapping[str, str]) -> Settings:
     `path` None: the file that $TOOLGATE_CONFIG names, else ./toolgate.yaml if it exists.
     """
     problems: list[Problem] = []
-    tree = _read(DEFAULTS, DEFAULTS.name, None, problems)
+    tree = _defaults()
     file = settings_file(path, env)
     if file is not None:
         tree = merge(tree, _root(_read(file, str(file), env, problems)))
@@ -173,6 +174,16 @@ def load(path: str | None, env: Mapping[str, str]) -> Settings:
     if problems:
         raise SettingsError(*problems)
     return settings
+
+
+@cache
+def _defaults() -> YamlValue:
+    """The file of the defaults, which does not change while the program runs."""
+    problems: list[Problem] = []
+    tree = _read(DEFAULTS, DEFAULTS.name, None, problems)
+    if problems:
+        raise SettingsError(*problems)
+    return tree
 
 
 def _with_backend(settings: Settings) -> Settings:

@@ -1,5 +1,6 @@
 """Click groups with lazy loading: until a command is used, a name and a summary stand for it."""
 
+import gc
 import importlib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -53,5 +54,10 @@ class LazyGroup(click.Group):
 
     def load(self, name: str) -> click.Command:
         module, _, attribute = self._targets[name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        # Imports leave no garbage, and looking for it takes an eighth of the time of `serve`.
+        gc.disable()
+        try:
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+        finally:
+            gc.enable()
         return command
