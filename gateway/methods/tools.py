@@ -168,15 +168,20 @@ class ToolMethods:
             check_task(catalog, tool)
         if plan.own_names:
             arguments = restore_names(arguments, plan.own_names)
-        if plan.is_relayed:
-            result = await self._relay(catalog, plan, arguments, relay_context(context, request))
-        else:
-            if plan.reads_request:
-                if tool.binding == CALLS:
-                    return await self._forward(tool, arguments, context, request)
-                context = self._with_request(plan, context, request)
-            known = name == tool.name or name in tool.aliases
-            result = await self._run(plan, arguments, context, "" if known else name)
+        result: ToolResult | Members
+        try:
+            if plan.is_relayed:
+                relayed = relay_context(context, request)
+                result = await self._relay(catalog, plan, arguments, relayed)
+            else:
+                if plan.reads_request:
+                    if tool.binding == CALLS:
+                        return await self._forward(tool, arguments, context, request)
+                    context = self._with_request(plan, context, request)
+                known = name == tool.name or name in tool.aliases
+                result = await self._run(plan, arguments, context, "" if known else name)
+        except InvalidArguments as fault:
+            result = _refused_result(fault, context)
         if self._usage is not None:
             self._usage.on_call(context, tool, result)
         if not isinstance(result, ToolResult):
@@ -216,19 +221,20 @@ class ToolMethods:
     async def _forward(
         self, own: Tool, arguments: Json, context: Context, request: Request
     ) -> CallToolResult | Members:
-        """Forward call_tool as if the client had called the tool itself, other params kept."""
+        """Forward call_tool as if the client had called the tool itself, other params kept. Raises
+        InvalidArguments."""
         try:
             name, inner = await self._call_tool.resolve(own, arguments, context, request)
         except InvalidParams as fault:
-            return call_result(_reject(own, [ArgumentProblem((), fault.message)], context), context)
+            raise _refusal(own, fault.message) from fault
         params = {**params_of(request), "name": name, "arguments": inner}
         inside = replaced(context, headers=replaced(context.headers, mirrored=None))
         passed = replaced(request, params=params)
         try:
             return await self._call_named(read(params, CallToolParams), inside, passed)
-        except Denied:
-            problem = ArgumentProblem((), unknown_tool(name, self._lists.visible(context)))
-            return call_result(_reject(own, [problem], context), context)
+        except Denied as denied:
+            text = unknown_tool(name, self._lists.visible(context))
+            raise _refusal(own, text) from denied
 
     async def call_by_name(self, context: Context, request: Request) -> Raw:
         """Handle `/rpc`: method is the tool, params are its arguments, the result is its data."""
@@ -284,7 +290,8 @@ class ToolMethods:
     async def _run(
         self, plan: CallPlan, arguments: Json, context: Context, called: str = ""
     ) -> ToolResult:
-        """`called`: the tool's name in the caller's list, where that differs."""
+        """`called`: the tool's name in the caller's list, where that differs. Raises
+        InvalidArguments."""
         tool, action, asked = plan.tool, plan.action, NOTHING_ASKED
         if action is not None:
             self._check_action(action, context)
@@ -292,7 +299,7 @@ class ToolMethods:
             try:
                 asked, arguments = self._answering.split_arguments(tool, arguments, called)
             except InvalidParams as fault:
-                return _reject(tool, [ArgumentProblem((), fault.message)], context)
+                raise _refusal(tool, fault.message) from fault
             if asked.handle is not None:
                 name = called or tool.name
                 return await self._answering.continue_answer(asked.handle, name, tool.id, context)
@@ -306,14 +313,14 @@ class ToolMethods:
         except ValueError as error:  # SchemaTooCostly is one
             raise uncheckable(error) from error
         if given is None:
-            return _reject(tool, problems_of(checker, arguments), context)
+            raise _refusal(tool, *problems_of(checker, arguments))
         arguments = given
         if asked.fields and tool.binding.facts.projects == "selection":
             arguments = {**arguments, FIELDS: asked.texts}  # they determine the GraphQL selection
         try:
             result = await plan.execute(ToolCall(tool, plan.source, arguments, context))
         except InvalidParams as fault:  # valid by the schema but not encodable in a request
-            return _reject(tool, [ArgumentProblem((), fault.message)], context)
+            raise _refusal(tool, fault.message) from fault
         if not isinstance(result, ToolResult):
             return tool_result(result.members)
         if plan.keeps_answers and not self._answering.is_done(result, tool, asked):
@@ -329,14 +336,15 @@ class ToolMethods:
     async def _relay(
         self, catalog: Catalog, plan: CallPlan, arguments: Json, context: Context
     ) -> ToolResult | Members:
-        """Call a tool of another MCP server; errors of the gateway itself are a ToolResult."""
+        """Call a tool of another MCP server; errors of the gateway itself are a ToolResult. Raises
+        InvalidArguments."""
         tool, sent = plan.tool, context.headers.mirrored
         mirrored = tool.binding.mirrored
         if context.revision.routing_headers and mirrored and sent is not None:
             check_params(mirrored, sent, arguments)
         problems = problems_of(plan.checker, arguments) if plan.checker else []
         if problems:
-            return _reject(tool, problems, context)
+            raise _refusal(tool, *problems)
         try:
             result = await plan.execute(ToolCall(tool, plan.source, arguments, context))
         except RelayedFault as fault:
@@ -349,10 +357,19 @@ class ToolMethods:
         return view(catalog, tool.source, context).call_result(members)
 
 
-def _reject(tool: Tool, problems: list[ArgumentProblem], context: Context) -> ToolResult:
-    """Report bad arguments as an error result for the model, or a fault, by revision."""
-    text = f"Invalid arguments for {tool.name}: {problem_text(problems)}"
-    if context.revision.argument_results:
-        return ToolResult((TextContent(text),), is_error=True)
-    told = [{"argument": problem.argument, "message": problem.message} for problem in problems]
-    raise InvalidArguments(text, [problem.argument for problem in problems], {"errors": told})
+def _refusal(tool: Tool, *problems: ArgumentProblem | str) -> InvalidArguments:
+    """The fault of arguments that a tool cannot be called with."""
+    listed = [
+        ArgumentProblem((), problem) if isinstance(problem, str) else problem
+        for problem in problems
+    ]
+    errors = [{"argument": problem.argument, "message": problem.message} for problem in listed]
+    text = f"Invalid arguments for {tool.name}: {problem_text(listed)}"
+    return InvalidArguments(text, [problem.argument for problem in listed], {"errors": errors})
+
+
+def _refused_result(fault: InvalidArguments, context: Context) -> ToolResult:
+    """The fault as an error result for the model. Raises it where the revision has none."""
+    if not context.revision.argument_results:
+        raise fault
+    return ToolResult((TextContent(fault.message),), is_error=True)
