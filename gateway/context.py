@@ -349,6 +349,7 @@ class Context(Struct):
     note: AuditDraft | None = None  # None: no audit
     failed: Fault | None = None  # the error of a failed message
     run: RunMark | None = None  # None: not made for a run of an agent
+    upload: bytes | None = None  # bytes of a request beside its arguments
 
     @property
     def principal(self) -> Principal:

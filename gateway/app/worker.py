@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import replace as replace_parts
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import anyio
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from gateway.app.admin import operations_as_jobs
 from gateway.app.jobs import JobRules, Jobs
 from gateway.app.wings import READY_WAIT_S, library_of, migrate_wing, screening
 from gateway.audit.writer import AuditWriter, is_recorded
-from gateway.context import Context, Identity, Principal
+from gateway.context import Context, Principal
 from gateway.methods.results import call_result
 from gateway.middleware.guardrails import Guardrails
 from gateway.operations.jobs import Heard
@@ -36,7 +36,6 @@ from registry.embedding.abc import Embedder
 from registry.search import Search
 from registry.sources.source_reader import Lister
 from schemas.errors import Unavailable
-from schemas.tool import Tool, ToolResult
 
 
 @asynccontextmanager
@@ -96,11 +95,27 @@ async def wings_of_worker(
     keys = Secrets(database.pool, settings.tenant.host_id, Keys.of(settings.secrets))
     stored, _ = await keys.read()
     models = ConfiguredModels(settings.models, lambda: stored)
-    common = WorkerParts(database, embedders, search, models, {})
+    offers: dict[str, WingContributions] = {}
+    parts = WingParts(
+        settings=None,
+        tenant=settings.tenant.host_id,
+        database=database,
+        call=_refuse_call,
+        check=_refuse_call,
+        view=lambda _context: Catalog(),
+        catalogs=Catalogs(),
+        events=Events(),
+        embedder=embedders.get,
+        search=search.run,
+        models=models,
+        identify=_refuse_request,
+        notify=_find_no_session,
+        result=call_result,
+        keys=Keys.of(settings.secrets),
+        library=partial(library_of, offers),
+    )
     kept = [
-        WorkerWing(
-            wing, _worker_parts(settings, wing, common), jobs, settings, offers=common.offers
-        )
+        WorkerWing(wing, parts, jobs, settings, offers=offers)
         for wing in map(load_wing, with_jobs(settings))
     ]
     async with models, anyio.create_task_group() as tasks:
@@ -115,15 +130,16 @@ async def wings_of_worker(
             await worker_wing.stop()
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerParts:
-    """Parts that the wings of a worker share."""
+def _refuse_call(_context: Context, name: str, _arguments: Mapping[str, Any]) -> NoReturn:
+    raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
 
-    database: Database
-    embedders: Mapping[str, Embedder]
-    search: Search
-    models: ConfiguredModels
-    offers: dict[str, WingContributions]
+
+def _refuse_request(_scope: Any) -> NoReturn:
+    raise Unavailable("`toolgate worker` serves no requests")
+
+
+async def _find_no_session(_principal: Principal, _toolset: str | None, *_message: Any) -> bool:
+    return False
 
 
 class WorkerWing(WingLife):
@@ -138,10 +154,11 @@ class WorkerWing(WingLife):
         *,
         offers: dict[str, WingContributions],
     ) -> None:
-        """`offers` of the wings that are open in the process."""
+        """`offers` of the wings that are open in the process; `parts`: those that all share."""
         super().__init__(wing)
         self._offers = offers
-        self._parts = parts
+        screen = screening(partial(Guardrails, settings.guardrails), wing.name)
+        self._parts = replace_parts(parts, settings=section(settings, wing.name), screen=screen)
         self._jobs = jobs
         self._settings = settings
 
@@ -170,40 +187,3 @@ class WorkerWing(WingLife):
 
     def tasks(self, offer: WingContributions) -> Sequence[Task]:  # noqa: ARG002 - the signature is theirs
         return ()
-
-
-def _worker_parts(settings: Settings, wing: Wing, common: WorkerParts) -> WingParts:
-    async def call(_context: Context, name: str, _arguments: Mapping[str, Any]) -> ToolResult:
-        raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
-
-    def check(_context: Context, name: str, _arguments: Mapping[str, Any]) -> Tool:
-        raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
-
-    def view(_context: Context) -> Catalog:
-        return Catalog()
-
-    async def identify(_scope: Any) -> Identity:
-        raise Unavailable("`toolgate worker` serves no requests")
-
-    async def notify(_principal: Principal, _toolset: str | None, *_message: Any) -> bool:
-        return False
-
-    return WingParts(
-        settings=section(settings, wing.name),
-        tenant=settings.tenant.host_id,
-        database=common.database,
-        call=call,
-        check=check,
-        view=view,
-        catalogs=Catalogs(),
-        events=Events(),
-        embedder=common.embedders.get,
-        search=common.search.run,
-        models=common.models,
-        identify=identify,
-        notify=notify,
-        result=call_result,
-        keys=Keys.of(settings.secrets),
-        library=partial(library_of, common.offers),
-        screen=screening(partial(Guardrails, settings.guardrails), wing.name),
-    )

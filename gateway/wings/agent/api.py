@@ -18,18 +18,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from config.agent import AgentSettings
-from gateway.context import CallHeaders, Context, new_request_id
-from gateway.operations.http import check_known
-from gateway.operations.operation import MEDIA_TYPE, ProblemDetails, not_found
+from gateway.context import Context
+from gateway.operations.operation import ProblemDetails, not_found
 from gateway.wings.abc import WingParts
 from gateway.wings.agent.events import RunEvent, follow_run, terminal_event
 from gateway.wings.agent.operations import REASONING, RunView
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.store import Run
 from gateway.wings.agent.tools import text_of
+from gateway.wings.tool_calls import ToolCalls, problem_of, respond_problem
 from registry.display.budgets import CHARACTERS
 from schemas.errors import Fault
-from schemas.mcp.revisions import V2025_11_25
 from schemas.tool import ToolResult
 
 ROOT = "/agent/v1"
@@ -49,6 +48,7 @@ class StreamApi:
 
     def __init__(self, parts: WingParts, runner: Runner) -> None:
         self._parts = parts
+        self.context = ToolCalls(parts).context
         self._runner = runner
         self.settings: AgentSettings = parts.settings
 
@@ -62,7 +62,7 @@ class StreamApi:
                 ),
                 Route(f"{ROOT}/runs/{{run}}/events", self.events, methods=["GET"]),
             ],
-            exception_handlers={ProblemDetails: _problem, Fault: _problem},
+            exception_handlers={ProblemDetails: respond_problem, Fault: respond_problem},
         )
 
     async def ask(self, request: Request) -> Response:
@@ -119,17 +119,6 @@ class StreamApi:
         )
         run = await self.run(context, view.run)
         return self._stream(context, run, 0, leaving=True)
-
-    async def context(self, request: Request) -> Context:
-        """The context of the caller's calls. Raises ProblemDetails, and the Fault of an invalid
-        X-Scope-Token."""
-        identity = await self._parts.identify(request.scope)
-        client = request.client.host if request.client else ""
-        headers = CallHeaders(authorization=request.headers.get("authorization"), client=client)
-        context = Context(identity, V2025_11_25, new_request_id(), headers=headers)
-        check_known(identity, request.headers)
-        _ = identity.scopes  # judged before a stream begins
-        return context
 
     async def events_of_run(
         self, context: Context, run_id: str, after: int
@@ -213,17 +202,6 @@ def content_text(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def problem_of(error: Exception) -> ProblemDetails:
-    """The problem that a client is told. Raises `error` if it is none."""
-    if isinstance(error, Fault):
-        return ProblemDetails(
-            error.status if error.status >= 400 else 422, "refused", error.message
-        )
-    if not isinstance(error, ProblemDetails):
-        raise error
-    return error
-
-
 async def json_body(request: Request, limit_bytes: int) -> dict[str, Any]:
     """The members of the body. Raises ProblemDetails."""
     body = bytearray()
@@ -248,9 +226,3 @@ def _run_of(result: ToolResult) -> RunView:
         kind = problem.type.rpartition("/")[2]
         raise ProblemDetails(problem.status, kind, problem.detail)
     return msgspec.json.decode(body, type=RunView)
-
-
-async def _problem(_request: Request, error: Exception) -> Response:
-    problem = problem_of(error)
-    body = problem.encode(new_request_id())
-    return Response(body, problem.status, problem.headers, MEDIA_TYPE)

@@ -20,11 +20,12 @@ from starlette.routing import Route
 
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails
-from gateway.wings.agent.api import StreamApi, content_text, problem_of
+from gateway.wings.agent.api import StreamApi, content_text
 from gateway.wings.agent.operations import REASONING, RunView
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.store import Run
 from gateway.wings.models.usage import TokenUsage
+from gateway.wings.tool_calls import problem_of
 from schemas.errors import Fault
 from schemas.jsonrpc import encode
 from schemas.mismatch import mismatch_text

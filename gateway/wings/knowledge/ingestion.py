@@ -2,9 +2,6 @@
 own. One that cannot be read leaves its older version serving, and does not stop the others.
 """
 
-import base64
-import binascii
-import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -129,28 +126,6 @@ class Ingestion:
         self._settings = settings
         self.limits = reading_limits(settings)
         self._chunking = ChunkingOptions(settings.chunking.size, settings.chunking.overlap)
-        self._uploads: dict[str, bytes] = {}
-
-    def hold(self, data: bytes) -> str:
-        """A token of the bytes of an upload, for the call that takes them."""
-        token = secrets.token_urlsafe(24)
-        self._uploads[token] = data
-        return token
-
-    def drop(self, token: str) -> None:
-        self._uploads.pop(token, None)
-
-    def file_bytes(self, data: str | None, upload: str | None) -> bytes:
-        """The bytes of a file: base64, or held under a token. Raises ProblemDetails."""
-        if data is None:
-            held = self._uploads.get(upload or "")
-            if held is None:
-                raise invalid("data: expected the bytes of the file in base64")
-            return held
-        try:
-            return base64.b64decode(data, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise invalid("data: expected base64") from error
 
     async def text(
         self, reader: KnowledgeReader, collection: NewCollection, new: NewDocument

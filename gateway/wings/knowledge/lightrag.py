@@ -26,9 +26,7 @@ from config.knowledge import KnowledgeSettings
 from gateway.context import Principal
 from gateway.operations.operation import ProblemDetails, bad_request
 from gateway.wings.documents.reading.kinds import EXTENSIONS
-from gateway.wings.knowledge.calls import ToolCalls, structured_body, text_of
 from gateway.wings.knowledge.documents import new_track_id
-from gateway.wings.knowledge.ingestion import Ingestion
 from gateway.wings.knowledge.lightrag_graph import SEPARATOR, LightRagGraph
 from gateway.wings.knowledge.lightrag_requests import (
     GUEST_TOKEN,
@@ -53,6 +51,7 @@ from gateway.wings.knowledge.requests import (
 )
 from gateway.wings.models.abc import ModelFailed
 from gateway.wings.models.usage import BudgetExhausted
+from gateway.wings.tool_calls import ToolCalls, structured_body, text_of
 from registry.database.postgres import is_uuid
 from schemas.errors import Fault
 
@@ -110,13 +109,11 @@ class LightRag:
     def __init__(
         self,
         calls: ToolCalls,
-        ingestion: Ingestion,
         settings: KnowledgeSettings,
         model: "KnowledgeModel | None" = None,
     ) -> None:
         """`model`: where a chat model is configured."""
         self._workspaces = Workspaces(calls)
-        self._ingestion = ingestion
         self._settings = settings
         self._model = model
 
@@ -236,12 +233,9 @@ class LightRag:
         if extension not in FILE_TYPES:
             text = f"Unsupported file type. Supported types: {FILE_TYPES}"
             raise bad_request(text)
-        token = self._ingestion.hold(data)
-        arguments = {"collection": workspace.collection, "path": name, "upload": token}
-        try:
-            result = await workspace.call("knowledge_add_file", arguments)
-        finally:
-            self._ingestion.drop(token)
+        workspace.context.upload = data
+        arguments = {"collection": workspace.collection, "path": name}
+        result = await workspace.call("knowledge_add_file", arguments)
         track_id = msgspec.json.decode(structured_body(result), type=FilesIngested).track_id
         return _success_response(f"File '{name}' uploaded and stored.", track_id)
 

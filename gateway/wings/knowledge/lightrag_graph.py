@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from gateway.operations.operation import ProblemDetails, bad_request
-from gateway.wings.knowledge.calls import structured_body
 from gateway.wings.knowledge.lightrag_requests import (
     TOP,
     LightRagDeleteEntity,
@@ -38,6 +37,7 @@ from gateway.wings.knowledge.requests import (
     PathsFound,
     PathView,
 )
+from gateway.wings.tool_calls import structured_body
 
 SEPARATOR = "<SEP>"  # between the sources of an entity, as there
 NODES = 1000  # of a graph, where a request says nothing else, as there

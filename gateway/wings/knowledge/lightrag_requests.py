@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails, bad_request
-from gateway.wings.knowledge.calls import ToolCalls, check_result
+from gateway.wings.tool_calls import ToolCalls, check_result
 from schemas.tool import ToolResult
 
 WORKSPACE = "LIGHTRAG-WORKSPACE"

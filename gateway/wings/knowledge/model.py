@@ -18,7 +18,6 @@ from gateway.operations.operation import (
 )
 from gateway.wings.abc import CallTool, Screen
 from gateway.wings.knowledge.answers import Answerer, AnswerRequest
-from gateway.wings.knowledge.calls import check_result, structured_body
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.extractor import SHOWN_BY, DocumentExtractor, ExtractionReport
 from gateway.wings.knowledge.readers import WRITE, knowledge_reader
@@ -30,6 +29,7 @@ from gateway.wings.knowledge.requests import (
 from gateway.wings.knowledge.spending import DailySpending
 from gateway.wings.models.abc import ChatModels, ModelFailed
 from gateway.wings.models.usage import BudgetExhausted
+from gateway.wings.tool_calls import check_result, structured_body
 from registry.database.postgres import Pool
 
 

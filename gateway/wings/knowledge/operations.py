@@ -1,5 +1,7 @@
 """Operations of the knowledge: each is a tool, a method of /rpc, a REST route and a command."""
 
+import base64
+import binascii
 import hashlib
 from collections.abc import Awaitable, Callable, Container
 from typing import Any
@@ -400,7 +402,7 @@ class KnowledgeOperations:
 
     async def add_file(self, asked: OperationInput) -> FilesIngested:
         body: AddFile = asked.body
-        data = self._ingestion.file_bytes(body.data, body.upload)
+        data = _file_bytes(asked, body)
         report = await self._ingestion.file(
             self.reader(asked), NewCollection(body.collection), body.path, data, job=asked.job
         )
@@ -506,3 +508,16 @@ class KnowledgeOperations:
 def _is_quoted(hop: Hop, quoted: Container[tuple[str, str]]) -> bool:
     """False for a passage that was deleted, or denied, a moment ago."""
     return all((hop.chunk, name) in quoted for name in (hop.source, hop.target))
+
+
+def _file_bytes(asked: OperationInput, body: AddFile) -> bytes:
+    """The bytes of a file: in base64, or the upload of the request. Raises ProblemDetails."""
+    upload = None if asked.context is None else asked.context.upload
+    if body.data is None:
+        if upload is None:
+            raise invalid("data: expected the bytes of the file in base64")
+        return upload
+    try:
+        return base64.b64decode(body.data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise invalid("data: expected base64") from error

@@ -369,9 +369,6 @@ class AddFile(Struct, frozen=True, forbid_unknown_fields=True):
     collection: CollectionName
     path: DocumentPath
     data: Annotated[str, Meta(description="its bytes in base64")] | None = None
-    upload: Annotated[str, Meta(max_length=64, description="of an upload in progress")] | None = (
-        None
-    )
 
     def __post_init__(self) -> None:
         _check_path(self.path)

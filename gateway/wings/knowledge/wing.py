@@ -10,19 +10,19 @@ from gateway.operations.view import ResourceView
 from gateway.wings.abc import Finding, Wing, WingContributions, WingParts
 from gateway.wings.documents.reading.limits import ReadingRefused
 from gateway.wings.documents.reading.process_pool import ReadingWorkers
-from gateway.wings.knowledge.calls import ToolCalls
 from gateway.wings.knowledge.contributions import DocumentResources
 from gateway.wings.knowledge.ingestion import reading_limits
 from gateway.wings.knowledge.lightrag import PATH, LightRag
 from gateway.wings.knowledge.search import KIND
-from gateway.wings.knowledge.uploads import FILES, FileUploads
 from gateway.wings.knowledge.wiring import KnowledgeParts
+from gateway.wings.tool_calls import ToolCalls
 from registry.database.migrate import Component
 from registry.database.postgres import Pool
 
 if TYPE_CHECKING:
     from gateway.wings.knowledge.model import KnowledgeModel
 
+FILES = "/knowledge/files"  # by PUT, with a limit of its own for the body
 MIGRATIONS = Component(
     "knowledge", importlib.resources.files("gateway.wings.knowledge").joinpath("sql")
 )
@@ -33,15 +33,15 @@ async def open_knowledge(parts: WingParts) -> AsyncIterator[WingContributions]:
     model = _model(parts) if parts.settings.model else None
     knowledge = KnowledgeParts(parts.pool, parts.embedder, parts.settings, parts.keys, model=model)
     calls = ToolCalls(parts)
-    uploads = FileUploads(calls, knowledge.ingestion)
-    lightrag = LightRag(calls, knowledge.ingestion, parts.settings, model)
+    uploads = calls.upload_app(f"{FILES}/{{collection}}/{{path:path}}", "knowledge_add_file")
+    lightrag = LightRag(calls, parts.settings, model)
     try:
         yield WingContributions(
             operations=knowledge.operations,
             library=knowledge.library,
             resources=DocumentResources(parts.call).resources,
             collectors=[*knowledge.metrics.collectors, knowledge.quotas],
-            apps={PATH: lightrag.app, FILES: uploads.app},
+            apps={PATH: lightrag.app, FILES: uploads},
             pages=PAGES,
         )
     finally:

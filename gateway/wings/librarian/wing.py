@@ -33,7 +33,7 @@ async def open_librarian(parts: WingParts) -> AsyncIterator[WingContributions]:
     yield WingContributions(
         operations=[*operations_of(parts), *indexes.operations],
         resources=LibraryResources(parts.call).resources,
-        apps={HOOKS: hooks, INDEXES: indexes},
+        apps={HOOKS: hooks, INDEXES: indexes.app},
         pages=PAGES if parts.settings.research.enabled else PAGES[:-1],
     )
 

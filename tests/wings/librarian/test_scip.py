@@ -308,10 +308,10 @@ async def test_indexes_are_read_one_after_the_other() -> None:
     shelves: Any = SimpleNamespace(library=Slow())
     parts: Any = SimpleNamespace(settings=settings)
     indexes = CodeIndexes(parts, shelves)
-    indexes._held["token"] = INDEX
     [operation] = indexes.operations
-    body = {"collection": "code", "upload": "token"}
-    asked = input_of(operation, identity_of("ann", frozenset({WRITE})), body)
+    asked = input_of(operation, identity_of("ann", frozenset({WRITE})), {"collection": "code"})
+    assert asked.context is not None
+    asked.context.upload = INDEX
     async with anyio.create_task_group() as group:
         for _ in range(3):
             group.start_soon(operation.handle, asked)

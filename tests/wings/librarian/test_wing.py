@@ -181,8 +181,8 @@ async def test_an_index_of_code_is_sent_by_put(client: Client) -> None:
             assert (response.status, told in await response.text()) == (status, True)
     async with client.http.get(url) as response:
         assert response.status == 405
-    status, answer, _ = await client.post(f"{REST}/indexes", {"collection": "code", "upload": "x"})
-    assert (status, "expected a token" in answer["detail"]) == (422, True)
+    status, answer, _ = await client.post(f"{REST}/indexes", {"collection": "code"})
+    assert (status, "by PUT to /librarian/scip/" in answer["detail"]) == (422, True)
 
 
 async def test_its_pages_of_the_console_name_operations(client: Client) -> None:

@@ -1,17 +1,22 @@
-"""Calls of the wing's operations for HTTP requests of other shapes: policy, limits and audit hold
+"""Calls of a wing's operations for HTTP requests of other shapes: policy, limits and audit hold
 for them."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import UNSET
+from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from gateway.context import CallHeaders, Context, new_request_id
-from gateway.operations.http import check_known
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.http import check_known, run_while_connected
+from gateway.operations.operation import MEDIA_TYPE, ProblemDetails
 from gateway.wings.abc import WingParts
+from schemas.errors import Fault
 from schemas.mcp.revisions import V2025_11_25
 from schemas.tool import TextContent, ToolResult
 
@@ -31,12 +36,29 @@ class ToolCalls:
         return await self._parts.call(context, name, arguments)
 
     async def context(self, request: Request) -> Context:
-        """The context of the caller's calls. Raises ProblemDetails."""
+        """The context of the caller's calls. Raises ProblemDetails, and the Fault of an invalid
+        X-Scope-Token."""
         identity = await self._parts.identify(request.scope)
         check_known(identity, request.headers)
+        _ = identity.scopes
         client = request.client.host if request.client else ""
         headers = CallHeaders(authorization=request.headers.get("authorization"), client=client)
         return Context(identity, V2025_11_25, new_request_id(), headers=headers)
+
+    def upload_app(self, path: str, operation: str) -> Starlette:
+        """App that takes bytes by PUT and calls an operation with them: they are the upload of its
+        context, the parameters of path and query are its arguments."""
+
+        async def put(request: Request) -> Response:
+            context = await self.context(request)
+            context.upload = await request.body()
+            arguments = {**request.query_params, **request.path_params}
+            call = partial(self.call_tool, context, operation, arguments)
+            result = check_result(await run_while_connected(request.receive, call))
+            return Response(structured_body(result), media_type="application/json")
+
+        handlers: Any = {ProblemDetails: respond_problem, Fault: respond_problem}
+        return Starlette(routes=[Route(path, put, methods=["PUT"])], exception_handlers=handlers)
 
 
 def check_result(result: ToolResult) -> ToolResult:
@@ -56,3 +78,19 @@ def structured_body(result: ToolResult) -> bytes:
 
 def text_of(result: ToolResult) -> str:
     return "\n".join(content.text for content in result.content if isinstance(content, TextContent))
+
+
+def problem_of(error: Exception) -> ProblemDetails:
+    """The problem that a client is told. Raises `error` if it is none."""
+    if isinstance(error, Fault):
+        return ProblemDetails(
+            error.status if error.status >= 400 else 422, "refused", error.message
+        )
+    if not isinstance(error, ProblemDetails):
+        raise error
+    return error
+
+
+async def respond_problem(_request: Request, error: Exception) -> Response:
+    problem = problem_of(error)
+    return Response(problem.encode(new_request_id()), problem.status, problem.headers, MEDIA_TYPE)
