@@ -34,6 +34,9 @@ from registry.sources.compat.schemas import (
     unions,
 )
 from schemas.json_schema.checker import Checker
+from schemas.json_schema.keywords import DEFINITION_KEYWORDS
+from schemas.json_schema.references import has_references
+from schemas.json_schema.walk import subschemas
 
 BRANCHES = 64  # alternatives compared separately
 
@@ -262,10 +265,10 @@ class DocumentComparison:
         key = id(at.schema)
         if key not in self._checkers:
             root = at.root if isinstance(at.root, dict) else {}
-            definitions = {name: root[name] for name in ("$defs", "definitions") if name in root}
+            definitions = {name: root[name] for name in DEFINITION_KEYWORDS if name in root}
             try:
                 schema = msgspec.json.encode({"allOf": [at.schema]})
-                if b'"$ref"' in schema:
+                if has_references(schema):
                     schema = msgspec.json.encode({**definitions, "allOf": [at.schema]})
                 self._checkers[key] = Checker(schema)
             except ValueError:
@@ -403,11 +406,11 @@ class DocumentComparison:
         used_unions: frozenset[UnionId],
     ) -> list[AcceptanceFinding]:
         findings: list[AcceptanceFinding] = []
-        if branches := [part.of(branch) for branch in as_list(part.schema.get("anyOf"))]:
+        if branches := [*map(part.of, subschemas(part.schema, ["anyOf"]))]:
             findings += self._best_branch(
                 before, branches, where, described_names, used_unions=used_unions
             )
-        if branches := [part.of(branch) for branch in as_list(part.schema.get("oneOf"))]:
+        if branches := [*map(part.of, subschemas(part.schema, ["oneOf"]))]:
             if exclusive(branches):
                 findings += self._best_branch(
                     before, branches, where, described_names, used_unions=used_unions
@@ -450,7 +453,7 @@ class DocumentComparison:
         """Whether as many mutually exclusive alternatives existed before, each as wide as the one
         at its index."""
         for part in was.parts:
-            old = [part.of(branch) for branch in as_list(part.schema.get("oneOf"))]
+            old = [*map(part.of, subschemas(part.schema, ["oneOf"]))]
             if len(old) == len(branches) and all(
                 not any_lost(self([a], b)) and not any_lost(self([b], a))
                 for a, b in zip(old, branches, strict=True)

@@ -15,13 +15,17 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from schemas.json_schema.keywords import UNIONS
+from schemas.json_schema.pointers import ABSENT
+from schemas.json_schema.references import find, reference_of
+from schemas.json_schema.walk import subschemas
+
 Kind = Literal[
     "operation", "name", "argument", "required", "type", "enum", "constraint", "schema", "wire",
     "security", "output", "annotation", "description",
 ]  # fmt: skip
 
 TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
-UNIONS = ("anyOf", "oneOf")
 GATHERED_LIMIT = 500  # schemas that apply to one value
 DEPTH = 100
 SAMENESS_STEPS = 1_000_000
@@ -151,23 +155,13 @@ def _subschemas(one: RootedSchema) -> Iterator[RootedSchema | None]:
     for keyword in ("$ref", "$dynamicRef"):
         if keyword in one.schema:
             yield resolve(one.root, one.schema[keyword])
-    yield from (one.of(member) for member in as_list(one.schema.get("allOf")))
+    yield from map(one.of, subschemas(one.schema, ["allOf"]))
 
 
 def resolve(root: Any, reference: object) -> RootedSchema | None:
     """The target of a reference inside the document; None when it has no target."""
-    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
-        return None
-    target = root
-    for step in reference.split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(target, list) and name.isdecimal() and int(name) < len(target):
-            target = target[int(name)]
-        elif isinstance(target, dict) and name in target:
-            target = target[name]
-        else:
-            return None
-    return RootedSchema(target, root)
+    target = find(root, reference)
+    return None if target is ABSENT else RootedSchema(target, root)
 
 
 def types(schemas: Iterable[RootedSchema], depth: int = 8) -> frozenset[str]:
@@ -223,8 +217,8 @@ def finite(schema: dict[str, Any]) -> list[Any] | None:
 def unions(part: RootedSchema) -> Iterator[list[RootedSchema]]:
     """The alternatives of a schema, for each keyword that has some."""
     for keyword in UNIONS:
-        if branches := as_list(part.schema.get(keyword)):
-            yield [part.of(branch) for branch in branches]
+        if branches := [*map(part.of, subschemas(part.schema, [keyword]))]:
+            yield branches
 
 
 def declared_properties(schemas: Iterable[RootedSchema], depth: int = 8) -> frozenset[str]:
@@ -311,9 +305,10 @@ class SchemaIdentity:
             return False
         if not all(self._same(one.of(x), other.of(y), assumed, depth - 1) for x, y in pairs):
             return False
-        if not isinstance(a, dict) or not isinstance(a.get("$ref"), str):
+        reference = reference_of(a)
+        if reference is None:
             return True
-        here, there = resolve(one.root, a["$ref"]), resolve(other.root, b["$ref"])
+        here, there = resolve(one.root, reference), resolve(other.root, b["$ref"])
         return (
             here is not None and there is not None and self._same(here, there, assumed, depth - 1)
         )

@@ -172,3 +172,22 @@ def test_what_is_spent_on_some_tools_is_not_left_for_others() -> None:
     assert (change.breaking, change.text) == (True, "too large to be compared")
     [change] = input_changes(takes(SHORT), takes(LONG))
     assert not change.breaking
+
+
+def test_references_of_any_spelling_are_compared() -> None:
+    def holder(reference: str, target: Any) -> dict[str, Any]:
+        return {
+            "properties": {"x": {"$ref": reference}},
+            "$defs": {"a b": target, "c%d": target, "list": {"prefixItems": [True, target]}},
+        }
+
+    for reference in ("#/$defs/a%20b", "#/$defs/c%25d", "#/$defs/list/prefixItems/1"):
+        changes = told(holder(reference, ONE), holder(reference, TWO))
+        assert ("constraint", "x", True) in changes
+        assert not any(kind == "schema" for kind, _, _ in changes)
+
+
+def test_an_array_index_of_thousands_of_digits_is_a_reference_to_nothing() -> None:
+    """It was a ValueError, which stopped the refresh of the whole source."""
+    schema = {**takes(TEXT), "allOf": [{}, {"$ref": f"#/allOf/{'9' * 5000}"}]}
+    assert ("schema", "", True) in told(schema, {**schema, "required": ["y"]})
