@@ -13,11 +13,13 @@ schema has an object, and JSON in a text are masked like the value itself.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote
 
 from msgspec import DecodeError
 
 from schemas.errors import ParseError
+from schemas.json_schema.keywords import COMPOSITIONS, CONDITIONS, REFERENCE_KEYWORDS, Json
+from schemas.json_schema.references import SchemaDocument
+from schemas.json_schema.walk import nodes, subschemas
 from schemas.jsonrpc import DEPTH, decode_json, encode, nests_within
 from schemas.urls import without_queries
 
@@ -25,18 +27,14 @@ KEYWORD = "x-mask"
 QUERY = "x-mask-query"
 MASK = "***"
 
-_HERE = ("allOf", "anyOf", "oneOf")
-_HERE_ONE = ("if", "then", "else")
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_HERE = (*COMPOSITIONS, *CONDITIONS, "dependentSchemas", "dependencies")  # about the same value
 _REST_OF_MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _OTHERS = -1  # stands for all members that no schema names: they share one place
 _REST_OF_ITEMS = ("items", "additionalItems", "unevaluatedItems", "contains")
 _OF_ITEMS = ("prefixItems", *_REST_OF_ITEMS)
 _DESCRIBING = frozenset(  # keywords that describe what is inside a value
     ("properties", "patternProperties", "additionalProperties", "const", "enum", "not")
-) | {*_HERE, *_HERE_ONE, *_REFERENCES, *_OF_ITEMS, "dependentSchemas"}
-
-Json = dict[str, Any]
+) | {*_HERE, *REFERENCE_KEYWORDS, *_OF_ITEMS}
 
 
 def mask_secrets(text: str, secrets: Iterable[str], words: Iterable[str] = ()) -> str:
@@ -148,9 +146,8 @@ class _Marked:
     """A schema document: its resolved references, and the parts from which a mark is reachable."""
 
     def __init__(self, root: Json) -> None:
-        self._root = root
-        self._parts = {id(part): part for part in _parts(root)}
-        self._named = dict(_names(self._parts.values()))
+        self._document = SchemaDocument(root)
+        self._parts = {id(node): node for node in nodes(root) if isinstance(node, dict)}
         self._leading = self._leads()
         self._places: dict[tuple[int, ...], _Place] = {}
 
@@ -181,26 +178,8 @@ class _Marked:
 
     def _same_value(self, schema: Json) -> list[Json]:
         """The subschemas that apply to the same value."""
-        inner = [subschema for keyword in _HERE for subschema in _list(schema.get(keyword))]
-        inner += [schema.get(keyword) for keyword in _HERE_ONE]
-        inner += _mapping(schema.get("dependentSchemas")).values()
-        inner += [self._target(schema[keyword]) for keyword in _REFERENCES if keyword in schema]
+        inner = [*subschemas(schema, _HERE), *self._document.targets(schema)]
         return [subschema for subschema in inner if isinstance(subschema, dict)]
-
-    def _target(self, reference: Any) -> Json | None:
-        if not isinstance(reference, str):
-            return None
-        base, _, fragment = reference.partition("#")
-        target: Any = self._named.get(base, None) if base else self._root
-        if fragment and not fragment.startswith("/"):
-            return self._named.get("#" + fragment)
-        for step in unquote(fragment).split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list) and step.isdecimal() and int(step) < len(target):
-                target = target[int(step)]
-            else:
-                target = target.get(step) if isinstance(target, dict) else None
-        return target if isinstance(target, dict) else None
 
     def _leads(self) -> set[int]:
         """The ids of the parts from which a mark can be reached."""
@@ -339,27 +318,6 @@ def _children(schema: Any) -> Iterator[Json]:
             yield from (subschema for subschema in inner.values() if isinstance(subschema, dict))
         elif isinstance(inner, list):
             yield from (subschema for subschema in inner if isinstance(subschema, dict))
-
-
-def _parts(root: Json) -> Iterator[Json]:
-    """`root` and all objects inside it."""
-    left: list[Any] = [root]
-    while left:
-        value = left.pop()
-        if isinstance(value, dict):
-            yield value
-            left += value.values()
-        elif isinstance(value, list):
-            left += value
-
-
-def _names(parts: Iterable[Json]) -> Iterator[tuple[str, Json]]:
-    for part in parts:
-        if isinstance(part.get("$id"), str):
-            yield part["$id"].rstrip("#"), part
-        for keyword in ("$anchor", "$dynamicAnchor"):
-            if isinstance(part.get(keyword), str):
-                yield "#" + part[keyword], part
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ import msgspec
 from schemas.errors import ParseError
 from schemas.json_schema.cost import LEVELS, check_cost
 from schemas.json_schema.pattern_cost import SchemaPattern
+from schemas.json_schema.references import find, reference_of
 from schemas.json_schema.validators import (
     MATCHING_ALL,
     Meter,
@@ -32,6 +33,7 @@ from schemas.json_schema.validators import (
     pattern_cost,
     unknown_dialect,
 )
+from schemas.json_schema.walk import subschemas
 from schemas.jsonrpc import decode_json, json_type
 from schemas.urls import without_credentials
 
@@ -86,6 +88,7 @@ EVALUATIONS_EXPLAINED = 20_000  # schema evaluations over all values: some 10 us
 FIRST_EXPLAINED = 2_000  # at one value
 EVALUATIONS_FREE = 64  # at one value: affordable for every value that a body can hold
 EVALUATIONS_LIMIT = 20_000_000  # over all values, for schemas above LOOKS_FREE at one value
+HOPS = 16  # references and alternatives in a row that lead to a description
 _UNEXPLAINED = "does not fit the schema, which is too complex to locate the error"
 
 
@@ -223,16 +226,15 @@ class Checker:
         told = (choice.get("description") for choice in self._choices(schema))
         return next((text for text in told if isinstance(text, str)), "")
 
-    def _choices(self, schema: Any) -> Iterator[dict[str, Any]]:
+    def _choices(self, schema: Any, hops: int = HOPS) -> Iterator[dict[str, Any]]:
         """The schema, what it references, and its alternatives."""
-        if not isinstance(schema, dict):
+        if not isinstance(schema, dict) or not hops:
             return
         yield schema
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#/"):
-            yield from self._choices(_at(self._schema, reference[2:].split("/")))
-        for choice in schema.get("anyOf", ()):
-            yield from self._choices(choice)
+        if (reference := reference_of(schema)) is not None:
+            yield from self._choices(find(self._schema, reference), hops - 1)
+        for choice in subschemas(schema, ["anyOf"]):
+            yield from self._choices(choice, hops - 1)
 
     def violation(self, data: Any, below: str | None = None) -> str:
         """The first violation in `data`, in the words of light-hybrid-4j. Raises

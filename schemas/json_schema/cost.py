@@ -8,15 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
-from urllib.parse import unquote
+
+from schemas.json_schema.keywords import COMPOSITIONS, CONDITIONS, REFERENCE_KEYWORDS
+from schemas.json_schema.references import SchemaDocument
+from schemas.json_schema.walk import nodes, subschemas
 
 LIMIT = 10_000  # evaluations of one value; GitHub's worst takes 46
 MERGED_LIMIT = 2**18  # members that references repeat; more take seconds and gigabytes to count
 LEVELS = 200  # of nested values; deeper ones are treated as this deep
 _SATURATION = 1 << 60
-_ONE = ("not", "if", "then", "else")
-_SEVERAL = ("allOf", "anyOf", "oneOf")
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_APPLIED = ("not", *CONDITIONS, *COMPOSITIONS)
+_DEPENDENT = ("dependentSchemas", "dependencies")  # the latter up to draft 7
+_REFERENCES = frozenset(REFERENCE_KEYWORDS)
 _ITEMS = ("items", "additionalItems", "unevaluatedItems", "contains")
 _MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _ANY, _ITEM = "*", "[]"  # keys for members without fixed names, and for items
@@ -25,27 +28,21 @@ _ANY, _ITEM = "*", "[]"  # keys for members without fixed names, and for items
 def check_cost(schema: Any) -> "Cost":
     """Check the cost of a schema. Raises ValueError for one whose parts multiply beyond LIMIT; a
     long schema without multiplication passes."""
-    nodes, refers = _count_parts(schema)
-    cost = Cost(schema, nodes if not refers else None)
-    if cost.at_most > max(LIMIT, nodes):
+    parts, refers = _count_parts(schema)
+    cost = Cost(schema, parts if not refers else None)
+    if cost.at_most > max(LIMIT, parts):
         raise ValueError("its schemas apply one another more often than can be checked")
     return cost
 
 
 def _count_parts(schema: Any) -> tuple[int, bool]:
     """How many objects, lists and booleans a schema has, and whether some refer to others."""
-    left: list[Any] = [schema] if isinstance(schema, dict) else []
-    nodes, refers = 0, False
-    while left:
-        node = left.pop()
-        nodes += 1
-        refers = refers or (isinstance(node, dict) and not node.keys().isdisjoint(_REFERENCES))
-        for member in node.values() if isinstance(node, dict) else node:
-            if isinstance(member, dict | list):
-                left.append(member)
-            elif isinstance(member, bool):
-                nodes += 1
-    return nodes, refers
+    parts, refers = 0, False
+    for node in nodes(schema):
+        inner = node.values() if isinstance(node, dict) else node
+        parts += 1 + sum(isinstance(member, bool) for member in inner)
+        refers = refers or not _REFERENCES.isdisjoint(node if isinstance(node, dict) else ())
+    return parts, refers
 
 
 class Cost:
@@ -66,13 +63,9 @@ class Cost:
     def evaluations(self) -> int:
         """Raises ValueError where it cannot be counted."""
         costs, worst = self._costs, 1
-        left: list[Any] = [self._schema] if isinstance(self._schema, dict) else []
         try:
-            while left:
-                node = left.pop()
+            for node in nodes(self._schema):
                 worst = max(worst, costs.of(node), costs.inside(node))
-                inner = node.values() if isinstance(node, dict) else node
-                left.extend(member for member in inner if isinstance(member, dict | list))
         except RecursionError as error:
             raise ValueError("its schemas apply one another too many levels deep") from error
         return worst
@@ -90,8 +83,7 @@ class Cost:
 
 class _Costs:
     def __init__(self, root: Any) -> None:
-        self._root = root
-        self._named = _named_schemas(root) if isinstance(root, dict) else {}
+        self._document = SchemaDocument(root)
         self._known: dict[int, int] = {}
         self._insides: dict[int, int] = {}
         self._belows: dict[int, _Below] = {}
@@ -195,28 +187,10 @@ class _Costs:
 
     def _applied_schemas(self, node: dict[str, Any]) -> Iterator[Any]:
         """The schemas that apply to the same value."""
-        for keyword in _REFERENCES:
-            if isinstance(reference := node.get(keyword), str):
-                yield self._resolve(reference)
-        yield from (node[name] for name in _ONE if name in node)
-        for name in _SEVERAL:
-            yield from branches if isinstance(branches := node.get(name), list) else ()
-        for name in ("dependentSchemas", "dependencies"):  # the latter up to draft 7
-            if isinstance(dependent := node.get(name), dict):
-                yield from (schema for schema in dependent.values() if isinstance(schema, dict))
-
-    def _resolve(self, reference: str) -> Any:
-        base, _, fragment = unquote(reference).partition("#")
-        if fragment and not fragment.startswith("/"):
-            return self._named.get(f"#{fragment}")
-        target = self._named.get(base) if base else self._root
-        for step in fragment.split("/")[1:]:
-            name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list):
-                target = target[int(name)] if name.isdecimal() and int(name) < len(target) else None
-            else:
-                target = target.get(name) if isinstance(target, dict) else None
-        return target
+        yield from self._document.targets(node)
+        yield from subschemas(node, _APPLIED)
+        dependent = subschemas(node, _DEPENDENT)
+        yield from (schema for schema in dependent if isinstance(schema, dict))
 
 
 def _parts(node: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -233,18 +207,3 @@ def _parts(node: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 _Below = dict[str, Counter[int]]
-
-
-def _named_schemas(schema: Any) -> dict[str, Any]:
-    """Schemas by their `$id` and their anchors."""
-    named: dict[str, Any] = {}
-    left = [schema]
-    while left:
-        node = left.pop()
-        if isinstance(node, dict):
-            for keyword, prefix in (("$id", ""), ("$anchor", "#"), ("$dynamicAnchor", "#")):
-                if isinstance(name := node.get(keyword), str):
-                    named[prefix + name] = node
-        inner = node.values() if isinstance(node, dict) else node
-        left.extend(member for member in inner if isinstance(member, dict | list))
-    return named

@@ -8,7 +8,7 @@ VALUE_KEYWORDS = frozenset(
     ("const", "default", "dependentRequired", "enum", "example", "examples")
 )  # values, not schemas
 MAP_KEYWORDS = frozenset(
-    ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions")
+    ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
 )  # maps whose keys are names, not keywords
 LIST_KEYWORDS = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
 DEFINITION_KEYWORDS = ("$defs", "definitions")

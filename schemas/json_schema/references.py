@@ -5,10 +5,11 @@ What lies outside the document is never looked for.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from schemas.json_schema.keywords import DEFINITION_KEYWORDS, Json
+from schemas.json_schema.keywords import DEFINITION_KEYWORDS, REFERENCE_KEYWORDS, Json
 from schemas.json_schema.pointers import ABSENT, escape_segment, segments, step
 from schemas.json_schema.walk import nodes
 
@@ -61,6 +62,12 @@ class SchemaDocument:
             return self._named.get(f"#{unquote(fragment)}", ABSENT)
         root = self._named.get(base, ABSENT) if base else self._root
         return find(root, f"#{fragment}")
+
+    def targets(self, schema: Json) -> Iterator[Any]:
+        """The targets of the references of a schema; ABSENT for one that has none."""
+        for keyword in REFERENCE_KEYWORDS:
+            if isinstance(reference := schema.get(keyword), str):
+                yield self.find(reference)
 
     def _add_names(self, node: Json) -> None:
         for keyword, prefix in (("$id", ""), ("$anchor", "#"), ("$dynamicAnchor", "#")):

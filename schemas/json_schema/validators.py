@@ -26,6 +26,7 @@ from jsonschema_rs import (
 )
 
 from schemas.json_schema.pattern_cost import SATURATION, SchemaPattern, schema_pattern
+from schemas.json_schema.walk import nodes
 
 __all__ = ["ValidationError", "ValidationErrorKind", "Validator"]
 
@@ -159,17 +160,12 @@ def unknown_dialect(schema: Mapping[str, Any]) -> str | None:
 
 def patterns_in(schema: Any) -> Iterator[tuple[str, str]]:
     """(keyword, pattern) pairs; may include values that only look like patterns."""
-    left = [schema]
-    while left:
-        node = left.pop()
+    for node in nodes(schema):
         if isinstance(node, dict):
             if isinstance(pattern := node.get("pattern"), str):
                 yield "pattern", pattern
             if isinstance(by_pattern := node.get("patternProperties"), dict):
                 yield from (("patternProperties", pattern) for pattern in by_pattern)
-            left.extend(member for member in node.values() if isinstance(member, dict | list))
-        elif isinstance(node, list):
-            left.extend(member for member in node if isinstance(member, dict | list))
 
 
 def _metered_pattern(meter: Meter) -> type[Any]:

@@ -38,6 +38,11 @@ CASES = {
     "a number": (of({"x-mask": True}), {"a": 7}, {"a": "***"}),
     "an object": (of({"x-mask": True}), {"a": {"b": ["s"]}}, {"a": "***"}),
     "nothing": (of({"x-mask": True}), {"a": None}, {"a": None}),
+    "beside another member, before 2019-09": (
+        {"dependencies": {"a": of({"x-mask": True}, "b"), "c": ["a"]}},
+        {"a": 1, "b": "s"},
+        {"a": 1, "b": "***"},
+    ),
     "a mark of false": (
         {"properties": {"a": {"x-mask": False}, "b": {"x-mask": True}}},
         {"a": "s", "b": "s"},
