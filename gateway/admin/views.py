@@ -70,12 +70,32 @@ VIEWS: Mapping[str, ResourceView] = {
             empty="A key lets a program call the gateway. It is shown once, when it is made.",
         ),
         _view(
+            "tools", "Tools", "listTools",
+            (("name", "Name", "code"), ("source", "Source", "code"),
+             ("description", "Description", "text")),
+            shows="getTool", key="name", parameter="tool",
+            empty="Tools come from sources that are imported.",
+        ),
+        _view(
+            "sources", "Sources", "listSources",
+            (("name", "Name", "code"), ("tools", "Tools", "number"), ("kind", "Kind", "badge"),
+             ("location", "Description", "text")),
+            shows="getSource", key="name", parameter="source",
+            empty="A source is a service whose operations are tools.",
+        ),
+        _view(
             "approvals", "Approvals", "listApprovals",
             (("id", "Id", "code"), ("expires", "Waits until", "time"),
              ("principal", "Caller", "text"), ("tool", "Tool", "code"),
              ("arguments", "Arguments", "text")),
             shows="getApproval", key="id", parameter="approval",
             empty="No call waits for an approval.",
+        ),
+        _view(
+            "rules", "Rules", "listRules",
+            (("name", "Name", "code"), ("origin", "Origin", "badge"), ("rule", "Rule", "text")),
+            shows="getRule", key="name", parameter="rule",
+            empty="Without a rule that matches, policy.default decides on a call.",
         ),
         _view(
             "revocations", "Revocations", "listRevocations",

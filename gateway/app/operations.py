@@ -52,9 +52,9 @@ class RegistryParts:
 
 
 def registry_operations(parts: RegistryParts) -> tuple[Operation, ...]:
-    settings, host_id = parts.settings, parts.settings.tenant.host_id
+    settings = parts.settings
     ground = dependencies(settings, parts.pool)
-    secrets = SecretOperations(ground, Keys.of(settings.secrets), host_id, parts.sources)
+    secrets = _secret_operations(settings, ground, parts.sources)
     tools = ToolOperations(ground, settings.policy.tiers, parts.catalogs)
     networks = settings.imports.private_networks
     makings = ManualToolSettings(parts.sources, parts.functions, parts.scripts, networks)
@@ -94,7 +94,7 @@ def resources_with_jobs(
     lister: Lister,
 ) -> tuple[SourceOperations, EmbeddingOperations, AuditOperations]:
     """The resources with operations that run as jobs."""
-    secrets = SecretOperations(ground, Keys.of(settings.secrets), ground.host_id, wanted)
+    secrets = _secret_operations(settings, ground, wanted)
     return (
         SourceOperations(ground, settings.imports, wanted=wanted, lister=lister, secrets=secrets),
         EmbeddingOperations(ground, wing_kinds(settings)),
@@ -108,3 +108,14 @@ def search_operations(
     search = settings.search
     usage = UsageLog(ground.opened, search.usage_log_days, search.query_characters)
     return SearchOperations(ground, find, usage)
+
+
+def _secret_operations(
+    settings: Settings,
+    ground: OperationDependencies,
+    wanted: Callable[[], Mapping[str, SourceSettings]],
+) -> SecretOperations:
+    keys, strategies = Keys.of(settings.secrets), settings.models.strategies
+    return SecretOperations(
+        ground, keys, host_id=ground.host_id, wanted=wanted, strategies=strategies
+    )

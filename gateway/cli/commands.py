@@ -26,6 +26,8 @@ class CommandRow:
     confirms: bool | None = None  # whether a person confirms; None: where something is removed
     columns: tuple[tuple[str, str, str], ...] = ()  # of a list; (): those of the view
     limit: int | None = None  # of a list; None: all
+    changes: bool = False  # whether one member at least has to be given
+    tells: bool = False  # whether the answer is printed below the sentence
     says: str = ""  # the sentence that is printed; names of members stand in braces
     prints: str = ""  # the member of the answer that is printed, alone
     hint: str = ""  # for a person below a list
@@ -146,6 +148,228 @@ GROUPS: Mapping[str, CommandGroup] = {
                 operation="decide", summary="Deny a call.", given={"approve": False},
                 says="Denied: {principal} may not make this call of {tool}.",
                 help="A denied call waits for approval again when it is repeated.",
+            ),
+        },
+    ),
+    "policy": CommandGroup(
+        help="""List, explain and change policy rules.
+
+        Rules of the settings (policy.rules) apply to the gateways with that file; stored rules
+        apply to all gateways of the database at once.
+        """,
+        resources=(RESOURCES + "policy:PolicyOperations",),
+        view="rules",
+        rows={
+            "explain": ("gateway.cli.access.policy:explain_", "Explain the decision on a call."),
+            "list": CommandRow(operation="listRules"),
+            "show": CommandRow(operation="getRule"),
+            "check": ("gateway.cli.access.policy:check", "Find invalid rules."),
+            "put": CommandRow(
+                operation="putRule", body="RULE",
+                says="{name}: {rule[effect]} (version {version}).",
+                help="""Gateways apply a stored rule at once. RULE is JSON or YAML with the members
+                of an entry of policy.rules, or a file with them; "-" reads it from standard input.
+
+                A rule that exists is replaced only with --if-match, by its version (the ETag that
+                the API tells) or by *.""",
+                examples=(
+                    'toolgate policy put no-deletes \'{"effect": "deny", "tools": ["delete_*"]}\'',
+                    'toolgate policy put sums \'{"effect": "approve", "when": "arguments.n > 9"}\'',
+                ),
+            ),
+            "remove": CommandRow(operation="deleteRule", says="Removed {rule}."),
+        },
+    ),
+    "secrets": CommandGroup(
+        help="""Store encrypted credentials of sources in the database.
+
+        They complement `sources.NAME.credentials` of the settings, which take precedence. The
+        encryption key is TOOLGATE_SECRETS__KEY, or secrets.key as ${file:PATH}. A running gateway
+        uses them at once. Stored values cannot be displayed.
+        """,
+        resources=(RESOURCES + "secrets:SecretOperations",),
+        view="secrets",
+        rows={
+            "set": ("gateway.cli.access.secrets:set_", "Store a secret of a source."),
+            "list": CommandRow(operation="listSecrets"),
+            "remove": CommandRow(
+                operation="deleteSecret", says="Removed the secret {scheme} of {source}."
+            ),
+            "rotate": CommandRow(
+                operation="rotateSecrets", says="Encrypted {encrypted} with secrets.key."
+            ),
+        },
+    ),
+    "skills": CommandGroup(
+        help="""Import, generate, list, show, link, export and remove skills.
+
+        A skill is a directory in the format of agentskills.io: SKILL.md, whose front matter has a
+        name and a description, and other files. `allowed-tools` names the tools of the skill.
+
+        \b
+        Toolgate reads these members of its `metadata`:
+          toolgate-requires    names of skills that are loaded before it
+          toolgate-suggests    names of skills that it mentions
+          toolgate-parent      the skill that it is listed below
+          toolgate-access      TOOL=read, TOOL=write or TOOL=execute
+        """,
+        resources=(RESOURCES + "skills:SkillOperations",),
+        view="skills",
+        rows={
+            "list": CommandRow(
+                operation="listSkills", hint="Details of one: toolgate skills show NAME",
+                columns=(("name", "Name", "code"), ("version", "Version", "badge"),
+                         ("tools", "Tools", "number"), ("parent", "Below", "code"),
+                         ("description", "Description", "text")),
+            ),
+            "show": CommandRow(operation="getSkill"),
+            "versions": CommandRow(operation="listSkillVersions"),
+            "version": CommandRow(operation="getSkillVersion"),
+            "import": (
+                "gateway.cli.skills.folders:import_", "Import directories with a SKILL.md."
+            ),
+            "generate": CommandRow(
+                operation="generateSkills",
+                help="""Tags come from the operations of its description. The instructions list the
+                tools of the tag: tools that read first, destructive tools last. A repetition makes
+                a new version; tools that were linked by command stay.""",
+            ),
+            "export": (
+                "gateway.cli.skills.folders:export", "Write skills as directories with a SKILL.md."
+            ),
+            "link": CommandRow(
+                operation="linkTools", arguments=("tools",), says="{skill} may use {given[tools]}.",
+                help="""The access level is compared with the annotations of a tool when it is
+                linked and at each call: a tool that becomes destructive is withheld from a skill
+                that may only write.""",
+            ),
+            "unlink": CommandRow(
+                operation="unlinkTools", each=True, confirms=False,
+                says="Unlinked from {skill}: {tool}.",
+                help="A tool that its SKILL.md names is linked again by the next import; remove it "
+                "there.",
+            ),
+            "depend": CommandRow(
+                operation="dependSkill", options={"required": "optional"},
+                says="{skill} depends on {dependency}.",
+                help="The dependency is loaded before the skill, unless it is --optional. A cycle "
+                "is refused; the message names its chain.",
+            ),
+            "undepend": CommandRow(
+                operation="undependSkill", confirms=False,
+                says="{skill} depends no longer on {dependency}.",
+            ),
+            "rollback": CommandRow(
+                operation="rollBackSkill", arguments=("to",), metavars={"to": "NUMBER"},
+                says="{name} is version {version} again.",
+                help="""`toolgate skills versions SKILL` lists the numbers. Its tools are those
+                that this version names, and those linked by command. The next import of other
+                contents makes a new version.""",
+            ),
+            "remove": CommandRow(
+                operation="deleteSkill", says="Removed {skill}.", tells=True,
+                help="The command is refused while other skills require the skill. Skills below it "
+                "move to the top level.",
+            ),
+        },
+    ),
+    "tools": CommandGroup(
+        help="List, show, search, approve, call, add and change tools.",
+        resources=(
+            RESOURCES + "tools:ToolOperations", RESOURCES + "manual_tools:ManualToolOperations"
+        ),
+        view="tools",
+        rows={
+            "list": ("gateway.cli.tools.command:list_", "List the tools."),
+            "search": ("gateway.cli.tools.command:search_", "Search tools by what they do."),
+            "show": ("gateway.cli.tools.show:show", "Show a tool and its arguments."),
+            "approve": ("gateway.cli.tools.approve:approve", "Approve tools that were held back."),
+            "call": ("gateway.cli.tools.call:call", "Call a tool and print its result."),
+            "add": ("gateway.cli.tools.add:add", "Add a tool manually."),
+            "edit": CommandRow(
+                operation="editTool", changes=True, says="Changed {tool}.",
+                help="""An empty value "" removes a text, except the description, which models need
+                to choose a tool.
+
+                Imported tools take --description, --domain, --namespace, --tier, --weight,
+                --lifecycle, --personas, --cost and --keyword. Later imports keep a changed
+                description until `toolgate tools reset-description`. Manual tools take all
+                options.""",
+                examples=(
+                    'toolgate tools edit listPets --description "Pets that can be bought"',
+                    "toolgate tools edit deletePet --tier confidential --lifecycle deprecated",
+                ),
+            ),
+            "reset-description": CommandRow(
+                operation="resetDescription", confirms=False,
+                says="{tool} has the description of its source.",
+                help="Later imports update it again.",
+            ),
+            "disable": CommandRow(
+                operation="disableTool", each=True, says="Disabled {tool}.",
+                help="""Clients neither see nor call it, also after imports, until `toolgate tools
+                enable`. `toolgate tools list --disabled` lists them.""",
+            ),
+            "enable": CommandRow(operation="enableTool", each=True, says="Enabled {tool}."),
+            "remove": CommandRow(
+                operation="deleteTool", says="Removed {tool}.",
+                help="A source that was made for this tool only is removed, too. To hide an "
+                "imported tool, use `toolgate tools disable`.",
+            ),
+        },
+    ),
+    "sources": CommandGroup(
+        help="List, show, compare, roll back, refresh and remove sources.",
+        resources=(RESOURCES + "sources:SourceOperations",),
+        view="sources",
+        rows={
+            "list": ("gateway.cli.sources.command:list_", "List the sources."),
+            "show": ("gateway.cli.sources.command:show", "Show a source."),
+            "versions": CommandRow(
+                operation="listVersions",
+                columns=(("number", "Number", "number"), ("current", "Served", "badge"),
+                         ("kept", "Kept", "badge"), ("imported", "Imported", "time"),
+                         ("version", "Version", "badge"), ("outcomes", "Operations", "text")),
+                hint="To serve an older one again: toolgate sources rollback NAME --to NUMBER",
+            ),
+            "diff": (
+                "gateway.cli.sources.versions:diff", "Compare a source with another description."
+            ),
+            "rollback": (
+                "gateway.cli.sources.versions:rollback",
+                "Serve an older version of a source again.",
+            ),
+            "refresh": ("gateway.cli.imports.command:refresh", "Import a source again."),
+            "prune": (
+                "gateway.cli.sources.command:prune", "Remove sources that left the settings."
+            ),
+            "remove": CommandRow(
+                operation="deleteSource", says="Removed {source} and its tools.",
+                help="""Its tools get new ids if it is imported again. `toolgate sources refresh`
+                updates a source. A source of the settings is removed there, and by `toolgate
+                sources prune`.""",
+            ),
+        },
+    ),
+    "embed": CommandGroup(
+        help="""Show and repair the embeddings of tools and skills.
+
+        `toolgate serve` and `toolgate worker` create embeddings in the background. The settings
+        under `embedding` choose the model.
+        """,
+        resources=(RESOURCES + "embeddings:EmbeddingOperations",),
+        rows={
+            "status": ("gateway.cli.embed.command:status_", "Show the state of embeddings."),
+            "backfill": ("gateway.cli.embed.command:backfill", "Create missing embeddings."),
+            "refresh": CommandRow(
+                operation="refreshEmbeddings", arguments=("tools",), metavars={"tools": "NAME"},
+                says="Queued {queued}.",
+                help="Until they have new ones, tools are found by their words.",
+            ),
+            "retry": CommandRow(
+                operation="retryEmbeddings", arguments=("tools",), metavars={"tools": "NAME"},
+                says="Queued {queued} again.",
+                help="The default is all texts that have failed, or wait for their next attempt.",
             ),
         },
     ),

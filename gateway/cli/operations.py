@@ -6,11 +6,11 @@ body, tables the columns of the resource's view. `--url` and `--key-file` name a
 without them operations run in this process, over the registry.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import click
 
@@ -45,11 +45,13 @@ from gateway.operations.view import ResourceView
 from registry.names.similar_names import did_you_mean
 
 LISTS = frozenset({"items", "next"})  # members of a page
+HINTED = 2000  # entries among which a similar name is looked for
 LOCAL = (
     "gateway.cli.local"  # imported by commands that run here: the rows of all resources are slow
 )
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 def __getattr__(name: str) -> click.Command:
@@ -116,7 +118,10 @@ def make_command(
         tenant: str | None = None,
         **values: Any,
     ) -> None:
-        call = OperationCall(word, group, row, operation, values, given_members(members, values))
+        given = given_members(members, values)
+        if row.changes and not given:
+            fail("expected an option that changes it; see --help", USAGE)
+        call = OperationCall(word, group, row, operation, values, given)
         if row.asks(operation) and not values.get("yes"):
             ask(word, call.subject)
         answer = run(call.make(settings, url=url, key_file=key_file, tenant=tenant))
@@ -241,16 +246,12 @@ class OperationCall:
 
     async def _call(self, client: OperationClient, names: Json) -> Any:
         given = {**self._given, **await self._resolve(client, names), **self._conditions()}
-        try:
-            if self._row.lists(self._operation):
-                limit = self._values.get("limit") or self._row.limit
-                return await client.items(self._operation.id, given, limit)
-            answer = await client.call(self._operation.id, given)
-        except OperationRefused as refused:
-            if refused.status != 404:
-                raise
-            text = f"{refused.message}{await self._hint(client, names)}"
-            raise CommandFailure(text, refused.exit_code) from refused
+        if self._row.lists(self._operation):
+            limit = self._values.get("limit") or self._row.limit
+            items = partial(client.items, self._operation.id, given, limit)
+            return await hinting(client, {**self._given, **names}, items)
+        call = partial(client.call, self._operation.id, given)
+        answer = await hinting(client, {**self._given, **names}, call)
         if answer.is_job and not self._values.get("no_wait"):
             return await wait_for_job(client, answer.value["job"], cancels=True)
         self._written = "Added" if answer.created else "Changed"
@@ -281,25 +282,6 @@ class OperationCall:
             return names
         return {**names, first: named[0]}
 
-    async def _hint(self, client: OperationClient, names: Json) -> str:
-        """Names that are similar to one that does not exist."""
-        for name, value in names.items():
-            view = next((view for view in VIEWS.values() if view.parameter == name), None)
-            if view is None or not view.key:
-                continue
-            entries = await client.items(view.lists, {})
-            known = {
-                str(entry[member])
-                for entry in entries
-                for member in (view.key, view.names)
-                if member
-            }
-            if value not in known:
-                return " " + (
-                    did_you_mean(value, known) or f"`toolgate {view.path} list` lists them."
-                )
-        return ""
-
     def print(self, answers: Sequence[tuple[Json, Any]], *, as_json: bool) -> None:
         for names, value in answers:
             self._print(names, value, as_json=as_json)
@@ -315,6 +297,8 @@ class OperationCall:
             remark(self._sentence(names, value))
         elif row.says:
             say(self._sentence(names, value))
+            if row.tells and isinstance(value, dict):
+                print_entry(value)
         elif row.lists(self._operation):
             columns = row.columns or _columns(self._view)
             print_entries(columns, value)
@@ -327,6 +311,35 @@ class OperationCall:
         given = {name: cell(member, "text") for name, member in self._given.items()}
         facts = {**given, **names, **members, "given": given, "written": self._written}
         return self._row.says.format_map(_Facts(facts))
+
+
+async def hinting(
+    client: OperationClient, given: Mapping[str, Any], call: Callable[[], Awaitable[T]]
+) -> T:
+    """The answer to a call; its failure names what is similar to an entry that does not exist."""
+    try:
+        return await call()
+    except OperationRefused as refused:
+        if refused.status != 404:
+            raise
+        text = f"{refused.message}{await _hint(client, given)}"
+        raise CommandFailure(text, refused.exit_code) from refused
+
+
+async def _hint(client: OperationClient, given: Mapping[str, Any]) -> str:
+    several = {name: value for name, value in given.items() if value and isinstance(value, list)}
+    firsts = {name[:-1]: value[0] for name, value in several.items()}
+    for name, value in {**firsts, **given}.items():
+        view = next((view for view in VIEWS.values() if view.parameter == name), None)
+        if view is None or not view.key or not isinstance(value, str):
+            continue
+        entries = await client.items(view.lists, {}, HINTED)
+        members = [member for member in (view.key, view.names) if member]
+        known = {str(entry[member]) for entry in entries for member in members}
+        if value not in known:
+            hint = did_you_mean(value, known) or f"`toolgate {view.path} list` lists them."
+            return f" {hint}"
+    return ""
 
 
 class _Facts(dict[str, Any]):

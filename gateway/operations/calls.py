@@ -150,10 +150,12 @@ def result_of(response: OperationResponse, *, tells_tag: bool) -> ToolResult:
 
 
 def body_in(operation: Operation, arguments: Json) -> Any:
-    """The body among the arguments, as it would be sent over HTTP."""
-    members = members_of(operation)
-    value = {name: arguments[name] for name in members if name in arguments}
-    return value if members else arguments.get(BODY)
+    """The body among the arguments, as it would be sent over HTTP: unknown members are in it."""
+    query = {field.encode_name for field in msgspec.structs.fields(operation.query)}
+    apart = {*operation.names, *query, IF_MATCH, IF_NONE_MATCH, AS_JOB}
+    body = {name: value for name, value in arguments.items() if name not in apart}
+    whole = body.keys() == {BODY} or not members_of(operation)
+    return body.get(BODY) if whole else body
 
 
 def _body(operation: Operation, arguments: Json) -> Any:

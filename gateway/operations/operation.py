@@ -102,6 +102,12 @@ def changed_problem() -> ProblemDetails:
     )
 
 
+def exists_problem() -> ProblemDetails:
+    """412: a resource exists that If-None-Match: * was to create."""
+    text = "The resource exists: to replace it, send If-Match with its ETag, or with *."
+    return ProblemDetails(412, "precondition-failed", text)
+
+
 def unavailable(detail: str) -> ProblemDetails:
     return ProblemDetails(503, "unavailable", detail, headers={"Retry-After": "1"})
 

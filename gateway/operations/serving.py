@@ -25,6 +25,7 @@ from gateway.operations.operation import (
     allows,
     bad_request,
     changed_problem,
+    exists_problem,
     invalid,
     not_found,
     sentence,
@@ -261,7 +262,7 @@ class OperationServer:
             present = None
         tag = None if present is None else tag_of(value_of(present))
         if not _holds(tag, wanted, "*" if new_only else None):
-            raise changed_problem()
+            raise exists_problem() if new_only and wanted is None else changed_problem()
         return value_of(present)
 
     def _encode_output(self, operation: Operation, given: Any, headers: Headers) -> Done:

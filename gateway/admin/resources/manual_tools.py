@@ -11,12 +11,18 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from anyio import CapacityLimiter, to_thread
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from config.settings import Scripts
 from config.sources import SourceSettings
 from gateway.admin.resources.secrets import SecretOperations
-from gateway.admin.resources.tools import Description, ToolOperations, ToolView, version_of
+from gateway.admin.resources.tools import (
+    Description,
+    Metadata,
+    ToolOperations,
+    ToolView,
+    version_of,
+)
 from gateway.hybrid.functions import Function
 from gateway.operations.operation import (
     Line,
@@ -39,15 +45,23 @@ WRITE = "admin:registry:write"
 RUNS_HERE = frozenset({"function", "script", "code"})  # kinds of tools without a source
 
 
-class ToolEdit(Struct, frozen=True, forbid_unknown_fields=True):
-    """Omitted members are unchanged. Only `description` applies to imported tools; `title`: ""
-    removes it; `examples`: arguments of calls."""
+class ToolEdit(Metadata, frozen=True):
+    """Omitted members are unchanged. Imported tools take `description` and metadata alone; "" or []
+    removes a value, except the description, by which models choose a tool."""
 
-    description: Description | None = None
-    title: Line | None = None
-    input_schema: dict[str, Any] | None = None
-    examples: Annotated[tuple[dict[str, Any], ...], Meta(max_length=100)] | None = None
-    tags: Annotated[tuple[Line, ...], Meta(max_length=100)] | None = None
+    description: Annotated[Description | None, Meta(description="description for models")] = None
+    title: Annotated[Line | None, Meta(description="name for people")] = None
+    input_schema: Annotated[
+        dict[str, Any] | None, Meta(description="JSON Schema of the arguments")
+    ] = None
+    examples: Annotated[
+        Annotated[tuple[dict[str, Any], ...], Meta(max_length=100)] | None,
+        Meta(description="arguments of an example call"),
+    ] = None
+    tags: Annotated[
+        Annotated[tuple[Line, ...], Meta(max_length=100)] | None,
+        Meta(description="tag, which replaces the present tags"),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +97,8 @@ class ManualToolOperations:
                 ToolView, 201, body=ToolRequest,
             ),
             Operation(
-                "editTool", "PUT", item, "Change the description of a tool.", WRITE, self.edit,
-                ToolView, body=ToolEdit, match="optional", of="getTool",
+                "editTool", "PUT", item, "Change the description and metadata of a tool.", WRITE,
+                self.edit, ToolView, body=ToolEdit, match="optional", of="getTool",
             ),
             Operation(
                 "deleteTool", "DELETE", item, "Remove a manual tool.", WRITE,
@@ -114,6 +128,7 @@ class ManualToolOperations:
     async def edit(self, asked: OperationInput) -> ToolView:
         said: ToolEdit = asked.body
         name, user = asked.names["tool"], asked.principal.id[:126]
+        self._tools.check_tier(said.tier)
         if said.input_schema is not None:
             await self._check_schema_of(asked, name)
         change = ManualEdit(
@@ -122,6 +137,7 @@ class ManualToolOperations:
             input_schema=said.input_schema,
             examples=said.examples,
             tags=said.tags,
+            details=said.details,
         )
         await self._manual(asked).edit(name, change, user, version_of(asked))
         return await self._tools.get(asked)

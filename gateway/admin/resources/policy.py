@@ -297,6 +297,8 @@ class PolicyOperations:
 
     def _ours(self, asked: OperationInput) -> str:
         name = asked.names["rule"]
+        if name in self._rules and self._is_operator(asked):
+            raise conflict(f"{name} is a rule of the settings: change or remove it there.")
         if name in self._rules:
             raise conflict(f"The gateway has taken the name {name}: choose another one.")
         return name

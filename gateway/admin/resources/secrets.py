@@ -1,8 +1,9 @@
 """Secrets: credentials of sources that the gateway stores. Write-only."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from config.sources import SchemeSettings, SourceSettings
 from gateway.operations.operation import (
@@ -17,15 +18,25 @@ from gateway.operations.operation import (
 )
 from gateway.upstreams.auth.credentials import UnusedSecret, check_used
 from registry.access.secrets import Keys, Secrets, StoredSecret
+from registry.names.similar_names import did_you_mean
 from registry.sources.store import ToolStore
 
 READ, WRITE = "admin:secrets:read", "admin:secrets:write"
+MODELS = "models"  # the source of keys of chat models
+
+
+class RotatedSecrets(Struct, frozen=True):
+    """Number of secrets that had an earlier key."""
+
+    encrypted: int
 
 
 class ForceOption(Struct, frozen=True, forbid_unknown_fields=True):
-    """`force`: store it even if no security scheme requires it yet."""
+    """Whether a secret that nothing uses is stored."""
 
-    force: bool = False
+    force: Annotated[
+        bool, Meta(description="store it even if no security scheme requires it yet")
+    ] = False
 
 
 class SecretOperations:
@@ -33,11 +44,14 @@ class SecretOperations:
         self,
         ground: OperationDependencies,
         keys: Keys,
+        *,
         host_id: str,
         wanted: Callable[[], Mapping[str, SourceSettings]],
+        strategies: Collection[str] = (),
     ) -> None:
         """`host_id`: the gateway's own tenant, the only one whose secrets it reads. `wanted`: the
-        sources of the settings."""
+        sources of the settings. `strategies`: chat models, whose keys have the source MODELS."""
+        self._strategies = strategies
         self._ground = ground
         self._keys = keys
         self._host_id = host_id
@@ -79,7 +93,12 @@ class SecretOperations:
                 self.delete,
                 status=204,
             ),
-        )
+            Operation(
+                "rotateSecrets", "POST", "/secrets/rotation",
+                "Encrypt all secrets with the current key.", WRITE, self.rotate, RotatedSecrets,
+                details="Every gateway keeps earlier keys in secrets.old_keys until then.",
+            ),
+        )  # fmt: skip
 
     async def list(self, asked: OperationInput) -> ListPage[StoredSecret]:
         secrets = await self._secrets(asked.tenant).all()
@@ -103,6 +122,9 @@ class SecretOperations:
         if not await self._secrets(asked.tenant).delete(source, scheme):
             raise not_found("secret", f"{source}/{scheme}")
 
+    async def rotate(self, asked: OperationInput) -> RotatedSecrets:
+        return RotatedSecrets(await self._secrets(asked.tenant).rotate())
+
     async def of(self, tenant: str, source: str) -> bool:
         """Whether a source has any secrets."""
         return any(secret.source == source for secret in await self._secrets(tenant).all())
@@ -115,10 +137,14 @@ class SecretOperations:
                 await secrets.delete(source, secret.scheme)
 
     async def _check(self, source: str, scheme: str) -> None:
-        store = ToolStore(self._ground.pool)
+        store, configured = ToolStore(self._ground.pool), [*self._wanted(), MODELS]
         try:
+            if source == MODELS and scheme not in self._strategies:
+                hint = did_you_mean(scheme, self._strategies)
+                text = f"There is no strategy {scheme!r} in models.strategies. {hint}".rstrip()
+                raise UnusedSecret(text)
             await check_used(
-                store, self._host_id, configured=self._wanted(), source=source, scheme=scheme
+                store, self._host_id, configured=configured, source=source, scheme=scheme
             )
         except UnusedSecret as error:
             text = f"{error} Add force=true to store it anyway."

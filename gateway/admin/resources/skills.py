@@ -8,6 +8,7 @@ from anyio import to_thread
 from msgspec import Meta, Struct
 
 from config.settings import SkillsSettings
+from config.types import SourceName
 from gateway.operations.operation import (
     Line,
     ListPage,
@@ -16,12 +17,16 @@ from gateway.operations.operation import (
     OperationInput,
     Paging,
     ToolName,
+    invalid,
     not_found,
 )
 from registry.skills.document import Access
 from registry.skills.folders import SKILLS_LIMIT, SkillFolder, check_names, folder_from
+from registry.skills.generated import generate_skills, tag_texts
 from registry.skills.snapshot import Skill, SkillFile
 from registry.skills.store import RelatedSkills, SavedSkill, SkillStore, SkillVersion
+from registry.sources.store import ToolStore
+from registry.tools.store import ManualTools
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 ORIGIN = "admin"
@@ -55,22 +60,41 @@ class SkillsSaved(Struct, frozen=True):
 
 
 class ToolLinks(Struct, frozen=True, forbid_unknown_fields=True):
-    """`access`: the skill's access level to the tools; by default what each tool requires."""
+    """Tools, and the access that a skill gets to them."""
 
     tools: Annotated[tuple[ToolName, ...], Meta(min_length=1, max_length=1000)]
-    access: Access | None = None
+    access: Annotated[
+        Access | None, Meta(description="access level; by default what each tool requires")
+    ] = None
 
 
 class DependencyRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """`required`: loaded before the skill, and not only mentioned by it."""
+    """Kind of a dependency."""
 
-    required: bool = True
+    required: Annotated[
+        bool, Meta(description="load it before the skill; else the skill only mentions it")
+    ] = True
 
 
 class SkillRollback(Struct, frozen=True, forbid_unknown_fields=True):
-    """`to`: a version number."""
+    """The version to serve."""
 
-    to: Annotated[int, Meta(ge=1, le=2**31 - 1)]
+    to: Annotated[int, Meta(ge=1, le=2**31 - 1, description="number of the version to serve")]
+
+
+class SkillGeneration(Struct, frozen=True, forbid_unknown_fields=True):
+    """Skills to generate: one from each tag of a source."""
+
+    source: Annotated[SourceName, Meta(description="source of the tools")]
+    tags: Annotated[tuple[Line, ...], Meta(max_length=1000, description="only these tags")] = ()
+    dry_run: Annotated[bool, Meta(description="only report the outcome")] = False
+
+
+class GeneratedSkills(Struct, frozen=True):
+    """Outcomes of a generation, and the SKILL.md of each skill."""
+
+    skills: tuple[SavedSkill, ...]
+    documents: tuple[str, ...]
 
 
 class SkillRow(Struct, frozen=True):
@@ -85,8 +109,9 @@ class SkillRow(Struct, frozen=True):
 
 
 class SkillView(Struct, frozen=True):
-    """Details of a skill. `tools`: with their access levels; `missing`: tools that its SKILL.md
-    names and the registry lacks; `document`: its SKILL.md."""
+    """Details of a skill. `tools`: with their access levels; `disabled`: those of them that are
+    not served; `missing`: tools that its SKILL.md names and the registry lacks; `document`: its
+    SKILL.md."""
 
     name: str
     description: str
@@ -100,6 +125,7 @@ class SkillView(Struct, frozen=True):
     files: tuple[SkillFile, ...]
     digest: str
     document: str
+    disabled: tuple[str, ...]
 
 
 class SkillText(Struct, frozen=True):
@@ -133,6 +159,11 @@ class SkillOperations:
             Operation(
                 "importSkills", "POST", "/skills", "Import skills: all of them, or none.", WRITE,
                 self.save, SkillsSaved, body=SkillImport,
+            ),
+            Operation(
+                "generateSkills", "POST", "/skills/generation",
+                "Generate a skill from each tag of a source.", WRITE, self.generate,
+                GeneratedSkills, body=SkillGeneration, problems=(404,),
             ),
             Operation("getSkill", "GET", item, "Show a skill.", READ, self.get, SkillView),
             Operation(
@@ -182,7 +213,33 @@ class SkillOperations:
         return self._ground.pages.page(asked.query, rows, lambda one: one.name)
 
     async def get(self, asked: OperationInput) -> SkillView:
-        return _view(await self._find_skill(asked))
+        skill = await self._find_skill(asked)
+        gone = await ManualTools(self._ground.pool, asked.tenant).list_disabled()
+        names = {tool.name for tool in gone}
+        suspects = [tool for tool in skill.tools if tool.name in names]
+        tools = await ToolStore(self._ground.pool).tools(asked.tenant) if suspects else ()
+        served = {tool.id for tool in tools}  # another tool may have the name now
+        return _view(skill, [tool.name for tool in suspects if tool.id not in served])
+
+    async def generate(self, asked: OperationInput) -> GeneratedSkills:
+        body: SkillGeneration = asked.body
+        source, tools = body.source, ToolStore(self._ground.pool)
+        if await tools.source(asked.tenant, source) is None:
+            raise not_found("source", source)
+        stored = await tools.document(asked.tenant, source)
+        texts = tag_texts(stored[0], source) if stored else {}
+        served = await tools.tools(asked.tenant)
+        tagged = await self._store.tools_by_tag(asked.tenant, source)
+        folders = generate_skills(source, served, tagged, texts, wanted=body.tags)
+        if not folders:
+            lacks = "one of these tags" if body.tags else "a tag"
+            raise invalid(
+                f"No tool of {source} has {lacks}; tags come from the `tags` of operations."
+            )
+        saved = await self._store.save(
+            asked.tenant, folders, f"generated:{source}", dry_run=body.dry_run
+        )
+        return GeneratedSkills(tuple(saved), tuple(folder.document.text for folder in folders))
 
     async def save(self, asked: OperationInput) -> SkillsSaved:
         body: SkillImport = asked.body
@@ -267,7 +324,7 @@ def _row(skill: Skill) -> SkillRow:
     )
 
 
-def _view(skill: Skill) -> SkillView:
+def _view(skill: Skill, disabled: Sequence[str]) -> SkillView:
     tools = {tool.name: tool.access for tool in skill.tools}
     return SkillView(
         name=skill.name,
@@ -282,4 +339,5 @@ def _view(skill: Skill) -> SkillView:
         files=skill.files,
         digest=skill.digest,
         document=skill.text,
+        disabled=tuple(disabled),
     )

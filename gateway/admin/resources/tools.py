@@ -32,6 +32,7 @@ from registry.display.profiles import SelectedProfile
 from registry.display.tool_shaper import ToolShaper, shown_names
 from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.drafts import truncate
+from registry.names.similar_names import did_you_mean
 from registry.sources.pins import HeldTool, Pins
 from registry.tools.edits import Details, Lifecycle, ManualEdit, Name64, Name128, Weight
 from registry.tools.store import ManualTools
@@ -121,14 +122,34 @@ class DescribeRequest(Struct, frozen=True, forbid_unknown_fields=True):
 class Metadata(Struct, frozen=True, forbid_unknown_fields=True):
     """Metadata for search and policy. Omitted members are unchanged; "" or [] removes a value."""
 
-    domain: Name128 | None = None
-    namespace: Name128 | None = None
-    tier: Name64 | None = None
-    weight: Weight | None = None
-    lifecycle: Lifecycle | None = None
-    personas: Line | None = None
-    keywords: Annotated[tuple[Line, ...], Meta(max_length=100)] | None = None
-    cost: Literal["", "low", "medium", "high"] | None = None
+    domain: Annotated[Name128 | None, Meta(description="routing domain")] = None
+    namespace: Annotated[Name128 | None, Meta(description="semantic namespace")] = None
+    tier: Annotated[Name64 | None, Meta(description="sensitivity tier, of policy.tiers")] = None
+    weight: Annotated[Weight | None, Meta(description="weight in search")] = None
+    lifecycle: Annotated[
+        Lifecycle | None, Meta(description="lifecycle; retired tools are not found")
+    ] = None
+    personas: Annotated[Line | None, Meta(description="target personas")] = None
+    keywords: Annotated[
+        Annotated[tuple[Line, ...], Meta(max_length=100)] | None,
+        Meta(description="keyword for the search"),
+    ] = None
+    cost: Annotated[
+        Literal["", "low", "medium", "high"] | None, Meta(description="cost of a call")
+    ] = None
+
+    @property
+    def details(self) -> Details:
+        return Details(
+            routing_domain=self.domain,
+            semantic_namespace=self.namespace,
+            sensitivity_tier=self.tier,
+            semantic_weight=self.weight,
+            lifecycle_status=self.lifecycle,
+            target_personas=self.personas,
+            keywords=self.keywords,
+            cost_tier=self.cost,
+        )
 
 
 class ToolFilter(Paging, frozen=True):
@@ -240,24 +261,16 @@ class ToolOperations:
     async def change(self, asked: OperationInput) -> ToolView:
         said: Metadata = asked.body
         self.check_tier(said.tier)
-        details = Details(
-            routing_domain=said.domain,
-            semantic_namespace=said.namespace,
-            sensitivity_tier=said.tier,
-            semantic_weight=said.weight,
-            lifecycle_status=said.lifecycle,
-            target_personas=said.personas,
-            keywords=said.keywords,
-            cost_tier=said.cost,
-        )
         name, user = asked.names["tool"], asked.principal.id[:126]
-        await self._manual(asked).edit(name, ManualEdit(details=details), user, version_of(asked))
+        change = ManualEdit(details=said.details)
+        await self._manual(asked).edit(name, change, user, version_of(asked))
         return await self.get(asked)
 
     def check_tier(self, tier: str | None) -> None:
         """Raises Problem for an unknown tier; "" is none."""
         if tier and tier not in self._tiers:
-            text = f"expected one of {', '.join(self._tiers)}"
+            hint = did_you_mean(tier, self._tiers)
+            text = f"expected one of {', '.join(self._tiers)}. {hint}".rstrip()
             raise invalid("There is no such tier.", Mistake(text, pointer="/tier"))
 
     async def reset(self, asked: OperationInput) -> None:

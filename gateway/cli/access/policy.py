@@ -1,33 +1,29 @@
 """`toolgate policy`: rules in the settings and in the database, and explanations of decisions."""
 
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
-import msgspec
 
 from config.access import Rule
 from config.conflicts import rule_problems
-from config.decode import decode, kind_of
-from config.document import Problem, SettingsError, YamlValue, expand_text
 from config.settings import Settings
-from config.types import RuleName
 from gateway.app.access import Identities
-from gateway.cli.common.acts import Act
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
-from gateway.cli.common.failure import USAGE, fail, no_such
-from gateway.cli.common.lazy import LazyGroup
-from gateway.cli.common.options import ask, json_option, yes_option
-from gateway.cli.common.output import print_json, print_rows, remark, say
+from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.options import json_option
+from gateway.cli.common.output import print_json, remark, say
 from gateway.cli.common.patterns import Idle, idle_rules, known_tools
+from gateway.cli.common.tables import print_entries
+from gateway.cli.local import open_operations
+from gateway.cli.operations import hinting
 from gateway.context import Principal
-from gateway.policy.engine import Engine, Subject
-from gateway.policy.explain import Explanation, explain
-from registry.access.policies import Policies, StoredRule, TooManyRules, rule_members, stored_rules
+from registry.access.policies import Policies, StoredRule
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json
+
+Json = dict[str, Any]
 
 
 @click.command(name="explain")
@@ -67,29 +63,27 @@ def explain_(
       toolgate policy explain --principal ada --tool pay --arguments '{"n": 5}'
     """
     given = _json("--arguments", arguments)
-    who = Principal(
-        principal,
-        settings.tenant.host_id,
-        frozenset(scopes),
-        _json("--claims", claims) or {},
-        roles=frozenset(roles),
-    )
-    if toolset is not None and toolset not in settings.toolsets:
-        no_such("toolset", toolset, settings.toolsets)
-    explanation = run(_explain_call(settings, who, token, tool, toolset, given))
+    asked = {
+        "tool": tool,
+        "principal": principal,
+        "roles": roles,
+        "scopes": scopes,
+        "claims": _json("--claims", claims) or {},
+        "toolset": toolset,
+        "arguments": given,
+    }
+    explanation = run(_explain_call(settings, asked, token))
     if as_json:
         print_json(explanation)
         return
-    reason = f": {explanation.reason}" if explanation.reason else ""
-    say(f"{explanation.effect} ({explanation.rule}){reason}", "bold")
+    reason = f": {explanation['reason']}" if explanation["reason"] else ""
+    say(f"{explanation['effect']} ({explanation['rule']}){reason}", "bold")
     if given is None:
-        say(f"It is {'in' if explanation.visible else 'not in'} the lists of the caller.")
-    rows = [
-        (outcome.rule, outcome.effect, outcome.outcome, outcome.why or "-")
-        for outcome in explanation.outcomes
-    ]
-    print_rows(("rule", "effect", "it is", "why"), rows)
-    if given is None and any(outcome.outcome == "waits" for outcome in explanation.outcomes):
+        say(f"It is {'in' if explanation['visible'] else 'not in'} the lists of the caller.")
+    outcomes = explanation["outcomes"]
+    columns = [(name, name, "text") for name in ("rule", "effect", "outcome", "why")]
+    print_entries(columns, outcomes)
+    if given is None and any(outcome["outcome"] == "waits" for outcome in outcomes):
         remark("Rules that wait depend on arguments: add --arguments.")
 
 
@@ -105,32 +99,15 @@ def _json(option: str, text: str | None) -> dict[str, Any] | None:
     return value
 
 
-async def _explain_call(
-    settings: Settings,
-    principal: Principal,
-    token: str | None,
-    name: str,
-    toolset: str | None,
-    arguments: dict[str, Any] | None,
-) -> Explanation:
-    async with open_registry(settings) as registry:
-        if token is not None:
-            principal = await _holder(settings, registry, token)
-        tools = await registry.store.tools(principal.tenant)
-        tool = next((tool for tool in tools if name in (tool.name, *tool.aliases)), None)
-        if tool is None:
-            no_such("tool", name, [tool.name for tool in tools])
-        stored = await stored_rules(registry.database.pool)
-        engine = Engine(settings.policy, stored.get(principal.tenant, {}))
-    levels = settings.limits.json_depth
-    return explain(
-        engine,
-        principal,
-        toolset=toolset,
-        subject=Subject.of(tool),
-        arguments=arguments,
-        levels=levels,
-    )
+async def _explain_call(settings: Settings, asked: Json, token: str | None) -> Json:
+    tenant = None
+    if token is not None:
+        async with open_registry(settings) as registry:
+            holder = await _holder(settings, registry, token)
+        tenant, asked = holder.tenant, {**asked, **_caller(holder)}
+    async with open_operations(settings, tenant) as operations:
+        call = partial(operations.call, "explain", asked)
+        return dict((await hinting(operations, asked, call)).value)
 
 
 async def _holder(settings: Settings, registry: Registry, token: str) -> Principal:
@@ -146,47 +123,13 @@ async def _holder(settings: Settings, registry: Registry, token: str) -> Princip
     return identity.principal
 
 
-COMMANDS = {
-    "explain": ("gateway.cli.access.policy:explain_", "Explain the decision on a call."),
-    "list": ("gateway.cli.access.policy:list_", "List the rules."),
-    "check": ("gateway.cli.access.policy:check", "Find invalid rules."),
-    "put": ("gateway.cli.access.policy:put", "Store a rule in the database."),
-    "remove": ("gateway.cli.access.policy:remove", "Remove a rule from the database."),
-}
-SETTINGS, STORED = "settings", "stored"
-
-
-@click.group(cls=LazyGroup, lazy=COMMANDS)
-def policy() -> None:
-    """List, explain and change policy rules.
-
-    Rules of the settings (policy.rules) apply to the gateways with that file; stored rules apply to
-    all gateways of the database at once.
-    """
-
-
-@click.command(name="list")
-@json_option
-@settings_option
-def list_(settings: Settings, as_json: bool) -> None:
-    """List the rules.
-
-    They are in the order of evaluation: name, effect, origin, matchers.
-    """
-    stored = run(_stored_rules(settings))
-    rules = [
-        *((name, rule, SETTINGS) for name, rule in settings.policy.rules.items()),
-        *((rule.name, rule.rule, STORED) for rule in stored),
-    ]
-    own = settings.policy.rules.keys()
-    rules = [rule for rule in rules if rule[2] == SETTINGS or rule[0] not in own]
-    rules.sort(key=lambda one: (("deny", "approve", "allow").index(one[1].effect), one[0]))
-    if as_json:
-        print_json([{"name": name, "of": of, **rule_members(rule)} for name, rule, of in rules])
-        return
-    rows = [(name, rule.effect, of, _matchers(rule)) for name, rule, of in rules]
-    print_rows(("name", "effect", "origin", "matchers"), rows)
-    remark(f"Calls without a matching rule: {settings.policy.default} (policy.default)")
+def _caller(holder: Principal) -> Json:
+    return {
+        "principal": holder.id,
+        "roles": sorted(holder.roles),
+        "scopes": sorted(holder.scopes),
+        "claims": dict(holder.claims),
+    }
 
 
 @click.command()
@@ -225,81 +168,8 @@ def check(settings: Settings, as_json: bool) -> None:
         say(f"{len(stored) + len(settings.policy.rules)} rules, all valid.")
 
 
-@click.command()
-@click.argument("name")
-@click.argument("rule", metavar="RULE")
-@settings_option
-def put(settings: Settings, name: str, rule: str) -> None:
-    """Store the rule NAME in the database; gateways apply it at once. RULE is JSON or YAML with the
-    members of an entry of policy.rules; "-" reads it from standard input.
-
-    \b
-    Examples:
-      toolgate policy put no-deletes '{"effect": "deny", "tools": ["delete_*"]}'
-      toolgate policy put sums '{"effect": "approve", "when": "arguments.n > 9"}'
-    """
-    text = sys.stdin.read() if rule == "-" else rule
-    wanted = _read(text)
-    try:
-        msgspec.convert(name, RuleName)
-    except msgspec.ValidationError:
-        fail(f'{name!r} is not a rule name: expected a-z, 0-9, "_" and "-"', USAGE)
-    if name in settings.policy.rules:
-        fail(f"the settings have a rule {name}, which overrides it: choose another name")
-    for member, problem in _problems(wanted, settings):
-        fail(f"{member}: {problem}", USAGE)
-    made = run(_put(settings, name, wanted))
-    say(f"{name}: {wanted.effect}, {_matchers(wanted)} (version {made.version}).")
-
-
-@click.command()
-@click.argument("name")
-@yes_option
-@settings_option
-def remove(settings: Settings, name: str, yes: bool) -> None:
-    """Remove the rule NAME from the database."""
-    if not yes:
-        ask("remove", f"the rule {name}")
-    run(_remove(settings, name))
-    say(f"Removed {name}.")
-
-
-def _read(text: str) -> Rule:
-    problems: list[Problem] = []
-    try:
-        rule = decode(
-            expand_text(YamlValue(text, "RULE", directory=Path(), text=text)),
-            kind_of(Rule),
-            (),
-            problems,
-        )
-    except SettingsError as error:
-        problems.extend(error.problems)
-    if problems:
-        fail("\n  ".join(map(str, problems)), USAGE)
-    return msgspec.convert(rule, Rule)
-
-
 def _problems(rule: Rule, settings: Settings) -> Sequence[tuple[str, str]]:
     return list(rule_problems(rule, settings.policy, settings.toolsets))
-
-
-def _matchers(rule: Rule) -> str:
-    """Matchers of a rule, on one line."""
-    said: Mapping[str, Any] = {
-        key: value for key, value in rule_members(rule).items() if key not in {"effect", "reason"}
-    }
-    parts = [f"{key}: {_plain(value)}" for key, value in said.items()]
-    return "; ".join(parts) or "everything"
-
-
-def _plain(value: Any) -> str:
-    return ", ".join(value) if isinstance(value, list | tuple) else str(value)
-
-
-async def _stored_rules(settings: Settings) -> list[StoredRule]:
-    async with open_registry(settings) as registry:
-        return await Policies(registry.database.pool, registry.host_id).all()
 
 
 async def _check_rules(settings: Settings) -> tuple[list[StoredRule], list[Idle]]:
@@ -308,22 +178,3 @@ async def _check_rules(settings: Settings) -> tuple[list[StoredRule], list[Idle]
         stored = await Policies(registry.database.pool, registry.host_id).all()
         rules = {rule.name: rule.rule for rule in stored}
         return stored, list(idle_rules(settings, rules, await known_tools(registry, settings)))
-
-
-async def _put(settings: Settings, name: str, rule: Rule) -> StoredRule:
-    async with open_registry(settings, Act("putRule", name)) as registry:
-        policies = Policies(registry.database.pool, registry.host_id)
-        try:
-            return await policies.put(name, rule, limit=settings.policy.stored_rules)
-        except TooManyRules as error:
-            fail(f"{name}: {error}")
-
-
-async def _remove(settings: Settings, name: str) -> None:
-    async with open_registry(settings, Act("deleteRule", name)) as registry:
-        policies = Policies(registry.database.pool, registry.host_id)
-        if await policies.delete(name):
-            return
-        if name in settings.policy.rules:
-            fail(f"{name} is a rule of the settings: remove it there")
-        no_such("rule", name, [rule.name for rule in await policies.all()])

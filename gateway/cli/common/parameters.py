@@ -8,14 +8,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
+import yaml
 from msgspec import NODEFAULT, inspect
 
 from gateway.cli.common.arguments import json_or_text
-from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.options import seconds_of
 from gateway.operations.operation import Operation
 from schemas.errors import ParseError
@@ -72,11 +73,22 @@ class _Document(click.ParamType[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
-        text = sys.stdin.read() if value == "-" else value
         try:
-            return decode_json(text.encode())
-        except (ParseError, UnicodeEncodeError) as error:
-            self.fail(f"{error}", param, ctx)
+            return read_document(value)
+        except (OSError, UnicodeError, ParseError, yaml.YAMLError) as error:
+            self.fail(f"{value[:100]}: expected JSON, YAML, a file or - ({error})", param, ctx)
+
+
+def read_document(text: str) -> Any:
+    """JSON or YAML: the text itself, that of the file that it names, or of standard input for
+    "-". Raises OSError, UnicodeError, ParseError and YAMLError."""
+    if text == "-":
+        text = sys.stdin.read()
+    elif not text.lstrip().startswith(("{", "[")) and ":" not in text:
+        text = Path(text).read_text(encoding="utf-8")
+    if text.lstrip().startswith(("{", "[")):
+        return decode_json(text.encode())
+    return yaml.safe_load(text)
 
 
 NUMBER, TEXT = _Free("number"), click.STRING
@@ -113,11 +125,12 @@ def members_of_call(operation: Operation) -> Mapping[str, Member]:
 
 
 def option(member: Member, word: str = "") -> click.Option:
-    word = word or member.word
+    """`word`: its name; "": that of the member, with `no-` before one that holds by default."""
     if member.is_flag:
-        turned = member.default is True
-        flag = f"--no-{word}" if turned and not word.startswith("no-") else f"--{word}"
+        turned = "no-" if member.default is True else ""
+        flag = f"--{word or turned + member.word}"
         return click.Option([flag, member.name], is_flag=True, help=member.help or None)
+    word = word or member.word
     text = member.help.replace(".", "; repeatable.") if member.is_list else member.help
     return click.Option(
         [f"--{word}", member.name],
@@ -217,9 +230,3 @@ def _type(kind: inspect.Type, name: str) -> click.ParamType[Any]:
 def _sentence(text: str) -> str:
     """A description as help."""
     return f"{text[:1].upper()}{text[1:]}." if text else ""
-
-
-def check_given(given: Mapping[str, Any]) -> None:
-    """Fail for a command that changes members, and was given none."""
-    if not given:
-        fail("expected an option that changes it; see --help", USAGE)

@@ -39,21 +39,26 @@ def print_entry(value: Any) -> None:
             print_entries((), member)
         elif isinstance(member, str):
             say(member)
+        elif isinstance(member, list) and all(isinstance(text, str) for text in member):
+            for text in member:
+                say(text)
         else:
             say(encode(member).decode())
 
 
 def _short(value: Json) -> Iterator[tuple[str, str]]:
     for name, member in value.items():
-        if is_plain(member) and member != "" and "\n" not in str(member).strip():
+        if is_plain(member) and member != "":
             yield name, cell(member, "text")
 
 
 def is_plain(value: Any) -> bool:
     """Whether a value fits in a cell."""
     if isinstance(value, list):
-        return bool(value) and all(isinstance(item, SCALARS) for item in value)
-    return isinstance(value, SCALARS)
+        return bool(value) and all(isinstance(item, SCALARS) and is_plain(item) for item in value)
+    if isinstance(value, Mapping):
+        return bool(value) and all(is_plain(member) or not member for member in value.values())
+    return isinstance(value, SCALARS) and "\n" not in str(value).strip()
 
 
 def cell(value: Any, kind: str) -> str:
@@ -64,7 +69,8 @@ def cell(value: Any, kind: str) -> str:
     if isinstance(value, list):
         return ", ".join(cell(_name_of(item), kind) for item in value)
     if isinstance(value, Mapping):
-        return ", ".join(str(name) for name in value)
+        parts = [f"{name}: {cell(member, kind)}" for name, member in value.items() if member]
+        return "; ".join(parts)
     if kind == "time":
         return str(value)[:MINUTES].replace("T", " ")
     return first_line(str(value))

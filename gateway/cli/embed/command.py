@@ -1,6 +1,6 @@
 """`toolgate embed`: the vectors of tools and skills, and their work queue."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import anyio
@@ -9,8 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from config.settings import EmbeddingSettings, Settings
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
-from gateway.cli.common.failure import USAGE, fail, no_such
-from gateway.cli.common.lazy import LazyGroup
+from gateway.cli.common.failure import fail
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import err, harmless, print_json, print_rows, remark, say
 from gateway.cli.doctor.registry import mismatch
@@ -24,22 +23,7 @@ from registry.embedding.models import Models, models, register, settle
 from registry.embedding.status import EmbeddingCounts, EmbeddingStatus, status, tasks
 from registry.embedding.worker_pool import WorkerPool
 
-COMMANDS = {
-    "status": ("gateway.cli.embed.command:status_", "Show the state of embeddings."),
-    "backfill": ("gateway.cli.embed.command:backfill", "Create missing embeddings."),
-    "refresh": ("gateway.cli.embed.command:refresh", "Queue tools for new embeddings."),
-    "retry": ("gateway.cli.embed.command:retry", "Retry failed embeddings."),
-}
 EVERY_S = 0.2  # polling interval of the queue, for the progress bar
-
-
-@click.group(cls=LazyGroup, lazy=COMMANDS)
-def embed() -> None:
-    """Show and repair the embeddings of tools and skills.
-
-    `toolgate serve` and `toolgate worker` create embeddings in the background. The settings under
-    `embedding` choose the model.
-    """
 
 
 @click.command(name="status")
@@ -82,32 +66,6 @@ def backfill(settings: Settings, no_wait: bool, as_json: bool) -> None:
     failed = sum(count.failed for count in state.counts)
     if failed and not no_wait:
         fail(f"texts that failed: {failed}; `toolgate embed retry` queues them again")
-
-
-@click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--force", is_flag=True, help="Queue tools that are ready, too.")
-@settings_option
-def refresh(settings: Settings, names: tuple[str, ...], force: bool) -> None:
-    """Queue tools for new embeddings, if they are not ready.
-
-    Until then they are found by their words.
-    """
-    count = run(_refresh(settings, names, force))
-    say(f"Queued {count} of {len(set(names))}.")
-    if not force and count < len(set(names)):
-        remark("The others are ready or disabled; --force queues the ready ones.")
-
-
-@click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@settings_option
-def retry(settings: Settings, names: tuple[str, ...]) -> None:
-    """Retry failed embeddings at once.
-
-    The default is all texts that have failed, or wait for their next attempt.
-    """
-    say(f"Queued {run(_retry(settings, names))} again.")
 
 
 def _print(found: EmbeddingStatus, settings: EmbeddingSettings) -> None:
@@ -236,32 +194,3 @@ async def _watch(registry: Registry, crew: WorkerPool) -> None:
 
 def _warn(text: str) -> None:
     err.print(harmless(text), markup=False)
-
-
-async def _refresh(settings: Settings, names: Sequence[str], force: bool) -> int:
-    async with open_registry(settings) as registry:
-        ids = await _ids(registry, names)
-        await _check_begun(registry, settings.embedding)
-        pool = registry.database.pool
-        return await population.refresh(pool, registry.host_id, ids, force=force)
-
-
-async def _retry(settings: Settings, names: Sequence[str]) -> int:
-    async with open_registry(settings) as registry:
-        ids = await _ids(registry, names) if names else None
-        return await population.retry(registry.database.pool, registry.host_id, ids)
-
-
-async def _check_begun(registry: Registry, settings: EmbeddingSettings) -> None:
-    state = await status(registry.database.pool, registry.host_id)
-    if state.models[TOOLS].target is None:
-        why = _why_none(TOOLS, settings.of(TOOLS))
-        fail(f"{why[:1].lower()}{why[1:]}", USAGE)
-
-
-async def _ids(registry: Registry, names: Sequence[str]) -> list[str]:
-    known = {tool.name: tool.id for tool in await registry.store.tools(registry.host_id)}
-    for name in names:
-        if name not in known:
-            no_such("tool", name, known)
-    return [known[name] for name in dict.fromkeys(names)]

@@ -1,4 +1,4 @@
-"""`toolgate sources`: list and maintain imported sources."""
+"""`toolgate sources list | show | prune`."""
 
 import shlex
 from collections import Counter
@@ -11,14 +11,13 @@ import msgspec
 from rich.text import Text
 
 from config.settings import Settings
-from gateway.cli.common.acts import Act
 from gateway.cli.common.credentials import lines, standing, stored_in
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import no_such
-from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import harmless, out, print_json, print_rows, remark, say
 from gateway.cli.imports.report import ITEMS, count_noun, spoken_revisions
+from gateway.cli.local import open_operations
 from gateway.upstreams.http.connections import NO_ENTRIES, Entries
 from registry.sources.pins import Pins
 from registry.sources.source_reader import ImportSpec
@@ -27,25 +26,6 @@ from schemas.mcp.snapshot import SnapshotItem
 from schemas.source import Source
 from schemas.tool import Tool
 from schemas.urls import without_queries
-
-COMMANDS = {
-    "list": ("gateway.cli.sources.command:list_", "List the sources."),
-    "show": ("gateway.cli.sources.command:show", "Show a source."),
-    "versions": ("gateway.cli.sources.versions:versions", "List the versions of a source."),
-    "diff": ("gateway.cli.sources.versions:diff", "Compare a source with another description."),
-    "rollback": (
-        "gateway.cli.sources.versions:rollback",
-        "Serve an older version of a source again.",
-    ),
-    "refresh": ("gateway.cli.imports.command:refresh", "Import a source again."),
-    "prune": ("gateway.cli.sources.command:prune", "Remove sources that left the settings."),
-    "remove": ("gateway.cli.sources.command:remove", "Remove a source and its tools."),
-}
-
-
-@click.group(cls=LazyGroup, lazy=COMMANDS)
-def sources() -> None:
-    """List, show, compare, roll back, refresh and remove sources."""
 
 
 @click.command(name="list")
@@ -196,25 +176,6 @@ def _where(source: Source) -> str:
 
 
 @click.command()
-@click.argument("name")
-@yes_option
-@settings_option
-def remove(settings: Settings, name: str, yes: bool) -> None:
-    """Remove the source NAME and its tools.
-
-    Its tools get new ids if it is imported again. `toolgate sources refresh` updates a source.
-    """
-    if not yes:
-        source = run(_find_source(settings, name))
-        ask("remove", f"{source.name} and its {source.tool_count} tools")
-    removed = run(_remove(settings, name))
-    say(f"Removed {name} and its {removed} tools.")
-    wanted = settings.sources.get(name)
-    if wanted and configured_import(name, wanted):
-        say("The settings still name it, so `toolgate serve` will import it again.", "yellow")
-
-
-@click.command()
 @click.option("--dry-run", is_flag=True, help="Print what would be removed; remove nothing.")
 @yes_option
 @settings_option
@@ -225,20 +186,25 @@ def prune(settings: Settings, dry_run: bool, yes: bool) -> None:
     Sources that a command or the admin API imported stay. To keep a source, import it by command
     under its name first.
     """
-    sources = run(_list(settings))
-    stale = removed_from_settings(sources, settings.sources)
-    if not stale:
+    sources = [source for source in run(_views(settings)) if source["removed_from_settings"]]
+    if not sources:
         say("No source is left over from earlier settings.")
         return
-    count = sum(source.tool_count for source in sources if source.name in stale)
-    what = f"{', '.join(stale)} and {count_noun('tool', count)}"
+    names = ", ".join(source["name"] for source in sources)
+    what = f"{names} and {count_noun('tool', sum(source['tools'] for source in sources))}"
     if dry_run:
         say(f"Would remove {what}.")
         return
     if not yes:
         ask("remove", what)
-    for name, tools in run(_prune(settings, stale)).items():
-        say(f"Removed {name} and its {count_noun('tool', tools)}.")
+    run(_prune(settings, [source["name"] for source in sources]))
+    for source in sources:
+        say(f"Removed {source['name']} and its {count_noun('tool', source['tools'])}.")
+
+
+async def _views(settings: Settings) -> list[dict[str, Any]]:
+    async with open_operations(settings) as operations:
+        return await operations.items("listSources", {})
 
 
 async def _list(settings: Settings) -> list[Source]:
@@ -271,17 +237,7 @@ async def _find_source(settings: Settings, name: str) -> Source:
     return by_name[name] if name in by_name else no_such("source", name, by_name)
 
 
-async def _prune(settings: Settings, names: Sequence[str]) -> dict[str, int]:
-    """Removes the sources; returns the number of tools that each had."""
-    async with open_registry(settings, Act("deleteSource", ", ".join(names))) as registry:
-        store, host_id = registry.store, registry.host_id
-        return {name: await store.remove(host_id, name) or 0 for name in names}
-
-
-async def _remove(settings: Settings, name: str) -> int:
-    async with open_registry(settings, Act("deleteSource", name)) as registry:
-        store, host_id = registry.store, registry.host_id
-        removed = await store.remove(host_id, name)
-        if removed is None:
-            no_such("source", name, [source.name for source in await store.sources(host_id)])
-        return removed
+async def _prune(settings: Settings, names: Sequence[str]) -> None:
+    async with open_operations(settings) as operations:
+        for name in names:
+            await operations.call("deleteSource", {"source": name})

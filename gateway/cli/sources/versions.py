@@ -1,4 +1,4 @@
-"""`toolgate sources versions | diff | rollback`: versions of a source, preview of the next."""
+"""`toolgate sources diff | rollback`: versions of a source, preview of the next."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +17,6 @@ from gateway.cli.common.lister import open_asking
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import harmless, one_line, out, print_json, print_rows, remark, say
 from gateway.cli.imports.report import (
-    ORDER,
     Format,
     ReportingCommand,
     check,
@@ -36,42 +35,6 @@ from registry.sources.specs import configured_import, spec_of
 from schemas.source import Version
 
 FATES = {"added": ("+", "green"), "changed": ("~", ""), "removed": ("-", "red")}
-COLUMNS = ("", "imported", "version", "digest", "operations", "title")
-DIGEST = 12  # characters that are shown
-
-
-@click.command()
-@click.argument("name")
-@json_option
-@settings_option
-def versions(settings: Settings, name: str, as_json: bool) -> None:
-    """List the versions of the source NAME, newest first.
-
-    Each version is a description that was imported, with its counts of operations. An asterisk
-    marks the version in service.
-
-    `toolgate sources rollback NAME --to NUMBER` serves another version. The descriptions of the
-    last imports.versions_kept versions are stored; digests of older versions are in brackets.
-    """
-    history = run(_versions(settings, name))
-    if as_json:
-        print_json([_as_json(version) for version in history])
-        return
-    print_rows(COLUMNS, [_row(version) for version in history])
-    remark("To serve another version: toolgate sources rollback NAME --to NUMBER")
-
-
-def _row(version: Version) -> Sequence[str]:
-    digest = (version.digest or "-")[:DIGEST]
-    counts = version.outcomes
-    return (
-        f"{version.number}{'*' if version.current else ''}",
-        version.imported[:16].replace("T", " "),
-        version.version or "-",
-        digest if version.kept else f"({digest})",
-        ", ".join(f"{counts[status]} {status}" for status in ORDER if counts.get(status)) or "-",
-        version.title or "",
-    )
 
 
 def _as_json(version: Version) -> dict[str, object]:
@@ -223,12 +186,6 @@ def _print_markdown(found: Difference) -> None:
                 f"| {escape_markdown(name)} | {mark} | {escape_markdown(where)} "
                 f"| {escape_markdown(text)} |"
             )
-
-
-async def _versions(settings: Settings, name: str) -> list[Version]:
-    async with open_registry(settings) as registry:
-        history = await Versions(registry.database.pool).list_versions(registry.host_id, name)
-        return history or no_such("source", name, await _names(registry))
 
 
 async def _names(registry: Registry) -> list[str]:

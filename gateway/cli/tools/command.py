@@ -9,7 +9,6 @@ import click
 from config.settings import Settings
 from gateway.cli.common.catalog import check_source, how_to_get_tools
 from gateway.cli.common.database import open_registry, run, settings_option
-from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option, source_option
 from gateway.cli.common.output import first_line, one_line, print_json, print_rows, remark
 from gateway.cli.search.serving import search_registry
@@ -22,28 +21,10 @@ from registry.tools.store import ManualTools
 from registry.tools.tool_states import Protocol
 from schemas.tool import Tool
 
-COMMANDS = {
-    "list": ("gateway.cli.tools.command:list_", "List the tools."),
-    "search": ("gateway.cli.tools.command:search_", "Search tools by what they do."),
-    "show": ("gateway.cli.tools.show:show", "Show a tool and its arguments."),
-    "approve": ("gateway.cli.tools.approve:approve", "Approve tools that were held back."),
-    "call": ("gateway.cli.tools.call:call", "Call a tool and print its result."),
-    "add": ("gateway.cli.tools.add:add", "Add a tool manually."),
-    "edit": ("gateway.cli.tools.edit:edit", "Change the description and metadata of a tool."),
-    "reset-description": ("gateway.cli.tools.edit:reset", "Restore the imported description."),
-    "disable": ("gateway.cli.tools.edit:disable", "Disable tools."),
-    "enable": ("gateway.cli.tools.edit:enable", "Enable disabled tools."),
-    "remove": ("gateway.cli.tools.edit:remove", "Remove a manual tool."),
-}
 COLUMNS = ("name", "source", "what it does")
 TO_MAKE_VECTORS = "`toolgate embed backfill` makes them, and so does `toolgate serve`."
 BY_HAND = "-"  # in the column of sources
 NONE_HELD: Mapping[str, str] = {}
-
-
-@click.group(cls=LazyGroup, lazy=COMMANDS)
-def tools() -> None:
-    """List, show, search, approve, call, add and change tools."""
 
 
 @click.command(name="list")

@@ -12,11 +12,9 @@ from gateway.cli import main
 from gateway.cli.common.lazy import Commands, LazyGroup
 from gateway.cli.imports import shared as importing
 from gateway.cli.main import cli
-from gateway.cli.sources import command as sources
-from gateway.cli.tools import command as tools
 from tests.gateway.cli.conftest import Toolgate
 
-TABLES = [main.COMMANDS, sources.COMMANDS, tools.COMMANDS]
+TABLES = [main.COMMANDS]
 ENTRIES = [(table, name) for table in TABLES for name in table]
 HEAVY = ("psycopg", "aiohttp", "rich", "starlette", "jsonschema_rs", "yaml", "msgspec")
 

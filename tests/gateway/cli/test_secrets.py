@@ -33,7 +33,7 @@ def test_secrets_are_stored_used_and_removed_without_being_shown(
     assert [ran.code for ran in said] == [0] * len(said)
     assert CANARY not in str(said)
     assert KEY["TOOLGATE_SECRETS__KEY"] not in str(said)
-    assert said[0].out == "No secrets are stored.\n"
+    assert said[0].out == ""
     assert said[1].out == "Stored the secret appKey of guarded.\n"
     assert "without credentials" not in said[3].out  # the import knows of them
     assert [(one["scheme"], one["kind"]) for one in said[5].json] == [
@@ -49,7 +49,7 @@ def test_secrets_are_stored_used_and_removed_without_being_shown(
     assert rotated.out == "Encrypted 2 with secrets.key.\n"
     assert toolgate("secrets", "remove", "guarded", "appKey", "--yes", **OTHER).code == 0
     gone = toolgate("secrets", "remove", "guarded", "appKey", "--yes", **OTHER)
-    assert (gone.code, gone.err) == (1, "toolgate: there is no secret appKey of guarded\n")
+    assert (gone.code, gone.err) == (1, "toolgate: There is no secret 'guarded/appKey'.\n")
     assert checked(lambda *args: toolgate(*args, **OTHER))[0][0] == "warning"
 
 
@@ -63,7 +63,7 @@ def test_a_secret_of_a_source_that_is_not_there_needs_force(
         "toolgate: There is no source 'gaurded' in the settings or the registry. Did you mean "
         "guarded? Add --force to store it anyway.\n"
     )
-    assert toolgate("secrets", "list", **KEY).out == "No secrets are stored.\n"
+    assert toolgate("secrets", "list", **KEY).out == ""
     forced = toolgate("secrets", "set", "gaurded", "appKey", "--force", stdin=CANARY, **KEY)
     assert forced.out == "Stored the secret appKey of gaurded.\n"
     assert toolgate(*SET, "anything", stdin=CANARY, **KEY).code == 0  # nobody knows yet

@@ -46,10 +46,10 @@ def test_a_directory_is_imported_shown_and_exported_byte_by_byte(
     shown = with_pets("skills", "show", "find-pets", "--json").json
     assert shown["tools"] == {"listPets": "read", "getPet": "read", "deletePet": "execute"}
     assert [file["path"] for file in shown["files"]] == ["logo.bin", "references/codes.md"]
-    assert shown["metadata"]["license"] == "MIT"
+    assert "license: MIT" in shown["document"]
     shown = with_pets("skills", "show", "find-pets").out
     assert "Finds pets and their owners." in shown
-    assert "files: SKILL.md, logo.bin, references/codes.md" in shown
+    assert "references/codes.md" in shown
     assert with_pets("skills", "export", "out").code == 0
     for path in ("SKILL.md", "logo.bin", "references/codes.md"):
         assert (folder / "out/find-pets" / path).read_bytes() == (place / path).read_bytes()
@@ -87,7 +87,7 @@ def test_versions_are_shown_and_served_again(toolgate: Toolgate, folder: Path) -
     assert toolgate("skills", "import", "skills/a").code == 0
     (place / "SKILL.md").write_text("---\nname: a\ndescription: Other.\n---\nOther.\n")
     assert toolgate("skills", "import", "skills/a").out == "a: changed, version 1.0.1, 0 tools\n"
-    assert "Do a." in toolgate("skills", "show", "a", "--version", "1").out
+    assert "Do a." in toolgate("skills", "version", "a", "1").out
     assert toolgate("skills", "rollback", "a", "1").code == 0
     assert toolgate("skills", "show", "a", "--json").json["description"] == "About a."
     assert "no version 7 of a" in toolgate("skills", "rollback", "a", "7").err
@@ -100,9 +100,7 @@ def test_a_disabled_tool_is_marked(with_pets: Toolgate, folder: Path) -> None:
     assert with_pets("tools", "disable", "getPet").code == 0
     shown = with_pets("skills", "show", "a", "--json").json
     assert (shown["disabled"], set(shown["tools"])) == (["getPet"], {"listPets", "getPet"})
-    lines = with_pets("skills", "show", "a").out.splitlines()
-    assert [line.endswith("disabled") for line in lines if "etPet" in line] == [True]
-    assert [line.endswith("disabled") for line in lines if "listPets" in line] == [False]
+    assert "disabled     getPet\n" in with_pets("skills", "show", "a").out
 
 
 def test_skills_are_linked_and_depend(with_pets: Toolgate, folder: Path) -> None:
@@ -110,7 +108,7 @@ def test_skills_are_linked_and_depend(with_pets: Toolgate, folder: Path) -> None
     write(folder, "b")
     assert with_pets("skills", "import", "skills").code == 0
     ran = with_pets("skills", "link", "a", "listPets", "deletePet", "--json")
-    assert ran.json == {"listPets": "read", "deletePet": "execute"}
+    assert ran.json["tools"] == {"listPets": "read", "deletePet": "execute"}
     ran = with_pets("skills", "link", "a", "deletePet", "--access", "read")
     assert (ran.code, ran.out) == (1, "")
     assert "deletePet needs the access level execute, not read" in ran.err
@@ -120,7 +118,7 @@ def test_skills_are_linked_and_depend(with_pets: Toolgate, folder: Path) -> None
     ran = with_pets("skills", "depend", "b", "a")
     assert (ran.code, "b -> a -> b" in ran.err) == (1, True)
     assert "b is required by a" in with_pets("skills", "remove", "b", "--yes").err
-    assert with_pets("skills", "depend", "a", "b", "--remove").code == 0
+    assert with_pets("skills", "undepend", "a", "b").code == 0
     assert with_pets("skills", "remove", "b", "--yes").out == "Removed b.\n"
     assert [one["name"] for one in with_pets("skills", "list", "--json").json] == ["a"]
 
@@ -131,9 +129,10 @@ def test_below_their_parents(toolgate: Toolgate, folder: Path) -> None:
     write(folder, "a-part", text)
     assert toolgate("skills", "import", "skills").code == 0
     lines = toolgate("skills", "list").out.splitlines()
-    assert [line.split("  ")[0] or line.split()[0] for line in lines] == ["all", "a-part"]
+    assert [line.split()[0] for line in lines] == ["a-part", "all"]
+    assert lines[0].split()[3] == "all"
     ran = toolgate("skills", "remove", "all", "--yes")
-    assert ran.out == "Removed all.\n  now at the top level: a-part\n"
+    assert ran.out == "Removed all.\nbelow  a-part\n"
 
 
 def test_a_skill_within_a_skill_is_told_to_be_none(toolgate: Toolgate, folder: Path) -> None:
@@ -162,9 +161,9 @@ def test_skills_are_made_of_tags(toolgate: Toolgate, folder: Path) -> None:
     assert toolgate("skills", "generate", "--source", "shop").code == 0
     pets, orders = toolgate("skills", "list", "--json").json
     assert (pets["name"], orders["name"]) == ("shop-pets", "shop-store-orders")
-    assert [*orders["tools"]] == ["listOrders", "getOrder", "placeOrder", "cancelOrder"]
+    assert orders["tools"] == 4
     assert orders["description"].startswith("Everything about orders. Use it to: List orders;")
-    told = toolgate("skills", "show", "shop-store-orders", "--json").json["instructions"]
+    told = toolgate("skills", "show", "shop-store-orders", "--json").json["document"]
     assert "- `getOrder`: One order (needs id)" in told
     assert told.index("listOrders") < told.index("placeOrder") < told.index("cancelOrder")
     assert toolgate("skills", "generate", "--source", "shop").out.count("unchanged") == 2
