@@ -13,11 +13,13 @@ KEEP_ALIVE = b": keep-alive\n\n"
 
 
 def event(message: bytes, name: bytes = b"message", id_: str = "") -> bytes:
-    """One event whose data is `message`: JSON text, or a URL."""
+    """One event whose data is `message`: JSON text, or a URL. Without a name it is "message", too,
+    and says so nowhere, as contracts of others have it."""
     # a service's JSON may contain line breaks, which are only white space between tokens
     line = message.replace(b"\r", b" ").replace(b"\n", b" ")
     head = b"id: " + id_.encode() + b"\n" if id_ else b""
-    return head + b"event: " + name + b"\ndata: " + line + b"\n\n"
+    kind = b"event: " + name + b"\n" if name else b""
+    return head + kind + b"data: " + line + b"\n\n"
 
 
 def priming(id_: str, retry_ms: int) -> bytes:

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import EventSourceResponse
 from starlette.responses import Response
 
 from gateway.console.page_request import PageRequest, as_json
 from gateway.console.routes import PageRoute
+from gateway.protocol import sse
 
 ASK, SEND, RUN = "agent_ask", "agent_send", "agent_get_run"
 WING = "agent"
@@ -55,17 +56,14 @@ async def events(visit: PageRequest) -> Response:
     return EventSourceResponse(_stream_events(visit, id_, after), ping=ping, sep="\n")
 
 
-async def _stream_events(
-    visit: PageRequest, run: str, after: int
-) -> AsyncIterator[ServerSentEvent]:
+async def _stream_events(visit: PageRequest, run: str, after: int) -> AsyncIterator[bytes]:
     async for event in visit.desk.follow(WING, run, after):
         kind, data = "change", {"type": event.type}
         if event.type == CHUNK:
             kind, data = "words", {"text": event.data.get("text", "")}
         elif event.type in TERMINAL:
             kind = "end"
-        text = msgspec.json.encode(data).decode()
-        yield ServerSentEvent(text, event=kind, id=str(event.number), sep="\n")
+        yield sse.event(msgspec.json.encode(data), kind.encode(), str(event.number))
 
 
 async def _begin_conversation(visit: PageRequest) -> Response:

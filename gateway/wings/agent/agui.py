@@ -17,12 +17,12 @@ from uuid import NAMESPACE_URL, uuid5
 import anyio
 import msgspec
 from msgspec import Struct
-from sse_starlette import ServerSentEvent
 from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails
+from gateway.protocol import sse
 from gateway.wings.agent.api import StreamApi, content_text
 from gateway.wings.agent.events import WAITS, RunEvent, interrupt_number
 from gateway.wings.agent.operations import APPROVE, REASONING, TurnQuery
@@ -164,10 +164,10 @@ class AgUi:
 
     async def _events(
         self, context: Context, asked: _Input, run: Run, after: int
-    ) -> AsyncIterator[ServerSentEvent]:
+    ) -> AsyncIterator[bytes]:
         encoder = Encoder(asked.thread_id, asked.run_id, REASONING in context.identity.scopes)
         for told in encoder.begin():
-            yield _server_event(told)
+            yield sse.event(encode(told), b"")
         if asked.resume:
             run = await self._wait_until_taken_up(run)
         interrupts: list[Json] = []
@@ -176,11 +176,11 @@ class AgUi:
                 if event.data.get("status") == WAITS:
                     interrupts.append(_interrupt(event))
                 for told in encoder.encode(event):
-                    yield _server_event(told)
+                    yield sse.event(encode(told), b"")
         if not encoder.ended:
             turns = await self._turns(run) if interrupts else []
             for told in encoder.interrupt(interrupts, turns):
-                yield _server_event(told)
+                yield sse.event(encode(told), b"")
 
     async def _turns(self, run: Run) -> list[tuple[Run, AgentTurn]]:
         limit = TurnQuery().limit
@@ -327,11 +327,11 @@ def _messages(run: Run, turn: AgentTurn, shows_reasoning: bool) -> Iterator[Json
                 }  # fmt: skip
 
 
-async def _refuse(asked: _Input, expired: Sequence[str]) -> AsyncIterator[ServerSentEvent]:
+async def _refuse(asked: _Input, expired: Sequence[str]) -> AsyncIterator[bytes]:
     """Of a resume that comes after the end of an interrupt."""
     encoder = Encoder(asked.thread_id, asked.run_id, shows_reasoning=False)
     for told in (*encoder.begin(), *encoder.expire(expired)):
-        yield _server_event(told)
+        yield sse.event(encode(told), b"")
 
 
 def _interrupt(event: RunEvent) -> Json:
@@ -343,7 +343,3 @@ def _interrupt(event: RunEvent) -> Json:
         "responseSchema": ANSWER,
         "expiresAt": data["expires"],
     }
-
-
-def _server_event(event: Json) -> ServerSentEvent:
-    return ServerSentEvent(encode(event).decode(), sep="\n")

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 from msgspec import UNSET, Struct
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import EventSourceResponse
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,6 +20,7 @@ from starlette.routing import Route
 from config.agent import AgentSettings
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails, not_found
+from gateway.protocol import sse
 from gateway.wings.abc import WingParts
 from gateway.wings.agent.events import RunEvent, follow_run, terminal_event
 from gateway.wings.agent.operations import REASONING, RunView
@@ -151,7 +152,7 @@ class StreamApi:
     def _stream(self, context: Context, run: Run, after: int, *, leaving: bool = False) -> Response:
         return self.response(self._send_events(context, run, after, leaving))
 
-    def response(self, events: AsyncIterator[ServerSentEvent]) -> Response:
+    def response(self, events: AsyncIterator[bytes]) -> Response:
         ping = self.settings.keep_alive_s
         return EventSourceResponse(events, ping=ping, sep="\n", headers=WITHOUT_BUFFERING)
 
@@ -161,14 +162,14 @@ class StreamApi:
 
     async def _send_events(
         self, context: Context, run: Run, after: int, leaving: bool
-    ) -> AsyncIterator[ServerSentEvent]:
+    ) -> AsyncIterator[bytes]:
         shows = REASONING in context.identity.scopes
         async with self.bind(context, run) if leaving else nullcontext():
             async for event in self.follow(run, after):
                 if event.type == "ReasoningTrace" and not shows:
                     continue
-                data = msgspec.json.encode(event.data).decode()
-                yield ServerSentEvent(data, event=event.type, id=str(event.number), sep="\n")
+                data = msgspec.json.encode(event.data)
+                yield sse.event(data, event.type.encode(), str(event.number))
 
     @asynccontextmanager
     async def bind(self, context: Context, run: Run) -> AsyncIterator[None]:

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
-from sse_starlette import ServerSentEvent
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,6 +19,7 @@ from starlette.routing import Route
 
 from gateway.context import Context
 from gateway.operations.operation import ProblemDetails
+from gateway.protocol import sse
 from gateway.wings.agent.api import StreamApi, content_text
 from gateway.wings.agent.operations import REASONING, RunView
 from gateway.wings.agent.runner import Runner
@@ -144,7 +144,7 @@ class Facade:
 
     async def _chunks(
         self, context: Context, run: Run, model: str, *, usage: bool
-    ) -> AsyncIterator[ServerSentEvent]:
+    ) -> AsyncIterator[bytes]:
         shows = REASONING in context.identity.scopes
         chunk = partial(_chunk, run.id, model, members={"usage": None} if usage else {})
         yield chunk({"role": "assistant", "content": ""})
@@ -160,15 +160,14 @@ class Facade:
                         yield chunk({"content": _waits([data["approval"]])})
                     case "Error":
                         error = {"message": data["message"], "type": data["code"]}
-                        yield ServerSentEvent(encode({"error": error}).decode(), sep="\n")
+                        yield sse.event(encode({"error": error}), b"")
                         return
         ended = await self._runner.runs.get(run.tenant, run.owner, run.id) or run
         yield chunk({}, _finish(ended.stopped))
         if usage:
             last = {"choices": [], "usage": await self._usage(ended)}
-            text = encode({**_head(run.id, model, "chunk"), **last}).decode()
-            yield ServerSentEvent(text, sep="\n")
-        yield ServerSentEvent("[DONE]", sep="\n")
+            yield sse.event(encode({**_head(run.id, model, "chunk"), **last}), b"")
+        yield sse.event(b"[DONE]", b"")
 
     async def _usage(self, run: Run) -> dict[str, Any]:
         """Usage of a run: that of its answers, and as the prompt's also that of failed requests.
@@ -225,12 +224,11 @@ def _chunk(
     finish: str | None = None,
     *,
     members: Mapping[str, Any],
-) -> ServerSentEvent:
+) -> bytes:
     """`members`: further ones of the chunk."""
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    return ServerSentEvent(
-        encode({**_head(run, model, "chunk"), **members, "choices": [choice]}).decode(), sep="\n"
-    )
+    chunk = {**_head(run, model, "chunk"), **members, "choices": [choice]}
+    return sse.event(encode(chunk), b"")
 
 
 def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
