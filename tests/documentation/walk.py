@@ -8,8 +8,9 @@ line is found in the output, where `...` stands for anything.
 import json
 import os
 import re
+import shlex
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +25,16 @@ from registry.embedding.status import status
 from tests.documentation.pages import ROOT
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.fixtures_redis import free_ports
+from tests.gateway.cli.processes import command
 from tests.polling import until
 
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 GATEWAY, SERVICE = "127.0.0.1:8765", "8766"
 REPLACED = {"pip install toolgate": "toolgate --version"}  # tests/test_installed.py installs it
 PROGRAMS = Path(sys.executable).parent
+PLAIN = {"toolgate"}
+QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+SHELL = re.compile(r"[|&;<*?(){}~]|>(?! \S+$)|^\w+=", re.MULTILINE)  # all but `> FILE` at the end
 
 
 @dataclass(frozen=True)
@@ -108,13 +113,36 @@ class Walk:
     async def _shell(self, text: str) -> str:
         for given, ours in REPLACED.items():
             text = text.replace(given, ours)
-        port = {"TOOLGATE_SERVER__PORT": self.gateway.rpartition(":")[2] or "0"}
+        env = {**self.env, "TOOLGATE_SERVER__PORT": self.gateway.rpartition(":")[2] or "0"}
         with anyio.fail_after(DEADLINE_S * 3):
+            if commands := plain_commands(text):
+                return "".join([await self._command(words, env) for words in commands])
             done = await anyio.run_process(
-                ["sh", "-e", "-c", text], cwd=self.folder, env={**self.env, **port}, check=False
+                ["sh", "-e", "-c", text], cwd=self.folder, env=env, check=False
             )
         assert done.returncode == 0, f"{text}\n{done.stderr.decode()}"
         return done.stdout.decode()
+
+    async def _command(self, words: Sequence[str], env: Mapping[str, str]) -> str:
+        """Run a command of a page in this process; `> FILE` may stand at its end."""
+        own = {name: value for name, value in env.items() if os.environ.get(name) != value}
+        *words, target = words if words[-2:-1] == [">"] else (*words, "")
+        code, out, err = await command(*(word for word in words if word != ">"), **own)
+        assert code == 0, f"toolgate {shlex.join(words)}\n{err}"
+        if not target:
+            return out
+        (self.folder / target).write_text(out)
+        return ""
+
+
+def plain_commands(text: str) -> list[list[str]]:
+    """The words of each command, without `toolgate`, of a block that has nothing else: those need
+    no shell, and no process that takes a second to start. Empty for any other block."""
+    if SHELL.search(QUOTED.sub("''", text)) or "$" in text or "`" in text:
+        return []
+    lines = [shlex.split(line, comments=True) for line in text.replace("\\\n", " ").splitlines()]
+    commands = [words for words in lines if words]
+    return [words[1:] for words in commands] if {line[0] for line in commands} == PLAIN else []
 
 
 async def is_embedded(client: Client) -> bool:

@@ -18,9 +18,13 @@ from config.settings import DatabaseSettings, Settings
 from gateway.parity.vectors import CHECKOUT
 from tests.fixtures_gateway import running
 from tests.fixtures_servers import Serve
-from tests.gateway.cli.processes import ran
+from tests.gateway.cli.processes import command
 
-pytestmark = pytest.mark.anyio
+pytestmark = [
+    pytest.mark.anyio,
+    # aiohttp of the command, which runs in this process: a vector has a body of a megabyte
+    pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning"),
+]
 
 OTHER = "00000000-0000-0000-0000-000000000002"  # a tenant of its own in the same database
 
@@ -57,7 +61,7 @@ class Old:
 
 
 async def test_a_gateway_in_strict_mode_passes(strict: str) -> None:
-    code, out, err = await ran("parity", "--target", strict)
+    code, out, err = await command("parity", "--target", strict)
     assert (code, err) == (0, ""), out
     summary = out.splitlines()[-1]
     passed, _, rest = summary.partition(" passed, ")
@@ -68,7 +72,7 @@ async def test_a_gateway_in_strict_mode_passes(strict: str) -> None:
 
 
 async def test_a_gateway_in_spec_mode_passes(spec: str) -> None:
-    code, out, err = await ran("parity", "--target", spec, "--compat", "spec", "--json")
+    code, out, err = await command("parity", "--target", spec, "--compat", "spec", "--json")
     told = json.loads(out)
     assert (code, err, told["failures"]) == (0, "", [])
     assert told["passed"] > 250
@@ -77,7 +81,7 @@ async def test_a_gateway_in_spec_mode_passes(spec: str) -> None:
 
 
 async def test_failures_are_shown_with_what_was_expected_and_found(spec: str) -> None:
-    code, out, _ = await ran("parity", "--target", spec, "--only", "J11", "--only", "L1")
+    code, out, _ = await command("parity", "--target", spec, "--only", "J11", "--only", "L1")
     assert code == 1
     row, _, *_ = out.splitlines()
     assert row.split()[:3] == ["J11", "status", "400"]
@@ -88,7 +92,7 @@ async def test_failures_are_shown_with_what_was_expected_and_found(spec: str) ->
 async def test_two_gateways_in_one_mode_do_not_differ(strict: str, settings: Settings) -> None:
     tenant = replace(settings.tenant, host_id=OTHER)
     async with running(replace(settings, tenant=tenant)) as other:
-        code, out, err = await ran("parity", "--target", strict, "--against", other.url)
+        code, out, err = await command("parity", "--target", strict, "--against", other.url)
     assert (code, err) == (0, ""), out
     assert " compared, 0 differ without an entry in the ledger" in out.splitlines()[-1]
 
@@ -97,7 +101,7 @@ async def test_gateways_in_two_modes_differ_and_the_ledger_does_not_excuse_it(
     strict: str, spec: str
 ) -> None:
     arguments = ("--target", strict, "--against", spec, "--only", "J4", "--only", "L1", "--json")
-    code, out, _ = await ran("parity", *arguments)
+    code, out, _ = await command("parity", *arguments)
     told = json.loads(out)
     assert (code, told["compared"]) == (1, 3)
     assert {one["vector"] for one in told["differences"]} == {"J4"}
@@ -116,7 +120,7 @@ async def test_the_ledger_explains_how_the_gateway_differs_from_light_hybrid_4j(
 ) -> None:
     old = await serve(Old())
     chosen = ("--only", "L1", "--only", "L6", "--against-path", "rpc=")
-    code, out, err = await ran("parity", "--target", strict, "--against", old, *chosen)
+    code, out, err = await command("parity", "--target", strict, "--against", old, *chosen)
     assert (code, err) == (0, ""), out
     assert "L6 differs on purpose: The client is wrong, not the server" in out
     assert "L1" not in out
@@ -127,7 +131,7 @@ async def test_a_server_that_lacks_what_the_ledger_does_not_know_of_is_not_excus
 ) -> None:
     old = await serve(Old())
     chosen = ("--only", "L6", "--only", "L34", "--against-path", "rpc=")
-    code, out, _ = await ran("parity", "--target", strict, "--against", old, *chosen)
+    code, out, _ = await command("parity", "--target", strict, "--against", old, *chosen)
     assert code == 1
     lines = out.splitlines()
     [row] = [line.split() for line in lines if line.split()[:3] == ["L34", "step", "1:"]][:1]
@@ -138,7 +142,7 @@ async def test_a_server_that_lacks_what_the_ledger_does_not_know_of_is_not_excus
         "2 compared, 0 differ without an entry in the ledger, "
         "1 where the ledger lacks the other's answer"
     )
-    _, out, _ = await ran("parity", "--target", strict, "--against", old, *chosen, "--json")
+    _, out, _ = await command("parity", "--target", strict, "--against", old, *chosen, "--json")
     told = {one["vector"]: one for one in json.loads(out)["differences"]}
     assert {name: one["unknown"] for name, one in told.items()} == {"L6": False, "L34": True}
 
@@ -146,13 +150,13 @@ async def test_a_server_that_lacks_what_the_ledger_does_not_know_of_is_not_excus
 async def test_light_hybrid_4j_is_judged_by_what_the_ledger_says_of_it(serve: Serve) -> None:
     old = await serve(Old())
     arguments = ("parity", "--target", old, "--only", "L1", "--only", "L6", "--only", "L31")
-    code, out, _ = await ran(*arguments, "--expect", "legacy")
+    code, out, _ = await command(*arguments, "--expect", "legacy")
     assert code == 0, out
     assert out == (
         "2 of 2 passed, 1 for /rpc not run (--rpc-path names it), "
         "1 of unknown outcome not run (light-hybrid-4j's answer is not known)\n"
     )
-    code, out, _ = await ran(*arguments)
+    code, out, _ = await command(*arguments)
     assert code == 1
     assert {"L6", "L31"} <= {line.split()[0] for line in out.splitlines()}
 
@@ -172,7 +176,7 @@ async def bare(settings: Settings) -> AsyncIterator[str]:
 async def test_a_target_without_the_services_is_told_so_once(
     bare: str, only: tuple[str, ...], path: str
 ) -> None:
-    code, out, err = await ran("parity", "--target", bare, *only)
+    code, out, err = await command("parity", "--target", bare, *only)
     assert (code, out) == (1, "")
     assert err == (
         "toolgate: The target lacks the services of the vectors (lightapi.net/parity/echo/0.1.0 at "
@@ -182,13 +186,13 @@ async def test_a_target_without_the_services_is_told_so_once(
 
 
 async def test_a_second_server_without_the_services_is_told_so_too(strict: str, bare: str) -> None:
-    code, out, err = await ran("parity", "--target", strict, "--against", bare)
+    code, out, err = await command("parity", "--target", strict, "--against", bare)
     assert (code, out) == (1, "")
     assert f"lacks the services of the vectors (lightapi.net/parity/echo/0.1.0 at {bare}" in err
 
 
 async def test_vectors_that_call_no_service_need_none(bare: str) -> None:
-    code, out, _ = await ran("parity", "--target", bare, "--only", "L4", "--only", "L12")
+    code, out, _ = await command("parity", "--target", bare, "--only", "L4", "--only", "L12")
     assert code == 0, out
     assert out == "2 of 2 passed\n"
 
@@ -197,7 +201,7 @@ async def test_a_target_that_seems_to_be_in_the_other_mode_is_told_so(
     strict: str, spec: str
 ) -> None:
     for url, asked, other in ((spec, "strict", "spec"), (strict, "spec", "strict")):
-        code, out, _ = await ran("parity", "--target", url, "--compat", asked)
+        code, out, _ = await command("parity", "--target", url, "--compat", asked)
         assert code == 1
         assert f"It seems to be in {other} mode, for which there is --compat {other}." in out
 
@@ -210,7 +214,7 @@ async def test_a_target_that_trusts_another_key_is_told_so(strict: str, tmp_path
     )
     key = tmp_path / "other.pem"
     key.write_bytes(pem)
-    code, out, _ = await ran("parity", "--target", strict, "--only", "L1", "--key", str(key))
+    code, out, _ = await command("parity", "--target", strict, "--only", "L1", "--key", str(key))
     assert code == 1
     assert "The target does not take our tokens" in out
 
@@ -243,7 +247,7 @@ async def test_a_target_that_trusts_another_key_is_told_so(strict: str, tmp_path
 async def test_what_cannot_be_done_is_said_in_a_sentence(
     arguments: list[str], code: int, said: str
 ) -> None:
-    found, out, err = await ran("parity", *arguments)
+    found, out, err = await command("parity", *arguments)
     assert (found, out) == (code, "")
     assert err.startswith("toolgate: ")
     assert said in err
@@ -251,7 +255,7 @@ async def test_what_cannot_be_done_is_said_in_a_sentence(
 
 
 async def test_a_path_that_the_target_does_not_have_is_told(strict: str) -> None:
-    code, _, err = await ran("parity", "--target", strict, "--command-path", "/nothing")
+    code, _, err = await command("parity", "--target", strict, "--command-path", "/nothing")
     assert code == 1
     assert err == (
         f"toolgate: The target has nothing at {strict}/nothing (404). "
@@ -269,7 +273,7 @@ async def test_a_server_that_falls_silent_is_a_failure_and_not_the_end(
 
     url = await serve(silent)
     chosen = ("--only", "L1@command", "--only", "L6", "--timeout", "0.5", "--json")
-    code, out, _ = await ran("parity", "--target", url, *chosen)
+    code, out, _ = await command("parity", "--target", url, *chosen)
     failures = {one["vector"]: one["findings"] for one in json.loads(out)["failures"]}
     assert code == 1
     assert failures.keys() == {"L1@command", "L6"}
@@ -291,12 +295,12 @@ async def test_vectors_of_ones_own_are_played(strict: str, tmp_path: Path) -> No
     }
     file = {"title": "Ours", "vectors": [vector]}
     (tmp_path / "ours.json").write_text(json.dumps(file))
-    code, out, _ = await ran("parity", "--target", strict, "--vectors", str(tmp_path))
+    code, out, _ = await command("parity", "--target", strict, "--vectors", str(tmp_path))
     assert (code, out) == (0, "1 of 1 passed\n")
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf"])
 async def test_a_timeout_is_finite(seconds: str) -> None:
-    code, out, err = await ran("parity", "--target", "http://a", "--timeout", seconds)
+    code, out, err = await command("parity", "--target", "http://a", "--timeout", seconds)
     assert (code, out) == (2, "")
     assert f"{seconds} is not a finite number" in err

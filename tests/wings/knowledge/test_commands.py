@@ -13,6 +13,7 @@ import pytest
 from config.settings import DatabaseSettings
 from gateway.cli.knowledge import path_scores
 from tests.fixtures_gateway import Client, running
+from tests.gateway.cli.processes import command
 from tests.polling import until
 from tests.wings.knowledge.test_lightrag import knowing
 
@@ -33,7 +34,7 @@ async def ran(*arguments: str) -> tuple[int, str, str]:
 
 
 async def toolgate(client: Client, *arguments: str) -> tuple[int, str, str]:
-    return await ran("-m", "gateway", "knowledge", *arguments, "--url", client.url)
+    return await command("knowledge", *arguments, "--url", client.url)
 
 
 async def test_the_example_answers_ten_questions_with_citations(client: Client) -> None:
@@ -66,10 +67,10 @@ async def test_directories_are_uploaded_and_collections_exported(
 
 @pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
 @pytest.mark.parametrize(
-    "command", [("reembed",), ("upload", ".", "--collection=x", "--engine=ray", "--owner=ann")]
+    "words", [("reembed",), ("upload", ".", "--collection=x", "--engine=ray", "--owner=ann")]
 )
-async def test_work_on_a_cluster_names_the_extra_that_is_missing(command: tuple[str, ...]) -> None:
-    code, _, errors = await ran("-m", "gateway", "knowledge", *command)
+async def test_work_on_a_cluster_names_the_extra_that_is_missing(words: tuple[str, ...]) -> None:
+    code, _, errors = await command("knowledge", *words)
     assert (code, "pip install 'toolgate[ray]'" in errors) == (2, True), errors
 
 
@@ -82,9 +83,9 @@ async def test_a_watched_directory_is_stored_as_it_changes(client: Client, tmp_p
         _, answer, _ = await client.post("/knowledge/v1/query", query)
         return [one["text"] for one in answer["evidence"]]
 
-    command = [sys.executable, "-m", "gateway", "knowledge", "upload", str(tmp_path),
+    watching = [sys.executable, "-m", "gateway", "knowledge", "upload", str(tmp_path),
                "--collection", "w", "--watch", "--url", client.url]  # fmt: skip
-    async with await anyio.open_process(command, stdout=DEVNULL, stderr=DEVNULL) as process:
+    async with await anyio.open_process(watching, stdout=DEVNULL, stderr=DEVNULL) as process:
         try:
             await until(lambda: found("reeds"))
             heron.write_text("# Heron\n\nIt nests in trees, and is grey.\n")
