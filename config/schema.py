@@ -16,6 +16,7 @@ from config.document import VARIABLE_PATTERN, KeyPath
 from config.load import DEFAULTS
 from config.settings import Profile, Settings, Toolset
 from config.sources import SchemeSettings, SourceSettings
+from schemas.json_schema.references import definition_name, refer_to
 
 PUBLISHED = Path(__file__).parents[1] / "schemas" / "json" / "config.schema.json"
 KEY_LINE = re.compile(r"( *)([a-z_]+):")
@@ -32,8 +33,7 @@ def json_schema() -> dict[str, Any]:
             definition["description"] = " ".join(definition["description"].split())
     root = definitions.pop(Settings.__name__)
     for name, section in root["properties"].items():
-        if "$ref" in section:
-            component = definitions[section["$ref"].rpartition("/")[2]]
+        if component := definitions.get(definition_name(section)):
             _complete(component, (name,), described, defaults[name])
         else:
             section["default"] = defaults[name]
@@ -78,7 +78,7 @@ def _complete(
 def _or_interpolated(schema: dict[str, Any]) -> dict[str, Any]:
     """`schema`, or `${NAME}` wherever the text of a reference would not be valid."""
     schema = _plain(schema)
-    if "$ref" in schema:
+    if definition_name(schema):
         return schema  # a mapping; what is in it may be interpolated
     for inner in ("items", "additionalProperties"):
         if inner in schema:
@@ -91,7 +91,7 @@ def _or_interpolated(schema: dict[str, Any]) -> dict[str, Any]:
         "string" in alternative.get("type", ()) and "pattern" not in alternative
         for alternative in alternatives
     ):
-        alternatives.append({"$ref": "#/$defs/Interpolated"})
+        alternatives.append(refer_to("Interpolated"))
     if len(alternatives) > 1:
         return {"anyOf": alternatives} | default
     return alternatives[0] | default

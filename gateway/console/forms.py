@@ -12,6 +12,8 @@ from typing import Any, Literal
 import msgspec
 
 from schemas.errors import Fault
+from schemas.json_schema.pointers import ABSENT, escape
+from schemas.json_schema.references import find, reference_of
 from schemas.jsonrpc import decode_strict
 from schemas.patterns import InvalidPattern, Pattern
 
@@ -192,7 +194,7 @@ class Form:
         required = {name for name in listed if isinstance(name, str)}
         nodes = tuple(
             self._node(
-                member, f"{pointer}/{_escape_segment(name)}", name, required=name in required,
+                member, f"{pointer}/{escape(name)}", name, required=name in required,
                 depth=depth + 1, seen=seen,
             )
             for name, member in properties.items()
@@ -246,10 +248,10 @@ class Form:
             if not isinstance(schema, dict):
                 return None, seen
             self._spend(1 + len(schema))
-            if isinstance(schema.get("$ref"), str):
-                self._spend(schema["$ref"].count("/"))
-                target = _target(self._root, schema["$ref"])
-                if target is None or id(target) in seen:
+            if (reference := reference_of(schema)) is not None:
+                self._spend(reference.count("/"))
+                target = find(self._root, reference)
+                if target is ABSENT or id(target) in seen:
                     return None, seen
                 seen = (*seen, id(target))
                 beside = {name: member for name, member in schema.items() if name != "$ref"}
@@ -496,24 +498,6 @@ def _takes_lines(pattern: str) -> bool:
         return False
 
 
-def _target(root: Json, reference: str) -> Any:
-    """The schema at a reference inside the document; None: there is none."""
-    if reference == "#":
-        return root
-    if not reference.startswith("#/"):
-        return None
-    target: Any = root
-    for part in reference[2:].split("/"):
-        name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(target, dict) and name in target:
-            target = target[name]
-        elif isinstance(target, list) and name.isdecimal() and int(name) < len(target):
-            target = target[int(name)]
-        else:
-            return None
-    return target
-
-
 def _count(node: FormNode) -> int:
     return 1 + sum(map(_count, node.nodes))
 
@@ -522,10 +506,6 @@ def walk(fields: Sequence[FormField]) -> Iterator[FormField]:
     for inner_field in fields:
         yield inner_field
         yield from walk(inner_field.fields)
-
-
-def _escape_segment(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _text(value: Any) -> str:

@@ -21,6 +21,7 @@ import msgspec
 from config.user_modules import load_module
 from gateway.hybrid import Call, Handler
 from schemas.errors import InvalidParams, ToolgateError
+from schemas.json_schema.references import definition_name
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -135,7 +136,7 @@ def _read(
         )
     except (TypeError, ValueError):
         return None, None
-    schema = definitions.pop(made["$ref"].rpartition("/")[2])
+    schema = definitions.pop(definition_name(made))
     schema.pop("title", None)
     schema["additionalProperties"] = False
     return values, {**schema, "$defs": definitions} if definitions else schema

@@ -21,6 +21,7 @@ from registry.display.profiles import SelectedProfile
 from registry.display.summaries import shorten
 from registry.display.tool_shaper import ListedTool, ListingBudget, length
 from schemas.errors import InvalidParams
+from schemas.json_schema.references import has_references
 from schemas.jsonrpc import decode_json, encode
 from schemas.source import Source
 from schemas.tool import TextContent, Tool, ToolResult
@@ -156,7 +157,7 @@ def _parts(
 
 
 def _fold_schema(fold: Fold, schema: Any) -> Any:
-    fits = length(schema) <= fold.limit and (fold.references or b'"$ref"' not in encode(schema))
+    fits = length(schema) <= fold.limit and (fold.references or not has_references(encode(schema)))
     return schema if fits else fold(schema).schema
 
 

@@ -18,6 +18,7 @@ from gateway.operations.operation import (
     not_found,
 )
 from schemas.errors import Fault
+from schemas.json_schema.pointers import escape
 from schemas.jsonrpc import decode_strict
 from schemas.mismatch import explain_mismatch
 
@@ -215,4 +216,4 @@ def _read_as(value: Any, kind: Any) -> Any:
 
 
 def _pointer(path: tuple[str | int, ...]) -> str:
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
+    return "".join(f"/{escape(str(step))}" for step in path)

@@ -4,7 +4,7 @@ The arguments are the path parameters, the query parameters, and the members of 
 whole body as `body` where it is no plain object or shares a name with the others.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -18,6 +18,7 @@ from gateway.operations.operation import Effect, Operation, scopes_of
 from registry.catalog.catalog import Catalog
 from registry.display.tool_shaper import ToolShaper
 from schemas.binding import Binding, OperationBinding
+from schemas.json_schema.references import close, dereference
 from schemas.jsonrpc import encode
 from schemas.memo import Memo
 from schemas.tool import Annotations, Tool, ToolDraft
@@ -163,7 +164,7 @@ def output_schema(operation: Operation) -> Json | None:
     another type."""
     kinds = _answers(operation)
     made, definitions = msgspec.json.schema_components(kinds, ref_template=REFS + "{name}")
-    schemas = [_resolve(resolved, definitions) for resolved in made]
+    schemas = [dereference(inner, definitions) for inner in made]
     if not schemas or any(resolved.get("type") != "object" for resolved in schemas):
         return None
     schema = schemas[0] if len(schemas) == 1 else {"type": "object", "anyOf": list(made)}
@@ -193,26 +194,14 @@ def _of_body(operation: Operation, made: Json, definitions: Json) -> tuple[Json,
     """Properties of the body, and the names of the required ones."""
     if not members_of(operation):
         return {BODY: made}, [] if operation.optional_body else [BODY]
-    schema = _resolve(made, definitions)
+    schema = dereference(made, definitions)
     required = [] if operation.optional_body else schema.get("required", [])
     return schema["properties"], required
 
 
-def _resolve(schema: Json, definitions: Json) -> Json:
-    reference = schema.get("$ref")
-    return schema if reference is None else definitions[reference.removeprefix(REFS)]
-
-
 def _close(schema: Json, definitions: Json) -> Json:
     """The schema with the definitions that it references."""
-    needed: dict[str, Json] = {}
-    open_ = list(_references(schema))
-    while open_:
-        name = open_.pop()
-        if name not in needed:
-            needed[name] = definitions[name]
-            open_ += _references(definitions[name])
-    whole = {**schema, "$defs": dict(sorted(needed.items()))} if needed else schema
+    whole = close(schema, {"$defs": dict(sorted(definitions.items()))})
     return {key: _without_tuples(value) for key, value in whole.items()}
 
 
@@ -229,15 +218,3 @@ def _without_tuples(schema: Any) -> Any:
     kinds = schema.pop("prefixItems")
     kinds = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
     return {**schema, "items": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}}
-
-
-def _references(schema: Any) -> Iterator[str]:
-    if isinstance(schema, dict):
-        reference = schema.get("$ref")
-        if isinstance(reference, str):
-            yield reference.removeprefix(REFS)
-        for member in schema.values():
-            yield from _references(member)
-    elif isinstance(schema, list):
-        for member in schema:
-            yield from _references(member)

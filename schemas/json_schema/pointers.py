@@ -24,7 +24,12 @@ def escape_segment(key: str) -> str:
     """A segment of a JSON pointer (RFC 6901) in a URI fragment."""
     if key.isalnum():
         return key
-    return key.replace("~", "~0").replace("/", "~1").replace("%", "%25")
+    return escape(key).replace("%", "%25")
+
+
+def escape(key: str) -> str:
+    """A segment of a JSON pointer as a text of its own."""
+    return key.replace("~", "~0").replace("/", "~1")
 
 
 def has(tree: Any, pointer: str) -> bool:

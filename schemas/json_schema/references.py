@@ -5,7 +5,7 @@ What lies outside the document is never looked for.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -79,6 +79,12 @@ def definition_name(schema: Any) -> str:
     """`Pet` for a schema that refers to `#/$defs/Pet`; "" for any other."""
     keyword, name = _definition_place(reference_of(schema) or "")
     return name if keyword == "$defs" else ""
+
+
+def dereference(schema: Json, definitions: Mapping[str, Any]) -> Any:
+    """The definition that a schema refers to; the schema itself, if there is none."""
+    name = definition_name(schema)
+    return definitions[name] if name and name in definitions else schema
 
 
 def _definition_place(reference: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 from gateway.cli.common.failure import USAGE, fail
 from schemas.errors import ParseError
 from schemas.json_schema.checker import Checker
+from schemas.json_schema.references import find, reference_of
 from schemas.jsonrpc import decode_json
 
 OPTIONS_SHOWN = 8
@@ -54,9 +55,8 @@ def _sample(kind: str) -> str:
 def _kind(schema: Any, root: Mapping[str, Any], depth: int = DEPTH) -> str:
     if not isinstance(schema, dict) or depth == 0:
         return "any"
-    if reference := schema.get("$ref"):
-        defined = root.get("$defs", {}).get(str(reference).removeprefix("#/$defs/"))
-        return _kind(defined, root, depth - 1)
+    if (reference := reference_of(schema)) is not None:
+        return _kind(find(root, reference), root, depth - 1)
     if options := schema.get("enum"):
         more = ", …" if len(options) > OPTIONS_SHOWN else ""
         named = ("null" if option is None else str(option) for option in options[:OPTIONS_SHOWN])

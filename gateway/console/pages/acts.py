@@ -17,6 +17,7 @@ from gateway.console.page_request import SHOWN_BYTES, PageRequest, as_json, in_l
 from gateway.console.routes import PageRoute
 from gateway.operations.operation import NoQuery, Operation
 from gateway.operations.view import ResourceView
+from schemas.json_schema.references import dereference
 
 JSON_FIELD = "json"
 NAMES = "name."  # prefix of fields for path parameters
@@ -232,7 +233,7 @@ async def _also(
 def _filters(operation: Operation | None) -> Form:
     """The form of what a list can be restricted to: scalars of its query."""
     schema = _schema(operation.query if operation is not None else None)
-    inner = schema.get("$defs", {}).get(schema.get("$ref", "").rpartition("/")[2], {})
+    inner = dereference(schema, schema.get("$defs", {}))
     properties = {
         name: schema for name, schema in inner.get("properties", {}).items() if name not in PAGING
     }
