@@ -224,7 +224,7 @@ ROWS: dict[str, list[Panel]] = {
             "Memories given",
             {
                 "{{scope}} {{outcome}}": "sum by (scope, outcome) "
-                "(rate(toolgate_memory_given_total{HERE}[WINDOW]))"
+                "(rate(toolgate_memory_writes_total{HERE}[WINDOW]))"
             },
         ),
         Panel(
@@ -245,7 +245,7 @@ ROWS: dict[str, list[Panel]] = {
         Panel(
             "Deliveries that ended, and leases and deadlines that were over",
             {
-                "{{kind}}": "sum by (kind) (rate(toolgate_invocations_outcomes_total"
+                "{{kind}}": "sum by (kind) (rate(toolgate_invocation_outcomes_total"
                 "{HERE}[WINDOW]))",
                 "over: {{kind}}": "sum by (kind) (rate(toolgate_invocations_swept_total"
                 "{HERE}[WINDOW]))",
@@ -280,7 +280,7 @@ ROWS: dict[str, list[Panel]] = {
             "Audit records",
             {"{{outcome}}": "sum by (outcome) (rate(toolgate_audit_records_total{HERE}[WINDOW]))"},
         ),
-        Panel("Audit records that wait", {"{{instance}}": "toolgate_audit_waiting{HERE}"}),
+        Panel("Audit records that wait", {"{{instance}}": "toolgate_audit_queued_records{HERE}"}),
         Panel(
             "Audit records on disk", {"{{instance}}": "toolgate_audit_spool_bytes{HERE}"}, "bytes"
         ),
@@ -365,7 +365,7 @@ RULES = [
         "0m", "critical", "Records of the audit log were lost.",
     ),
     Alert(
-        "ToolgateAuditBehind", "toolgate_audit_waiting > 5000", "10m", "warning",
+        "ToolgateAuditBehind", "toolgate_audit_queued_records > 5000", "10m", "warning",
         "Records of the audit log wait for the database.",
     ),
     Alert(

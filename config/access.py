@@ -92,7 +92,7 @@ class LimitsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     per_s: Seconds
     principal_daily: Amount
     tenant_daily: Amount
-    when_away: Literal["local", "refuse"]
+    when_down: Literal["local", "refuse"]
     principal_concurrent: Amount
     concurrent: Amount
     principal_sessions: Amount
@@ -107,11 +107,11 @@ class LimitsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     body_timeout_s: Seconds
     send_timeout_s: Seconds
     connections: Amount
-    stranger_body_bytes: Bytes
-    bodies_bytes: Amount
-    client_bodies_bytes: Amount
+    unauthenticated_body_bytes: Bytes
+    buffered_body_bytes: Amount
+    client_buffered_body_bytes: Amount
     memory_bytes: Amount
-    lag_s: Seconds
+    loop_lag_s: Seconds
 
 
 class Rule(Struct, frozen=True, forbid_unknown_fields=True):
@@ -189,7 +189,7 @@ class IssuerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Auth(Struct, frozen=True, forbid_unknown_fields=True):
     mode: Literal["none", "jwt", "keys"]
-    open: bool
+    allow_public: bool
     key_file: File
     jwks_file: File
     jwks_url: OptionalUrl

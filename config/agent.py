@@ -48,9 +48,9 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     parallel: Count
     budgets: AgentBudgets
     currency: Currency
-    reads: tuple[str, ...]
-    keeps: tuple[str, ...]
-    cancel_on_leave: bool
+    context_tools: tuple[str, ...]
+    observer_tools: tuple[str, ...]
+    cancel_on_disconnect: bool
     runs: Count
     open_runs: Count
     lease_s: Seconds

@@ -87,11 +87,11 @@ PROFILES = ("plain", "claude", "openai", "codex", "gemini", "bedrock", "cursor")
 def exposure_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """Settings that open the gateway to others than this machine, without authentication."""
     auth, openings = settings.auth, _openings(settings)
-    if auth.mode == "none" and not auth.open:
+    if auth.mode == "none" and not auth.allow_public:
         expected = (
             "expected auth.mode: keys or auth.mode: jwt with it, because without authentication "
-            "whoever reaches the gateway may call everything; or auth.open: true, where all that "
-            "reaches it asks for credentials itself"
+            "whoever reaches the gateway may call everything; or auth.allow_public: true, where "
+            "all that reaches it asks for credentials itself"
         )
     elif auth.mode == "jwt" and auth.development_secret:
         openings.discard("public_url")  # also the audience of tokens
@@ -741,7 +741,10 @@ def _console_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
 
 def _agent_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     """Tools that get the messages of users without a model, named without their owner."""
-    for setting, names in (("reads", settings.agent.reads), ("keeps", settings.agent.keeps)):
+    for setting, names in (
+        ("context_tools", settings.agent.context_tools),
+        ("observer_tools", settings.agent.observer_tools),
+    ):
         for name in filter(_lacks_source, names):
             key = ("agent", setting)
             text = f"expected SOURCE.{name}, or an operation of a wing; found {name}"
@@ -828,16 +831,16 @@ def _keyless_secrets(settings: Settings, where: Where) -> list[Problem]:
 
 
 def _illegible_arguments(settings: Settings, where: Where) -> Iterator[Problem]:
-    for name, profile in settings.profiles.own.items():
+    for name, profile in settings.profiles.custom.items():
         try:
             compile_validator({"pattern": profile.arguments})
         except ValidationError:
-            path = ("profiles", "own", name, "arguments")
+            path = ("profiles", "custom", name, "arguments")
             yield Problem(where(path), dotted_path(path), "expected a regular expression")
 
 
 def _profile_names(settings: Settings) -> tuple[str, ...]:
-    return (*PROFILES, *(name for name in settings.profiles.own if name not in PROFILES))
+    return (*PROFILES, *(name for name in settings.profiles.custom if name not in PROFILES))
 
 
 def _unknown_profile(settings: Settings, where: Where) -> Iterator[Problem]:

@@ -109,10 +109,10 @@ class EventsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     approval_poll_s: Seconds
     drain_s: Seconds
     wait_s: Seconds
-    hops: Count
+    max_hops: Count
     payload_bytes: Bytes
     result_bytes: Bytes
-    keep_s: Seconds
+    retention_s: Seconds
     topics: tuple[TopicName, ...]
     skills: Mapping[SkillKey, EventSkill]
     webhooks: Mapping[SkillKey, EventWebhook]

@@ -54,7 +54,7 @@ class KnowledgeChunkers(Struct, frozen=True, forbid_unknown_fields=True):
 class KnowledgeLightRag(Struct, frozen=True, forbid_unknown_fields=True):
     port: Port
     collection: CollectionName
-    clear: bool
+    allow_clear: bool
 
 
 class KnowledgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,7 +66,7 @@ class KnowledgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     context_tokens: Count
     document_bytes: Bytes
     upload_bytes: Bytes
-    readers: Count
+    reader_processes: Count
     private_networks: bool
     metadata_bytes: Bytes
     collections: Count
@@ -75,9 +75,9 @@ class KnowledgeSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tenant_documents: Count
     tenant_bytes: Bytes
     trivial_characters: Count
-    encode_s: Seconds
+    encode_timeout_s: Seconds
     grep_bytes: Bytes
-    grep_s: Seconds
+    grep_timeout_s: Seconds
     grep_pattern_steps: Count
     grep_threads: Count
     no_context_reply: str

@@ -19,7 +19,7 @@ class LibrarianQuerySettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class AnswerCacheSettings(Struct, frozen=True, forbid_unknown_fields=True):
     answers: Amount
-    keep_s: Seconds
+    ttl_s: Seconds
 
 
 class RunLimits(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,7 +72,7 @@ class LibrarianSettings(Struct, frozen=True, forbid_unknown_fields=True):
     index: IndexLimits
     sources: Count
     refresh_schedule: CronSchedule
-    least_interval_s: Count
+    min_interval_s: Count
     lease_s: Seconds
     query: LibrarianQuerySettings
     answers: AnswerCacheSettings

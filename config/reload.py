@@ -22,7 +22,7 @@ RELOADED: Mapping[str, frozenset[str]] = {
     "toolsets": frozenset(),
     "limits": frozenset(
         {
-            *("when_away", "connections", "headers", "header_bytes", "pipelined"),
+            *("when_down", "connections", "headers", "header_bytes", "pipelined"),
             *("header_timeout_s", "body_timeout_s", "send_timeout_s"),
         }
     ),

@@ -40,7 +40,7 @@ def json_schema() -> dict[str, Any]:
         section["description"] = described[name,]
     for name, entry in (("sources", SourceSettings), ("toolsets", Toolset)):
         _complete(definitions[entry.__name__], (name,), described, {})
-    _complete(definitions[Profile.__name__], ("profiles", "own"), described, {})
+    _complete(definitions[Profile.__name__], ("profiles", "custom"), described, {})
     scheme = definitions[SchemeSettings.__name__]
     scheme["properties"] = {k: _or_interpolated(v) for k, v in scheme["properties"].items()}
     del root["required"]  # every key is optional

@@ -116,7 +116,7 @@ class MetricsOtlp(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    open: bool
+    public: bool
     token: Secret
     tools: Amount
     otlp: MetricsOtlp
@@ -138,8 +138,8 @@ class Mcp(Struct, frozen=True, forbid_unknown_fields=True):
     retry_ms: Millis
     replay_s: Seconds
     replay_events: Count
-    ask_timeout_s: Seconds
-    asks: Count
+    client_request_timeout_s: Seconds
+    client_requests: Count
     parked_s: Seconds
     parked_calls: Count
     debounce_ms: Millis
@@ -197,7 +197,7 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True):
 class ProfilesSettings(Struct, frozen=True, forbid_unknown_fields=True):
     default: ProfileName
     server_name: ServerName
-    own: Mapping[ProfileName, Profile]
+    custom: Mapping[ProfileName, Profile]
     tool_tokens: Mapping[ProfileName, ToolTokens]
 
 
@@ -258,7 +258,7 @@ class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     mcp_list_pages: Count
     mcp_list_items: Count
     mcp_list_bytes: Bytes
-    mcp_asks: Count
+    mcp_client_requests: Count
     mcp_cookies_bytes: Amount
     stdio: bool
     stdio_processes: Count
@@ -271,9 +271,9 @@ class AnswersSettings(Struct, frozen=True, forbid_unknown_fields=True):
     download_bytes: Bytes
     tokens: Amount
     fields: Literal["hidden", "shown"]
-    keep_s: Seconds
+    ttl_s: Seconds
     caller_bytes: Bytes
-    kept_bytes: Bytes
+    stored_bytes: Bytes
     tenant_share: Share
 
 
@@ -292,8 +292,8 @@ class Imports(Struct, frozen=True, forbid_unknown_fields=True):
     local_files_limit: Count
     schemas_limit_bytes: Bytes
     fetch_timeout_s: Seconds
-    at_once: Count
-    tenant_at_once: Count
+    concurrency: Count
+    tenant_concurrency: Count
     private_networks: bool
     versions_kept: Count
     prune: bool
@@ -337,8 +337,8 @@ class EmbeddingSettings(Struct, frozen=True, forbid_unknown_fields=True):
     backoff_max_s: Seconds
     lease_s: Seconds
     poll_s: Seconds
-    quiet_s: Seconds
-    burst_s: Seconds
+    debounce_s: Seconds
+    debounce_max_s: Seconds
     workers: Amount
     threads: Count
     socket: SocketPath
@@ -352,7 +352,7 @@ class EmbeddingSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class SearchSettings(Struct, frozen=True, forbid_unknown_fields=True):
     semantic_share: Share
-    least_fit: Share
+    min_fit: Share
     limit: Count
     limit_max: Count
     answer_tokens: ToolTokens
@@ -394,7 +394,7 @@ class JobsSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class SkillsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     listed: bool
     instructions_tokens: ToolTokens
-    handle_s: Seconds
+    handle_ttl_s: Seconds
     depth: Count
     agent_claim: str
     document_bytes: Bytes

@@ -15,7 +15,7 @@ from registry.catalog.feed import FeedState
 from schemas.errors import Forbidden
 
 CHALLENGE = 'Bearer realm="toolgate metrics"'
-CLOSED = "Metrics are served to this machine only (metrics.open, metrics.token)"
+CLOSED = "Metrics are served to this machine only (metrics.public, metrics.token)"
 PROTECTED = "Metrics require the token of metrics.token"
 
 OPENMETRICS = "application/openmetrics-text"

@@ -209,7 +209,7 @@ def _rates(settings: Settings, counter: Counter) -> Rates:
     alone = LocalRates()
     if settings.state.backend == "memory":
         return alone
-    return LeasedRates(counter, alone if settings.limits.when_away == "local" else None)
+    return LeasedRates(counter, alone if settings.limits.when_down == "local" else None)
 
 
 class Access:
@@ -431,7 +431,11 @@ class AuditCollector(Collector):
         yield records
         spooled = writer.spool.size if writer.spool is not None else 0
         gauges = [
-            ("toolgate_audit_waiting", "Records of the audit log in memory.", writer.waiting),
+            (
+                "toolgate_audit_queued_records",
+                "Records of the audit log in memory.",
+                writer.waiting,
+            ),
             ("toolgate_audit_lag_seconds", "How long the oldest of them has waited.", writer.lag_s),
             (
                 "toolgate_audit_spool_bytes",

@@ -151,7 +151,7 @@ def rpc_front(
         identify=identify,
         batches=batches,
         body_limit_bytes=settings.server.body_limit_bytes,
-        stranger_body_bytes=settings.limits.stranger_body_bytes,
+        unauthenticated_body_bytes=settings.limits.unauthenticated_body_bytes,
         profiles=_profiles(settings),
         mcp_path=settings.mcp.path,
     )
@@ -181,7 +181,7 @@ def _midnight(day: str) -> int:
 
 
 def _profiles(settings: Settings) -> frozenset[str]:
-    return frozenset({*BUILT_IN, *settings.profiles.own})
+    return frozenset({*BUILT_IN, *settings.profiles.custom})
 
 
 def _portal(portal: Portal) -> dict[str, Rules]:

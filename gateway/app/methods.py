@@ -86,8 +86,8 @@ class SkillParts:
     ) -> None:
         own, search = settings.skills, settings.search
         agents = Agents(own.agent_claim)
-        limits = SkillLimits(search.answer_tokens, own.instructions_tokens, own.handle_s)
-        self.handles = Handles(agents, sealer, own.handle_s)
+        limits = SkillLimits(search.answer_tokens, own.instructions_tokens, own.handle_ttl_s)
+        self.handles = Handles(agents, sealer, own.handle_ttl_s)
         self.listing = ListSkills(
             lists, agents, find=find, limit=search.limit, tokens=search.answer_tokens
         )

@@ -83,7 +83,9 @@ class SharedState:
             heartbeat_s=self._heartbeat_s,
         )
         answers = RemoteAnswers(log, sessions.shared, later, replay_s)
-        self.asks = ClientRequests(self.bus.node, answers, mcp.ask_timeout_s, mcp.asks)
+        self.asks = ClientRequests(
+            self.bus.node, answers, mcp.client_request_timeout_s, mcp.client_requests
+        )
 
     def reconfigure(self, limits: LimitsSettings) -> None:
         """Replace the limits of open resources per principal."""
@@ -122,16 +124,16 @@ class SharedState:
 
 def _retention(settings: Settings) -> Retention:
     mcp, answers = settings.mcp, settings.answers
-    return Retention(mcp.replay_events, mcp.replay_s, answers.keep_s, answers.kept_bytes)
+    return Retention(mcp.replay_events, mcp.replay_s, answers.ttl_s, answers.stored_bytes)
 
 
 def _stored_answer_limits(answers: AnswersSettings) -> StoredAnswerLimits:
     shares = answers.tenant_share < 1
     return StoredAnswerLimits(
-        keep_s=answers.keep_s,
+        keep_s=answers.ttl_s,
         caller_bytes=answers.caller_bytes,
-        kept_bytes=answers.kept_bytes,
-        tenant_bytes=max(1, int(answers.kept_bytes * answers.tenant_share)) if shares else 0,
+        kept_bytes=answers.stored_bytes,
+        tenant_bytes=max(1, int(answers.stored_bytes * answers.tenant_share)) if shares else 0,
     )
 
 

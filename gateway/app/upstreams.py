@@ -234,7 +234,7 @@ class Federation:
         deferred = DeferredCalls(
             self.parking, remote, node=shared.bus.node, sealer=self.sealer, parked_s=mcp.parked_s
         )
-        self.relay = McpRelay(self.servers, deferred, upstream.mcp_asks)
+        self.relay = McpRelay(self.servers, deferred, upstream.mcp_client_requests)
         self.task_ids = TaskIds(self.sealer)
         self.upstream = McpUpstream(self.relay, self.task_ids)
         events.catalog_loaded.subscribe(self._follow)

@@ -93,7 +93,7 @@ class SkillWorker:
             try:
                 calls = await self._send(http, "/claims", asked)
             except (aiohttp.ClientError, TimeoutError) as error:
-                log.warning("gateway_away", extra={"reason": type(error).__name__})
+                log.warning("gateway_unreachable", extra={"reason": type(error).__name__})
                 await anyio.sleep(RETRY_S)
                 continue
             for call in msgspec.json.decode(calls, type=_Calls).items:

@@ -149,7 +149,10 @@ class Console:
         request, limit_bytes, limit = visit.request, FORM_BYTES, "4 MiB of a form"
         if visit.identity is None and not visit.is_open:  # all that a stranger sends is a key
             limits = self._parts.settings().limits
-            limit_bytes, limit = limits.stranger_body_bytes, "limits.stranger_body_bytes"
+            limit_bytes, limit = (
+                limits.unauthenticated_body_bytes,
+                "limits.unauthenticated_body_bytes",
+            )
         body = await receive_body(request.receive, headers_of(request.scope), limit_bytes, limit)
         try:
             form = read_form(body)

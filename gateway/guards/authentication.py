@@ -197,7 +197,7 @@ class Authenticator:
         for keys, ring in [(keys, keys.read()) for keys in local]:
             if ring != keys.ring:
                 keys.ring = ring
-                log.info("keys_changed", extra={"keys": len(ring.keys)})
+                log.info("key_file_changed", extra={"keys": len(ring.keys)})
 
     async def load_revocations(self, pool: Pool) -> None:
         """Load the list of revoked tokens from the registry."""

@@ -25,7 +25,9 @@ CHUNKED = -1  # no Content-Length
 FEW_DIGITS = len(str(SMALL_BYTES))
 
 OF_ALL = "The gateway has as many large bodies as it can hold; try again later"
-OF_CLIENT = "Too many bytes of bodies at a time from this address (limits.client_bodies_bytes)"
+OF_CLIENT = (
+    "Too many bytes of bodies at a time from this address (limits.client_buffered_body_bytes)"
+)
 
 
 class BodyBudget:
@@ -41,9 +43,9 @@ class BodyBudget:
         self.held_bytes = 0
 
     def reconfigure(self, limits: LimitsSettings) -> None:
-        most = limits.bodies_bytes or memory_limit(limits) // SHARE or UNKNOWN_BYTES
+        most = limits.buffered_body_bytes or memory_limit(limits) // SHARE or UNKNOWN_BYTES
         self._most = most
-        self._of_client = limits.client_bodies_bytes or most // CLIENT_SHARE
+        self._of_client = limits.client_buffered_body_bytes or most // CLIENT_SHARE
 
     def take(self, client: str | None, size: int, held: int = 0) -> None:
         """Count `size` more bytes of a client's body, which has `held` already. `client` None:
@@ -51,10 +53,10 @@ class BodyBudget:
         Overloaded, except for the only body: one is always accepted."""
         of_client = self._clients.get(client, 0)
         if client is not None and of_client > held and of_client + size > self._of_client:
-            self._on_refused("client_bodies_bytes")
-            raise TooManyRequests(OF_CLIENT, RETRY_AFTER_S, "limits.client_bodies_bytes")
+            self._on_refused("client_buffered_body_bytes")
+            raise TooManyRequests(OF_CLIENT, RETRY_AFTER_S, "limits.client_buffered_body_bytes")
         if self.held_bytes > held and self.held_bytes + size > self._most:
-            self._on_refused("bodies_bytes")
+            self._on_refused("buffered_body_bytes")
             raise Overloaded(OF_ALL, RETRY_AFTER_S)
         self._clients[client] += size
         self.held_bytes += size

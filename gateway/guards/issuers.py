@@ -27,8 +27,8 @@ _HOST_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 OPEN = (
-    "auth.mode is none and auth.open is true: whoever reaches the gateway may call everything, "
-    "unless what stands in front of it asks for credentials"
+    "auth.mode is none and auth.allow_public is true: whoever reaches the gateway may call "
+    "everything, unless what stands in front of it asks for credentials"
 )
 ANY_AUDIENCE = (
     "auth.audience is empty, so tokens that were made for other services are good here too: name "

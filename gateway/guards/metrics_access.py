@@ -20,7 +20,7 @@ BEARER = b"bearer "
 
 class MetricsAccess:
     def __init__(self, settings: MetricsSettings) -> None:
-        self._open = settings.open
+        self._open = settings.public
         self._token = settings.token.encode()
         self.takes_token = bool(settings.token)
 

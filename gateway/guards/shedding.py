@@ -61,13 +61,13 @@ class Shedding:
         self._limit = memory_limit(limits)
         self._settling = _Settling()
         self._floor = 0  # baseline bytes while no call runs, if above the limit
-        self._lag_limit_s = limits.lag_s
+        self._lag_limit_s = limits.loop_lag_s
 
     def refusal(self) -> Overloaded | None:
         """The fault for a new request, or None when work is accepted."""
         if not self._reason:
             return None
-        self._on_refused("memory_bytes" if self._full else "lag_s")
+        self._on_refused("memory_bytes" if self._full else "loop_lag_s")
         return Overloaded(self._reason)
 
     async def run(self) -> None:
@@ -88,7 +88,7 @@ class Shedding:
         reason = MEMORY_FULL if self._full else EVENT_LOOP_LAGS if self._late else ""
         if bool(reason) != bool(self._reason):
             extra = {"lag_s": round(lag_s, 2), "memory_bytes": self.memory_bytes}
-            log.warning("shedding_began" if reason else "shedding_ended", extra=extra)
+            log.warning("shedding_started" if reason else "shedding_ended", extra=extra)
         self._reason = reason
 
     def _look_at_lag(self, lag_s: float) -> None:

@@ -178,7 +178,9 @@ def _described_actions(module: ModuleType, marked: list[Action]) -> list[Action]
     in_spec = {action.id: action for action in described.actions}
     for action in marked:
         if action.id not in in_spec:
-            log.warning("action_not_described", extra={"action": action.id, "spec": str(file)})
+            log.warning(
+                "action_description_missing", extra={"action": action.id, "spec": str(file)}
+            )
     for id_ in in_spec.keys() - {action.id for action in marked}:
         log.warning("action_not_written", extra={"action": id_})
     return [_merge_action(in_spec[action.id], action) for action in marked if action.id in in_spec]
@@ -199,7 +201,7 @@ def _read_spec(file: Path) -> ServiceDescription:
     except ToolgateError as error:
         raise ToolgateError(f"{SPEC}: {error}") from error
     for note in described.notes:
-        log.warning("service_described_badly", extra={"spec": str(file), "reason": note})
+        log.warning("service_description_invalid", extra={"spec": str(file), "reason": note})
     for outcome in described.outcomes:
         if outcome.reason:
             told = {
@@ -207,7 +209,7 @@ def _read_spec(file: Path) -> ServiceDescription:
                 "becomes": outcome.status,
                 "reason": outcome.reason,
             }
-            log.warning("action_described_badly", extra=told)
+            log.warning("action_description_invalid", extra=told)
     return described
 
 

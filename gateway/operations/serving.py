@@ -144,7 +144,7 @@ class IdempotentRunner:
             else:
                 await self._once.record(owner, _encode_response(again))
         except (*AWAY, NoDatabase):
-            log.exception("admin_key_not_kept")
+            log.exception("idempotency_key_not_stored")
 
 
 def _encode_response(response: OperationResponse) -> bytes:

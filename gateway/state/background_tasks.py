@@ -77,6 +77,6 @@ async def _log_failure(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except Fault as fault:
-        log.warning("session_work_failed", extra={"reason": fault.message[:300]})
+        log.warning("session_task_failed", extra={"reason": fault.message[:300]})
     except Exception:
-        log.exception("session_work_crashed")
+        log.exception("session_task_crashed")

@@ -49,7 +49,7 @@ SHARE = 20  # a lease is at most this fraction (1/20) of the limit, and of the w
 LONGEST_S = 30.0  # maximum length of a lease
 LOW, LATE = 4, 8  # fractions (1/4, 1/8) of uses and time left at which a lease is renewed ahead
 RETRY_S = 5.0  # pause before an unavailable counter is retried
-COUNTER_UNAVAILABLE = "The rate-limit counter is unavailable (limits.when_away); try again later"
+COUNTER_UNAVAILABLE = "The rate-limit counter is unavailable (limits.when_down); try again later"
 
 
 def slot_us(window_s: float) -> int:
@@ -307,7 +307,7 @@ class LeasedRates:
                 else:
                     lease.denied_until = began + verdict.retry_after_s
         except Unavailable:
-            pass  # logged; what is left is spent, then what `limits.when_away` says holds
+            pass  # logged; what is left is spent, then what `limits.when_down` says holds
         finally:
             lease.renews_ahead = False
 

@@ -193,7 +193,9 @@ class KeyPrefix:
             self._claimed_at = anyio.current_time()
             self._resolved = self._configured
             if is_taken:  # a change now would lose sessions, and part nodes from one another
-                log.error("redis_shared", extra={"reason": SHARED, "prefix": self._configured})
+                log.error(
+                    "redis_prefix_shared", extra={"reason": SHARED, "prefix": self._configured}
+                )
         else:
             self._claimed_at = math.inf
             if not self._resolved:

@@ -175,7 +175,7 @@ class StoredAnswers:
         bounds = [
             (f"kept/{owner}", limits.caller_bytes, "answers.caller_bytes"),
             (f"kept/tenant/{tenant}", limits.tenant_bytes, "answers.tenant_share"),
-            ("kept", limits.kept_bytes, "answers.kept_bytes"),
+            ("kept", limits.kept_bytes, "answers.stored_bytes"),
         ]
         for key, limit, setting in bounds:
             if not limit:

@@ -65,7 +65,7 @@ class Front:
     identify: Identify
     batches: Batches
     body_limit_bytes: int
-    stranger_body_bytes: int
+    unauthenticated_body_bytes: int
     profiles: Collection[str] = ()
     mcp_path: str = "/mcp"
     toolset: str | None = None  # the only toolset at its paths; None: all
@@ -143,9 +143,9 @@ class JsonRpcHTTP:
         if self._rules.spec:  # light-hybrid-4j ignores it
             require_json(headers.content_type)
         front, length = self._front, headers.content_length
-        if identity.refusal is None or front.stranger_body_bytes >= front.body_limit_bytes:
+        if identity.refusal is None or front.unauthenticated_body_bytes >= front.body_limit_bytes:
             return await read_body(length, receive, front.body_limit_bytes)
-        limit_bytes = front.stranger_body_bytes
+        limit_bytes = front.unauthenticated_body_bytes
         return await read_unauthenticated_body(identity.refusal, length, receive, limit_bytes)
 
     async def _serve(

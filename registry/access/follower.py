@@ -40,7 +40,7 @@ class AccessFeed:
         try:
             await self._load(name, pool)
         except AWAY:
-            log.warning("access_not_read", extra={"what": name})
+            log.warning("access_read_failed", extra={"what": name})
 
     async def run(self, database: Database) -> None:
         """Run until cancelled; data that cannot be read stays as it was."""
@@ -74,4 +74,4 @@ class AccessFeed:
         except AWAY:
             raise
         except Exception:
-            log.exception("access_not_read", extra={"what": name})
+            log.exception("access_read_failed", extra={"what": name})

@@ -501,7 +501,7 @@ class Embedded:
 
     def _initialise(self) -> None:
         """Create the cluster atomically: a partial one never gets its final name."""
-        log.info("database_being_made", extra={"data_dir": str(self._directory.path)})
+        log.info("database_initializing", extra={"data_dir": str(self._directory.path)})
         stage = self._directory.cluster.with_suffix(".new")
         shutil.rmtree(stage, ignore_errors=True)
         self._directory.prepare(stage)

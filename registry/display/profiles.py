@@ -140,7 +140,7 @@ class Profiles:
     """All profiles, and the clients that they apply to."""
 
     def __init__(self, wanted: ProfilesSettings | None = None) -> None:
-        own: Mapping[str, Profile] = wanted.own if wanted else {}
+        own: Mapping[str, Profile] = wanted.custom if wanted else {}
         server = wanted.server_name if wanted else ""
         tool_tokens: Mapping[str, int] = wanted.tool_tokens if wanted else {}
         every = {**own, **{name: profile for name, profile in BUILT_IN.items() if name not in own}}

@@ -73,8 +73,8 @@ class Worker:
         self._claim_size = self._batch * BATCHES
         self._lease_s = settings.lease_s
         self._poll_s = settings.poll_s
-        self._quiet_s = settings.quiet_s
-        self._burst_s = settings.burst_s
+        self._quiet_s = settings.debounce_s
+        self._burst_s = settings.debounce_max_s
         self._retrying = RetryBackoff(settings.retries, settings.backoff_s, settings.backoff_max_s)
         self._failing = 0  # consecutive batches without any vector
         self._wake = anyio.Event()
@@ -255,8 +255,8 @@ class Worker:
         return check_vectors(vectors, len(texts), VECTOR_DIMENSION)
 
     async def _see_burst_through(self) -> None:
-        """Debounce: wait until no text has come for `quiet_s`, at most `burst_s`. Calls that store
-        texts have the cores until then."""
+        """Debounce: wait until no text has come for `debounce_s`, at most `debounce_max_s`. Calls
+        that store texts have the cores until then."""
         with anyio.move_on_after(self._burst_s):
             while self._wake.is_set() and not self._stopped:
                 self._wake = anyio.Event()

@@ -141,7 +141,7 @@ class WorkerPool:
             return
         if self.is_displaced and not displaced:
             facts = {"own_model": self._embedder.model, "model": self._serving.models.target}
-            log.warning("embedding_model_displaced", extra=facts)
+            log.warning("embedding_model_replaced", extra=facts)
         self.tasks = await tasks(pool, self.kinds)
         before, self._open = self._open, self.tasks["pending"] + self.tasks["running"]
         if bool(self._open) != self._announced:

@@ -195,7 +195,7 @@ class JobWorker:
         for name, schedule in new.items():
             if mistake := schedule.mistake:  # the worker would end of it
                 extra = {"operation": name, "cron": schedule.cron, "reason": mistake}
-                log.error("schedule_never_comes", extra=extra)
+                log.error("schedule_never_due", extra=extra)
                 continue
             self._app.periodic_registry.periodic_tasks[TICK, name] = _Periodic(
                 self._ticking, schedule.cron, name, {"task_kwargs": {"name": name}}, schedule

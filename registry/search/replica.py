@@ -121,8 +121,8 @@ class Replica:
 
     def _on_failure(self, error: Exception) -> None:
         reason = {"reason": type(error).__name__, "retry_s": self._rest.record_failure()}
-        log.warning("search_replica_away", extra=reason)
+        log.warning("search_replica_unavailable", extra=reason)
 
     def _on_answer(self) -> None:
         if self._rest.record_answer():
-            log.info("search_replica_back")
+            log.info("search_replica_recovered")

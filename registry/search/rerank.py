@@ -73,7 +73,7 @@ class SecondStage:
         except TimeoutError:
             return self._on_failure(hits, "timeout")
         if self._rest.record_answer():
-            log.info("search_rerank_back")
+            log.info("search_rerank_recovered")
         return [*mix_scores(read, scores, self._settings.rerank_share), *rest]
 
     def _on_failure(self, hits: Sequence[Hit], reason: str) -> list[Hit]:

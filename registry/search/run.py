@@ -124,7 +124,7 @@ class SearchRun:
         note = self.note(encoded, max(part.missing for part in prepared))
         path: Path = "lexical" if worded else prepared[0].path
         fits = None if note or self._query.mode != "hybrid" else self._fit(candidates, prepared)
-        poor = fits is not None and fits < self._settings.least_fit
+        poor = fits is not None and fits < self._settings.min_fit
         warning = POOR.format(fits) if poor else None
         if not worded and self._query.mode == "hybrid":
             bm25 = max((candidate.bm25 for candidate in candidates), default=0.0)

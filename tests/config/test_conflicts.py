@@ -227,13 +227,15 @@ def test_addresses_of_redis_are_taken(url: str) -> None:
 
 
 def test_profiles_are_told_by_names_that_there_are() -> None:
-    said = problem("profiles: {default: cluade, own: {mine: {}}}")
+    said = problem("profiles: {default: cluade, custom: {mine: {}}}")
     assert "profiles.default: expected one of auto, plain, claude" in said
     assert said.endswith("mine")
-    assert loaded("profiles: {default: mine, own: {mine: {}}}").profiles.default == "mine"
+    assert loaded("profiles: {default: mine, custom: {mine: {}}}").profiles.default == "mine"
     said = problem("profiles: {tool_tokens: {cluade: 500}}")
     assert "profiles.tool_tokens.cluade: expected one of plain, claude" in said
-    limits = loaded("profiles: {tool_tokens: {mine: 500, claude: 300}, own: {mine: {}}}").profiles
+    limits = loaded(
+        "profiles: {tool_tokens: {mine: 500, claude: 300}, custom: {mine: {}}}"
+    ).profiles
     assert limits.tool_tokens == {"mine": 500, "claude": 300}
 
 
@@ -242,7 +244,7 @@ def test_a_model_has_a_profile_that_there_is() -> None:
     said = problem("models: {strategies: {gem: {url: 'http://127.0.0.1:9/v1', profile: gemnii}}}")
     assert "models.strategies.gem.profile: expected one of auto, plain, claude" in said
     models = loaded(
-        "profiles: {own: {mine: {}}}\n"
+        "profiles: {custom: {mine: {}}}\n"
         "models: {strategies: {gem: {profile: mine}, claude: {dialect: anthropic}, gpt: {}}}\n"
     ).models
     assert {name: models.strategies[name].tool_profile for name in ("gem", "claude", "gpt")} == {
@@ -256,8 +258,8 @@ def test_a_number_is_finite(number: str) -> None:
 
 
 def test_names_of_arguments_are_told_by_a_regular_expression() -> None:
-    said = problem("profiles: {own: {mine: {arguments: '[a'}}}")
-    assert said.endswith("profiles.own.mine.arguments: expected a regular expression")
+    said = problem("profiles: {custom: {mine: {arguments: '[a'}}}")
+    assert said.endswith("profiles.custom.mine.arguments: expected a regular expression")
 
 
 @pytest.mark.parametrize(
@@ -368,7 +370,7 @@ def test_dates_are_taken_with_quotes_and_without() -> None:
         assert loaded(f"portal: {{legacy_sunset: {day}}}").portal.legacy_sunset == "2027-06-30"
 
 
-@pytest.mark.parametrize("setting", ["reads", "keeps"])
+@pytest.mark.parametrize("setting", ["context_tools", "observer_tools"])
 def test_what_an_agent_reads_and_keeps_is_named_with_its_source(setting: str) -> None:
     """A name alone is that of an operation of a wing (mending 1)."""
     told = problem(f"agent: {{{setting}: [memory_context, crm.notes, crm_notes]}}")

@@ -33,7 +33,7 @@ def test_a_gateway_that_others_reach_needs_authentication(
     names both ways out (mending 3)."""
     (problem,) = problems(tmp_path, "mode: none", server)
     assert problem.startswith(f"{tmp_path / 'toolgate.yaml'}:2: server.{key}: expected auth.mode")
-    assert "auth.open: true" in problem
+    assert "auth.allow_public: true" in problem
 
 
 @pytest.mark.parametrize(("server", "key"), OPENINGS[1:])
@@ -45,7 +45,7 @@ def test_a_secret_of_development_is_no_authentication_there(
     assert f"server.{key}: expected no auth.development_secret" in problem
 
 
-@pytest.mark.parametrize("auth", ["mode: keys", "mode: none, open: true"])
+@pytest.mark.parametrize("auth", ["mode: keys", "mode: none, allow_public: true"])
 @pytest.mark.parametrize("server", [server for server, _ in OPENINGS])
 def test_authentication_or_a_clear_word_is_enough(tmp_path: Path, auth: str, server: str) -> None:
     assert problems(tmp_path, auth, server) == []

@@ -176,11 +176,11 @@ async def test_strangers_get_nothing_through_nginx(settings: Settings, tmp_path:
 async def test_without_authentication_the_console_is_for_this_machine(
     settings: Settings, tmp_path: Path
 ) -> None:
-    """Where `auth.open` lets a proxy pass on every call, the console and the admin API stay closed
-    to what it forwards (mending 3)."""
+    """Where `auth.allow_public` lets a proxy pass on every call, the console and the admin API stay
+    closed to what it forwards (mending 3)."""
     call = {"jsonrpc": "2.0", "id": 1, "method": "listPets"}
     async with (
-        running(of_chapter(tmp_path, settings, mode="none", open=True)) as client,
+        running(of_chapter(tmp_path, settings, mode="none", allow_public=True)) as client,
         behind_nginx(client, tmp_path) as proxied,
     ):
         assert (await proxied.post("/rpc", call))[0] == 200

@@ -104,7 +104,12 @@ def test_steps_are_told_before_the_address(run: Run) -> None:
     assert run.process.stderr is not None
     # not by `seek`: the programs write where the position of the file is
     said = os.pread(run.process.stderr.fileno(), 1_000_000, 0).decode()
-    steps = ["Example services: ", "Gateway: starting", "database_being_made", "migrations_applied"]
+    steps = [
+        "Example services: ",
+        "Gateway: starting",
+        "database_initializing",
+        "migrations_applied",
+    ]
     places = [said.find(one) for one in (*steps, "source_importing", "source_imported")]
     assert -1 not in places, said
     assert places == sorted(places)

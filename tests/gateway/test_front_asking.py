@@ -142,7 +142,7 @@ async def test_a_client_that_leaves_can_still_answer(client: Client, verbs: Verb
 
 
 async def test_a_client_that_does_not_answer_fails_its_call(settings: Settings) -> None:
-    async with running(with_mcp(settings, ask_timeout_s=0.05)) as client:
+    async with running(with_mcp(settings, client_request_timeout_s=0.05)) as client:
         install(client.gateway)
         session = await client.session()
         async with listening(client, "/mcp", session.headers, ask()) as events:

@@ -63,7 +63,7 @@ async def test_every_front_is_guarded_and_recorded(guarded):
     }
     assert {one.entry.client for one in page.records} == {"127.0.0.1"}
     assert 'toolgate_audit_records_total{outcome="written"} 7.0' in metrics
-    assert "toolgate_audit_waiting 0.0" in metrics
+    assert "toolgate_audit_queued_records 0.0" in metrics
 
 
 async def test_marked_arguments_of_calls_that_are_refused_are_not_recorded(

@@ -73,7 +73,9 @@ async def connected(client: Client) -> AsyncIterator[Socket]:
 
 @pytest.fixture
 async def client(settings: Settings, tmp_path: Path) -> AsyncIterator[Client]:
-    limits = replace(settings.limits, bodies_bytes=4 * LARGE, client_bodies_bytes=3 * LARGE)
+    limits = replace(
+        settings.limits, buffered_body_bytes=4 * LARGE, client_buffered_body_bytes=3 * LARGE
+    )
     auth = by_jwks(tmp_path, [KEY.jwk()])
     async with running(replace(settings, auth=auth, limits=limits)) as client:
         yield client

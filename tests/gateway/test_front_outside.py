@@ -52,7 +52,7 @@ async def test_metrics_are_for_this_machine_and_those_with_the_token(settings: S
         assert (await metrics(**PASSED_ON))[0] == 401
         assert (await metrics(**PASSED_ON))[1] == 'Bearer realm="toolgate metrics"'
         assert await metrics(**PASSED_ON, Authorization=f"Bearer {TOKEN}") == (200, None)
-    async with running(replace(settings, metrics=replace(told, open=True))) as client:
+    async with running(replace(settings, metrics=replace(told, public=True))) as client:
         assert await metrics(**PASSED_ON) == (200, None)
 
 

@@ -197,7 +197,7 @@ async def test_guardrails_and_profiles_change(settings: Settings) -> None:
     changed = replace(
         settings,
         guardrails=replace(settings.guardrails, rules={"paths": hides}),
-        profiles=replace(settings.profiles, default="short", own={"short": short}),
+        profiles=replace(settings.profiles, default="short", custom={"short": short}),
     )
     async with running(settings) as client:
         assert (await called(client, "listPets"))["result"]["heard"]["path"] == "/pets"
@@ -229,7 +229,7 @@ async def test_what_needs_a_restart_is_named_and_stays_as_it_is(settings: Settin
 async def test_bodies_on_their_way_have_the_bounds_of_the_new_settings(client: Client) -> None:
     settings, bounds = client.gateway.settings, client.gateway.access.bounds
     parts = bounds.protocol().parts
-    limits = replace(settings.limits, bodies_bytes=4000, client_bodies_bytes=2000)
+    limits = replace(settings.limits, buffered_body_bytes=4000, client_buffered_body_bytes=2000)
     await client.gateway.reconfigure(replace(settings, limits=limits))
     for budget in (parts, bounds.bodies):
         budget.take("192.0.2.1", 1500)

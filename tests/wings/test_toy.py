@@ -412,7 +412,7 @@ async def test_larger_bodies_are_read_from_known_callers_alone(uploading: Client
 async def test_bodies_of_its_own_path_count_as_all_large_ones(
     toyed: Settings,
 ) -> None:
-    limits = replace(toyed.limits, bodies_bytes=300_000, client_bodies_bytes=150_000)
+    limits = replace(toyed.limits, buffered_body_bytes=300_000, client_buffered_body_bytes=150_000)
     sent, going_on = anyio.Event(), anyio.Event()
 
     async def slow() -> AsyncIterator[bytes]:

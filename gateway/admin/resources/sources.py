@@ -299,11 +299,11 @@ class SourceOperations:
     def _turn(self, tenant: str) -> Iterator[None]:
         """Limits concurrent imports, per tenant and in total. Raises Problem."""
         limits, running = self._limits, self._running
-        if running[tenant] >= limits.tenant_at_once:
-            text = "Other imports of this tenant run (imports.tenant_at_once); try again later."
+        if running[tenant] >= limits.tenant_concurrency:
+            text = "Other imports of this tenant run (imports.tenant_concurrency); try again later."
             raise ProblemDetails(429, "too-many-requests", text, headers={"Retry-After": "1"})
-        if running.total() >= limits.at_once:
-            raise unavailable("Other imports run (imports.at_once); try again later.")
+        if running.total() >= limits.concurrency:
+            raise unavailable("Other imports run (imports.concurrency); try again later.")
         running[tenant] += 1
         try:
             yield

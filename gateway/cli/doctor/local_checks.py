@@ -169,7 +169,7 @@ async def identity(settings: Settings) -> AsyncIterator[Check]:
     for check in _exposure_checks(settings):
         yield check
     if auth.mode == "none":
-        if auth.open:
+        if auth.allow_public:
             yield Check("auth", "warning", OPEN)
         elif is_loopback(settings.server.host):
             yield Check(

@@ -99,7 +99,7 @@ async def carry(
         try:
             await Bridge(http, url, write).run(_lines(descriptor))
         except* BrokenPipeError:  # the client has gone
-            log.info("client_gone")
+            log.info("bridge_client_disconnected")
 
 
 def _write(descriptor: int, message: bytes) -> None:
@@ -122,7 +122,7 @@ async def _lines(descriptor: int) -> AsyncIterator[bytes]:
             yield b"".join(rest)
             rest, size = [begun], len(begun)
         if size > MESSAGE_BYTES:
-            log.error("line_too_long", extra={"reason": OUTSIDE % MESSAGE_BYTES})
+            log.error("bridge_line_too_long", extra={"reason": OUTSIDE % MESSAGE_BYTES})
             return
     yield b"".join(rest)
 
@@ -138,7 +138,7 @@ async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
             try:
                 chunk = os.read(descriptor, READ_BYTES)
             except OSError as error:
-                log.info("input_failed", extra={"reason": error.strerror})
+                log.info("bridge_input_failed", extra={"reason": error.strerror})
                 chunk = b""
             try:
                 asyncio.run_coroutine_threadsafe(queue.put(chunk), loop).result()

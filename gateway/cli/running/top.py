@@ -147,7 +147,7 @@ async def _scrape(gateways: Sequence[RunningGateway], by: str) -> Scrape:
     for gateway in gateways:
         status, text = await _get(gateway)
         if status != 200:
-            text = "metrics.open or metrics.token let others read /metrics"
+            text = "metrics.public or metrics.token let others read /metrics"
             fail(f"{gateway.url} answers {status}: {text}")
         for family in text_string_to_metric_families(text):
             known = known or f"{family.name}_total" == total

@@ -215,7 +215,7 @@ def _leave_threads_behind() -> None:
     """Exit without joining threads: actions there cannot be cancelled, and might never end."""
     left = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     if any(not thread.daemon for thread in left):
-        log.warning("actions_cut_off", extra={"threads": len(left)})
+        log.warning("python_calls_aborted", extra={"threads": len(left)})
         logging.shutdown()
         sys.stdout.flush()
         os._exit(0)
@@ -243,10 +243,10 @@ def _listen(host: str, port: int) -> socket.socket:
 def _prepare(settings: Settings) -> None:
     """Warn of what is open to more than it should be, and raise the limit of open files, which
     workers inherit."""
-    if settings.auth.mode == "none" and settings.auth.open:
-        log.warning("open_to_everybody", extra={"hint": OPEN})
+    if settings.auth.mode == "none" and settings.auth.allow_public:
+        log.warning("gateway_unauthenticated", extra={"hint": OPEN})
     if takes_any_audience(settings.auth):
-        log.warning("tokens_of_any_audience", extra={"hint": ANY_AUDIENCE})
+        log.warning("token_audience_unchecked", extra={"hint": ANY_AUDIENCE})
     _raise_file_limit()
 
 
@@ -255,4 +255,4 @@ def _raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    log.info("file_limit", extra={"before": soft, "now": hard})
+    log.info("open_file_limit_raised", extra={"before": soft, "now": hard})

@@ -187,7 +187,7 @@ class ServingProcess:
                 done = await anyio.run_process(command, check=False, stderr=subprocess.DEVNULL)
             return msgspec.json.decode(done.stdout, type=list[dict[str, str]])
         except (TimeoutError, OSError, msgspec.MsgspecError) as error:
-            log.warning("examination_failed", extra={"reason": type(error).__name__})
+            log.warning("doctor_failed", extra={"reason": type(error).__name__})
             return ()
 
     def _restart(self) -> Restarted:
@@ -228,7 +228,7 @@ class ServingProcess:
         configure(settings.logging)
         log.info("settings_reloaded", extra={"changed": changed})
         if names := needing_restart(before, settings):
-            log.warning("restart_needed", extra={"changed": names})
+            log.warning("restart_required", extra={"changed": names})
 
 
 def announce(settings: Settings, listener: socket.socket, tools: int) -> None:
@@ -297,7 +297,7 @@ class UvicornServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Graceful shutdown; on a second signal, cancel what still runs."""
         if self._stopped.is_set():
-            log.warning("calls_cut_off", extra={"count": len(self.server_state.tasks)})
+            log.warning("calls_aborted", extra={"count": len(self.server_state.tasks)})
             for task in self.server_state.tasks:
                 task.cancel()
             return

@@ -242,7 +242,7 @@ class Supervisor:
             patience_s = timeout_s if worker.alive else STARTING * timeout_s
             stuck = not worker.leaving and now - worker.heard > patience_s
             if stuck or now > worker.kill_at:
-                log.error("worker_stuck", extra={"pid": worker.pid, "slot": worker.slot})
+                log.error("worker_unresponsive", extra={"pid": worker.pid, "slot": worker.slot})
                 os.kill(worker.pid, signal.SIGKILL)
 
     def _start(self, slot: int) -> None:

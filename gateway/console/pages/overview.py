@@ -11,7 +11,7 @@ from gateway.console.page_request import PageRequest, as_json
 from gateway.console.routes import PageRoute
 
 WORST: Mapping[str, int] = {"failed": 0, "warning": 1, "ok": 2}  # the worst come first
-REFUSED = ("toolgate_refused", "toolgate_breaker", "toolgate_audit", "toolgate_body")
+REFUSED = ("toolgate_refusals", "toolgate_breaker", "toolgate_audit", "toolgate_body")
 
 
 async def overview(visit: PageRequest) -> Response:

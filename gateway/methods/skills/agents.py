@@ -141,11 +141,11 @@ class Handles:
     """Resolves a skill by its name, or by the handle that use_skill gave a sessionless client."""
 
     def __init__(
-        self, agents: Agents, sealer: Callable[[], Awaitable[Sealer]], handle_s: float
+        self, agents: Agents, sealer: Callable[[], Awaitable[Sealer]], handle_ttl_s: float
     ) -> None:
         self._agents = agents
         self._sealer = sealer
-        self._handle_s = handle_s
+        self._handle_s = handle_ttl_s
 
     async def seal(self, context: Context, catalog: Catalog, skill: Skill) -> str:
         agent = self._agents.agent(context, catalog)

@@ -146,7 +146,7 @@ Tell = Callable[[Session, bytes], Awaitable[None]]
 class SkillLimits:
     answer_tokens: int  # of the tools in an answer
     instructions_tokens: int
-    handle_s: float
+    handle_ttl_s: float
 
 
 class UseSkill:
@@ -193,7 +193,7 @@ class UseSkill:
             head["skill"] = skill.name
         else:
             head["skill"] = await self._handles.seal(context, catalog, skill)
-            head["good_for_s"] = self._limits.handle_s
+            head["good_for_s"] = self._limits.handle_ttl_s
         about = await to_thread.run_sync(self._about, grants, catalog, chosen, unlisted)
         return _read({**head, **about}, instructions_of(grants), 0, self._limits)
 

@@ -34,7 +34,7 @@ async def open_http_sse(
     holder: CallerHolder | None = None,
 ) -> DuplexLink:
     """Open a session over HTTP+SSE. Raises RelayedFault and UpstreamFailed."""
-    link = DuplexLink(background, profile, pool.source, pool.limits.mcp_asks)
+    link = DuplexLink(background, profile, pool.source, pool.limits.mcp_client_requests)
     try:
         link.carrier = carrier = HttpSseCarrier(ServerEndpoint(pool, holder), link)
         await carrier.connect(timeout)

@@ -324,7 +324,7 @@ async def _answer_question(handler: MessageHandler, question: _Asked) -> Any:
 
 
 def _too_many(name: str, limit: int) -> str:
-    return f"{name} asks for more than {limit} answers (upstream.mcp_asks)"
+    return f"{name} asks for more than {limit} answers (upstream.mcp_client_requests)"
 
 
 def _incapable(missing: Mapping[str, Any]) -> MissingClientCapability:

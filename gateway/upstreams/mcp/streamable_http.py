@@ -66,7 +66,9 @@ class HttpLink(Link):
     ) -> None:
         self._endpoint = ServerEndpoint(pool, holder)
         self._background = background
-        self._exchanges = Exchanges(pool.source, background, self._post, pool.limits.mcp_asks)
+        self._exchanges = Exchanges(
+            pool.source, background, self._post, pool.limits.mcp_client_requests
+        )
         self._headers = FixedHeaders(HEADERS)
         self._session: str | None = None
         self._lost = False

@@ -189,7 +189,7 @@ class StdioTransport:
                 profile,
                 background=background,
                 timeout=timeout,
-                requests_limit=self._limits.mcp_asks,
+                requests_limit=self._limits.mcp_client_requests,
             )
         )
 

@@ -177,7 +177,7 @@ class StreamApi:
         try:
             yield
         except (asyncio.CancelledError, GeneratorExit):
-            if self.settings.cancel_on_leave:
+            if self.settings.cancel_on_disconnect:
                 with anyio.move_on_after(LEAVING_S, shield=True):
                     await self._runner.cancel(context, run.id)
             raise

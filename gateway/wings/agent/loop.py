@@ -167,7 +167,7 @@ class Loop:
     async def _search(self) -> FoundContext:
         async with asyncio.TaskGroup() as tasks:
             searching = tasks.create_task(self._find_tools())
-            reading = [tasks.create_task(self._read(name)) for name in self.settings.reads]
+            reading = [tasks.create_task(self._read(name)) for name in self.settings.context_tools]
         tools, read = searching.result(), [text for task in reading if (text := task.result())]
         lines = "\n".join(f"{tool.name}: {tool.description}" for tool in tools)
         told = [mark_foreign("search_tools", f"Tools that may help:\n{lines}")] if tools else []
@@ -197,12 +197,14 @@ class Loop:
             for role, text in (("user", self.turn.content), ("assistant", answer))
         ]
         given = {"turns": turns, "session": self.run.conversation}
-        for name in self.settings.keeps if answer.strip() else ():
+        for name in self.settings.observer_tools if answer.strip() else ():
             try:
                 context = self._calling(f"keep:{name}", len(self.turn.rounds))
                 await self.tools.ask_tool(context, name, given)
             except SearchFailed as error:
-                log.warning("agent_not_kept", extra={"tool": name, "reason": str(error)[:200]})
+                log.warning(
+                    "agent_observation_failed", extra={"tool": name, "reason": str(error)[:200]}
+                )
 
     # -- the model --
 

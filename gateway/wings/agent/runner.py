@@ -199,7 +199,7 @@ class Runner:
         except LeaseLost:
             log.warning("agent_lease_lost", extra={"run": run.id})
         except AWAY as error:  # a process takes it up again when the database is back
-            log.warning("agent_run_left", extra={"run": run.id, "reason": type(error).__name__})
+            log.warning("agent_run_released", extra={"run": run.id, "reason": type(error).__name__})
         except asyncio.CancelledError:
             with anyio.CancelScope(shield=True), suppress(*AWAY):
                 await self.runs.release(run)

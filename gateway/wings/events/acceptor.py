@@ -161,9 +161,9 @@ class InvocationAcceptor:
             return 0
         before = await self._journal.find_correlated(tenant, cause, context.principal.id)
         hops = 0 if before is None else before.hops + 1
-        if hops > self.settings.hops:
-            text = f"{hops} invocations led to this one, expected at most {self.settings.hops}"
-            raise InvalidParams(f"Not accepted: {text} (events.hops)")
+        if hops > self.settings.max_hops:
+            text = f"{hops} invocations led to this one, expected at most {self.settings.max_hops}"
+            raise InvalidParams(f"Not accepted: {text} (events.max_hops)")
         return hops
 
     async def _count(self, draft: Draft) -> None:

@@ -156,7 +156,7 @@ class Dispatch:
                 busy = await self._claim(work)
             except FAILED:
                 busy = False
-                log.warning("journal_away", exc_info=True)
+                log.warning("journal_unavailable", exc_info=True)
             if not busy:
                 with anyio.move_on_after(self.settings.poll_s):
                     await self._wake.wait()
@@ -295,7 +295,7 @@ class Dispatch:
             try:
                 kept = await self._journal.extend(running, self.settings.lease_s)
             except FAILED:
-                log.warning("journal_away", exc_info=True)
+                log.warning("journal_unavailable", exc_info=True)
                 continue
             for (_, id_, fence), running_call in running.items():
                 cancelling = kept.get((id_, fence))
@@ -321,8 +321,8 @@ class Dispatch:
                 while await self._upkeep.move(MOVE_S):
                     pass
                 if anyio.current_time() - retained >= RETAIN_S:
-                    await self._upkeep.retain(self.settings.keep_s)
-                    while await self._upkeep.prune(self.settings.keep_s):
+                    await self._upkeep.retain(self.settings.retention_s)
+                    while await self._upkeep.prune(self.settings.retention_s):
                         pass
                     retained = anyio.current_time()
                 if (began := anyio.current_time()) >= trim_at:
@@ -332,7 +332,7 @@ class Dispatch:
                         now = anyio.current_time()
                         trim_at = now + max(TRIM_S, TRIM_COST * (now - began))
             except FAILED:
-                log.warning("journal_away", exc_info=True)
+                log.warning("journal_unavailable", exc_info=True)
             await anyio.sleep(self.settings.sweep_s)
 
     async def _trim(self) -> None:

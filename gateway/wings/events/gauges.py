@@ -31,7 +31,7 @@ class EventGauges(Collector):
         yield shares
         labels = ("kind",)
         ended = CounterMetricFamily(
-            "toolgate_invocations_outcomes", "Deliveries that ended in this process.", labels=labels
+            "toolgate_invocation_outcomes", "Deliveries that ended in this process.", labels=labels
         )
         swept = CounterMetricFamily(
             "toolgate_invocations_swept",

@@ -137,7 +137,7 @@ class KafkaEngine:
                 self._producer = producer
                 await self._send_to(producer)
             except AWAY:
-                log.warning("kafka_away", extra={"unsent": len(self._unsent)})
+                log.warning("kafka_unavailable", extra={"unsent": len(self._unsent)})
                 await anyio.sleep(RETRY_S)
             finally:
                 self._producer = None
@@ -178,7 +178,7 @@ class KafkaEngine:
                         await handle(consumer, record)
             except AWAY as error:
                 extra = {"topic": topic, "reason": str(error)[:300]}
-                log.warning("kafka_away", extra=extra)
+                log.warning("kafka_unavailable", extra=extra)
                 await anyio.sleep(RETRY_S)
             finally:
                 await _stop(consumer)
@@ -252,7 +252,7 @@ class KafkaEngine:
                 if isinstance(error.__cause__, MessageSizeTooLargeError) and (value or told):
                     value, told = b"", []
                     continue
-                log.warning("dead_letter_waits", extra={"topic": topic, "offset": record.offset})
+                log.warning("dead_letter_pending", extra={"topic": topic, "offset": record.offset})
                 await anyio.sleep(RETRY_S)
             else:
                 break

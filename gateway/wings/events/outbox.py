@@ -156,7 +156,7 @@ class CompletionOutbox:
                 try:
                     await self._send_some(group)
                 except FAILED:
-                    log.warning("journal_away", exc_info=True)
+                    log.warning("journal_unavailable", exc_info=True)
                 with anyio.move_on_after(self.settings.sweep_s):
                     await self._wake.wait()
 
@@ -201,7 +201,7 @@ class CompletionOutbox:
         try:
             await self._settle(entry, await self._outcome(entry))
         except AWAY:
-            log.warning("journal_away")
+            log.warning("journal_unavailable")
         except psycopg.Error:
             log.exception("completion_crashed", extra={"invocation": entry.invocation_id})
         finally:

@@ -74,7 +74,7 @@ class RedisEngine:
             try:
                 await self._add(entries)
             except (RedisError, OSError, Unavailable):
-                log.warning("redis_away", extra={"unsent": len(entries)})
+                log.warning("redis_unavailable", extra={"unsent": len(entries)})
                 await anyio.sleep(RETRY_S)
 
     async def _add(self, entries: Iterable[tuple[str, str]]) -> None:

@@ -128,8 +128,8 @@ class Tasks:
         return {"resultType": "task", **self._described_2026(row)}
 
     def _ttl_ms(self, wanted: Any) -> int | None:
-        """How long the client wants to know its task, at most `events.keep_s`; None: it does not
-        say. Raises InvalidParams."""
+        """How long the client wants to know its task, at most `events.retention_s`; None: it does
+        not say. Raises InvalidParams."""
         ttl_ms = wanted.get("ttl") if isinstance(wanted, dict) else None
         if ttl_ms is None:
             return None
@@ -139,7 +139,7 @@ class Tasks:
 
     @property
     def _kept_ms(self) -> int:
-        return int(self.settings.keep_s * 1000)
+        return int(self.settings.retention_s * 1000)
 
     async def _accept(
         self,

@@ -61,7 +61,7 @@ class WakeupChannel:
                     )
             except FAILED:
                 extra = {"notices": len(notices)}
-                log.warning("notices_not_sent", extra=extra, exc_info=True)
+                log.warning("wakeups_not_sent", extra=extra, exc_info=True)
             await anyio.sleep(pause_s)
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S) if self._unsent else FIRST_PAUSE_S
 
@@ -116,6 +116,6 @@ class CompletionWaiters:
             try:
                 ended = await self._journal.ended_among(keys)
             except FAILED:
-                log.warning("journal_away", exc_info=True)
+                log.warning("journal_unavailable", exc_info=True)
                 continue
             self.wake_waiters([key for key in keys if key[1] in ended])

@@ -242,8 +242,8 @@ class LightRag:
     async def clear(self, request: Request) -> Response:
         """Delete all documents, where the settings allow that."""
         workspace = await self._workspaces.of(request)
-        if not self._settings.lightrag.clear:
-            text = "Deleting all documents is switched off (knowledge.lightrag.clear)."
+        if not self._settings.lightrag.allow_clear:
+            text = "Deleting all documents is switched off (knowledge.lightrag.allow_clear)."
             raise ProblemDetails(403, "forbidden", text)
         count, given = 0, {"collection": workspace.collection, "limit": DELETED}
         while True:

@@ -156,7 +156,7 @@ class TextSearches:
         self._settings = settings
 
     def deadline(self) -> float:
-        return time.monotonic() + self._settings.grep_s
+        return time.monotonic() + self._settings.grep_timeout_s
 
     async def run(
         self, search: Search, limit: int, *, ends: float, tenant: str, owner: str
@@ -188,4 +188,4 @@ def _advance(search: Search, limit: int) -> tuple[list[Passage], bool]:
 
 
 def _timeout_problem() -> ProblemDetails:
-    return invalid("It took too long (knowledge.grep_s): narrow the path")
+    return invalid("It took too long (knowledge.grep_timeout_s): narrow the path")

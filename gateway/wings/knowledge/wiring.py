@@ -49,7 +49,9 @@ class KnowledgeParts:
     ) -> None:
         self.model = model
         self.metrics = KnowledgeMetrics()
-        encoding = QueryEncoder(embedder, timeout_s=settings.encode_s, sentences_limit=SENTENCES)
+        encoding = QueryEncoder(
+            embedder, timeout_s=settings.encode_timeout_s, sentences_limit=SENTENCES
+        )
         self._chunking = ChunkingOptions(settings.chunking.size, settings.chunking.overlap)
         self.collections = CollectionStore(pool, settings.collections)
         self.chunkers = ChunkerStore(pool, self.collections, settings.chunkers.count)
@@ -59,7 +61,7 @@ class KnowledgeParts:
         )
         self.searcher = Searcher(pool, encoding, settings)
         self.workers = ReadingWorkers(
-            settings.readers, reading_limits(settings), wasm_limits(settings)
+            settings.reader_processes, reading_limits(settings), wasm_limits(settings)
         )
         self.ingestion = Ingestion(
             self.documents,

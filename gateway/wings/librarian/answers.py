@@ -53,7 +53,7 @@ class AnswerCache:
                 "UPDATE librarian_answer_t SET used_ts = clock_timestamp()"
                 " WHERE host_id = %s AND key = %s AND collections <@ %s::text[]"
                 " AND created_ts > clock_timestamp() - %s * interval '1 s' RETURNING answer",
-                [host_id, key, list(collections), self._settings.keep_s],
+                [host_id, key, list(collections), self._settings.ttl_s],
             )
             row = await rows.fetchone()
         return None if row is None else str(row[0])
@@ -80,7 +80,7 @@ class AnswerCache:
                 "   ORDER BY used_ts DESC, key OFFSET %(most)s))",
                 {
                     "host": host_id,
-                    "keep": self._settings.keep_s,
+                    "keep": self._settings.ttl_s,
                     "most": self._settings.answers,
                 },
             )

@@ -241,9 +241,9 @@ class TrackingOperations:
         body: TrackSource = asked.body
         if body.webhook:
             self._hooks.check()
-        if 0 < body.every_s < self._settings.least_interval_s:
-            least = self._settings.least_interval_s
-            raise invalid(f"every_s: expected 0 or at least {least} (librarian.least_interval_s)")
+        if 0 < body.every_s < self._settings.min_interval_s:
+            least = self._settings.min_interval_s
+            raise invalid(f"every_s: expected 0 or at least {least} (librarian.min_interval_s)")
         place = SourcePlace(
             type=body.type,
             location=body.location,

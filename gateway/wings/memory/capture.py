@@ -67,7 +67,7 @@ class CallNotes:
             try:
                 await self._store_lines(reader, lines)
             except ProblemDetails as problem:
-                log.info("memory_calls_not_noted", extra={"reason": problem.kind})
+                log.info("memory_capture_failed", extra={"reason": problem.kind})
             except AWAY:
                 lines.extend(self._pending.get(owner, (reader, ()))[1])
                 self._pending[owner] = reader, lines

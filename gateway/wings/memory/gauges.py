@@ -18,7 +18,7 @@ class MemoryGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         given = CounterMetricFamily(
-            "toolgate_memory_given",
+            "toolgate_memory_writes",
             "Memories that were given: added, or present already.",
             labels=("scope", "outcome"),
         )

@@ -83,7 +83,7 @@ def reader_of(
     reader.require(ON_BEHALF, "Acting for another user")
     if not user.strip():
         raise invalid("user_id: expected the id of a user")
-    log.info("memory_on_behalf", extra={"principal": principal.id, "user": user})
+    log.info("memory_access_on_behalf", extra={"principal": principal.id, "user": user})
     return replace(reader, subject=user, sessions=(), behalf=subject)
 
 

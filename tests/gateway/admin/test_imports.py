@@ -10,7 +10,7 @@ from config.load import load
 from gateway.admin.resources.sources import SourceOperations
 from gateway.operations.operation import ProblemDetails
 
-LIMITS = replace(load(None, {}).imports, at_once=3, tenant_at_once=2)
+LIMITS = replace(load(None, {}).imports, concurrency=3, tenant_concurrency=2)
 
 
 @pytest.fixture

@@ -175,7 +175,7 @@ async def test_a_second_signal_cuts_calls_off(
     await gateway.event("stopping")
     code, log = await gateway.stop(signal.SIGINT)
     assert code == 0
-    assert "calls_cut_off" in log
+    assert "calls_aborted" in log
     assert "Traceback" not in log
     assert service.gone.is_set()
     with pytest.raises(aiohttp.ClientError):
@@ -242,7 +242,7 @@ async def test_a_hangup_takes_changed_sources(shared: Shared, http: aiohttp.Clie
         f"  more: {{openapi: pets.json, base_url: '{service.url}', include: [slow]}}\n"
     )
     assert (await reloaded(gateway))["changed"] == ["server", "upstream", "logging", "sources"]
-    waiting = (await gateway.event("restart_needed"))["changed"]
+    waiting = (await gateway.event("restart_required"))["changed"]
     assert waiting == ["server.port", "upstream.python_threads"]
     answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "listPets"})
     assert answer["result"]["heard"]["path"] == "/v2/pets"
@@ -286,7 +286,7 @@ async def test_a_hangup_takes_rules_limits_and_toolsets(
         "toolsets: {one: {include: [getPet]}}\n"
     )
     assert (await reloaded(gateway))["changed"] == ["policy", "limits", "toolsets"]
-    assert (await gateway.event("restart_needed"))["changed"] == ["limits.headers"]
+    assert (await gateway.event("restart_required"))["changed"] == ["limits.headers"]
     call = {"jsonrpc": "2.0", "id": 1, "method": "listPets"}
     assert "result" in await rpc(http, gateway, call)
     assert "limits.sources" in (await rpc(http, gateway, call))["error"]["message"]

@@ -138,7 +138,7 @@ async def test_a_worker_that_does_not_leave_is_killed(config: Path) -> None:
         [_, stays] = workers(served)
         config.write_text(config.read_text().replace("workers: 2", "workers: 1"))
         served.process.send_signal(signal.SIGHUP)
-        assert (await served.event("worker_stuck"))["pid"] == stays
+        assert (await served.event("worker_unresponsive"))["pid"] == stays
         await gone({stays})
         assert (await served.stop())[0] == 0
 
@@ -200,7 +200,7 @@ async def test_a_worker_without_a_supervisor_stops_once(tmp_path: Path) -> None:
 
 async def test_a_worker_that_never_begins_is_killed(config: Path) -> None:
     async with supervised("hangs", config) as served:
-        assert (await served.event("worker_stuck"))["slot"] == 1
+        assert (await served.event("worker_unresponsive"))["slot"] == 1
         assert (await served.event("worker_died"))["slot"] == 1
         assert (await served.stop())[0] == 0
 

@@ -258,7 +258,7 @@ async def test_a_worker_that_stands_still_is_killed(
     async with workers("2", TOOLGATE_DATABASE__URL=database_settings.url, **timeout) as gateway:
         stopped = min(await children(gateway))
         os.kill(stopped, signal.SIGSTOP)
-        await gateway.event("worker_stuck", pid=stopped)
+        await gateway.event("worker_unresponsive", pid=stopped)
         await gateway.event("worker_died", pid=stopped)
 
 

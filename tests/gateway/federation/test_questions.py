@@ -108,7 +108,9 @@ async def test_more_questions_than_the_limit_are_refused(bare: Settings) -> None
     requests = {f"q{number}": {"method": "roots/list"} for number in range(17)}
     result = {"resultType": "input_required", "inputRequests": requests}
     answer = await answered(bare, result, EVERYTHING)
-    assert "asks for more than 16 answers (upstream.mcp_asks)" in answer["error"]["message"]
+    assert (
+        "asks for more than 16 answers (upstream.mcp_client_requests)" in answer["error"]["message"]
+    )
 
 
 @pytest.mark.parametrize(

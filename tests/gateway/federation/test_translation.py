@@ -182,7 +182,7 @@ async def test_a_session_is_asked_in_every_round_of_a_call(bare: Settings, serve
 
 
 async def test_a_server_that_asks_without_end_is_given_up(bare: Settings) -> None:
-    few = replace(bare, upstream=replace(bare.upstream, mcp_asks=2))
+    few = replace(bare, upstream=replace(bare.upstream, mcp_client_requests=2))
     async with gateway_to(few, every="stateless") as client:
         who = await caller(client, "2025-11-25")
         name = {"name": "test_input_required_result_multiple_inputs"}

@@ -14,7 +14,9 @@ from tests.gateway.asgi import DISCONNECT, Wire, http, part
 pytestmark = pytest.mark.anyio
 
 LARGE = 100_000
-LIMITS = replace(load(None, {}).limits, bodies_bytes=4 * LARGE, client_bodies_bytes=2 * LARGE)
+LIMITS = replace(
+    load(None, {}).limits, buffered_body_bytes=4 * LARGE, client_buffered_body_bytes=2 * LARGE
+)
 
 
 class App:
@@ -86,11 +88,11 @@ async def test_one_address_has_its_share_and_others_have_theirs(gate):
     other = gate.sends("192.0.2.2", body, size=LARGE)
     await settle()
     assert (third.status, third.headers["retry-after"]) == (429, "1")
-    assert third.json["error"]["data"]["limit"] == "limits.client_bodies_bytes"
+    assert third.json["error"]["data"]["limit"] == "limits.client_buffered_body_bytes"
     assert third.arriving.qsize() == 2  # nothing of it was read
     assert other.sent == []
     assert gate.app.read == [LARGE] * 3
-    assert gate.refused == ["client_bodies_bytes"]
+    assert gate.refused == ["client_buffered_body_bytes"]
 
 
 async def test_all_together_have_no_more_than_there_is(gate):
@@ -101,7 +103,7 @@ async def test_all_together_have_no_more_than_there_is(gate):
     await settle()
     assert (more.status, more.headers["retry-after"]) == (503, "1")
     assert more.json["error"]["code"] == 1503
-    assert gate.refused == ["bodies_bytes"]
+    assert gate.refused == ["buffered_body_bytes"]
 
 
 async def test_small_bodies_are_taken_however_full_it_is(gate):
@@ -153,7 +155,7 @@ async def test_a_client_that_leaves_is_noticed_when_the_budget_has_shrunk():
     async def app(_scope, receive, _send):
         await receive()
         budget.take("192.0.2.1", SMALL_BYTES)
-        budget.reconfigure(replace(LIMITS, client_bodies_bytes=1))
+        budget.reconfigure(replace(LIMITS, client_buffered_body_bytes=1))
         seen.append((await receive())["type"])
 
     scope = {**http("POST", "/rpc", [("transfer-encoding", "chunked")]), "client": ("192.0.2.1", 1)}
@@ -189,9 +191,13 @@ async def test_who_leaves_in_the_middle_takes_no_room(gate):
 @pytest.mark.parametrize(
     ("limits", "of_all", "of_client"),
     [
-        ({"bodies_bytes": 0, "client_bodies_bytes": 0, "memory_bytes": 512 << 20}, 64, 16),
-        ({"bodies_bytes": 100 << 20, "client_bodies_bytes": 0}, 100, 25),
-        ({"bodies_bytes": 100 << 20, "client_bodies_bytes": 50 << 20}, 100, 50),
+        (
+            {"buffered_body_bytes": 0, "client_buffered_body_bytes": 0, "memory_bytes": 512 << 20},
+            64,
+            16,
+        ),
+        ({"buffered_body_bytes": 100 << 20, "client_buffered_body_bytes": 0}, 100, 25),
+        ({"buffered_body_bytes": 100 << 20, "client_buffered_body_bytes": 50 << 20}, 100, 50),
     ],
 )
 def test_without_a_setting_they_are_shares_of_the_memory(limits, of_all, of_client):

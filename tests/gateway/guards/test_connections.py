@@ -372,7 +372,7 @@ async def test_and_not_many_of_those():
     ids=["header", "body"],
 )
 async def test_what_arrived_of_the_requests_of_one_address_is_bounded(sent, rest):
-    async with server(bodies_bytes=60_000, client_bodies_bytes=12_000) as served:
+    async with server(buffered_body_bytes=60_000, client_buffered_body_bytes=12_000) as served:
         clients = [await served.connect() for _ in range(4)]
         answers = {asyncio.create_task(client.answer()): client for client in clients}
         for client in clients:
@@ -380,8 +380,8 @@ async def test_what_arrived_of_the_requests_of_one_address_is_bounded(sent, rest
         [first], _ = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
         status, headers, body = first.result()
         assert (status, headers["retry-after"]) == (429, "1")
-        assert b"limits.client_bodies_bytes" in body
-        assert served.refused == ["client_bodies_bytes"]
+        assert b"limits.client_buffered_body_bytes" in body
+        assert served.refused == ["client_buffered_body_bytes"]
         small = await served.connect()
         await small.send(request(body=b"12345"))
         assert (await small.answer())[0] == 200
@@ -396,7 +396,7 @@ async def test_what_arrived_of_the_requests_of_one_address_is_bounded(sent, rest
 
 async def test_clients_of_a_trusted_proxy_are_not_bounded_as_one():
     sent = request(body=b"x" * 9000)
-    budget = {"bodies_bytes": 11_000, "client_bodies_bytes": 4000}
+    budget = {"buffered_body_bytes": 11_000, "client_buffered_body_bytes": 4000}
     async with server(proxies=["10.0.0.0/8", "127.0.0.1"], **budget) as served:
         clients = [await served.connect() for _ in range(3)]
         for client in clients:
@@ -411,7 +411,7 @@ async def test_clients_of_a_trusted_proxy_are_not_bounded_as_one():
             await client.send(sent[:3100])
         [first], rest = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
         assert first.result()[0] == 503  # they have the bound of all
-        assert served.refused == ["bodies_bytes"]
+        assert served.refused == ["buffered_body_bytes"]
         for task in rest:
             task.cancel()
 
@@ -450,7 +450,7 @@ async def test_a_client_that_ends_its_side_after_its_request_has_left():
 
 
 async def test_who_hangs_up_in_the_middle_leaves_no_bytes_behind():
-    async with server(bodies_bytes=60_000, client_bodies_bytes=4000) as served:
+    async with server(buffered_body_bytes=60_000, client_buffered_body_bytes=4000) as served:
         for _ in range(5):
             client = await served.connect()
             await client.send(request(body=b"x" * 9000)[:3000])

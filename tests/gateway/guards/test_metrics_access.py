@@ -33,7 +33,7 @@ def test_others_may_not_unless_they_have_the_token(client):
     assert metrics_access.allows(asked(client, ("Authorization", f"bearer  {TOKEN} ")))
     twice = [("Authorization", f"Bearer {TOKEN}")] * 2
     assert not metrics_access.allows(asked(client, *twice))
-    assert MetricsAccess(replace(CLOSED, open=True)).allows(asked(client))
+    assert MetricsAccess(replace(CLOSED, public=True)).allows(asked(client))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.gateway.asgi import Wire, http
 
 pytestmark = pytest.mark.anyio
 
-LIMITS = replace(load(None, {}).limits, memory_bytes=1000, lag_s=2.0)
+LIMITS = replace(load(None, {}).limits, memory_bytes=1000, loop_lag_s=2.0)
 
 
 class Looked:
@@ -46,7 +46,7 @@ def test_memory_is_refused_above_the_limit_until_there_is_clearly_less(caplog):
     assert looked.at(949) is None
     assert looked.at(1000) is None
     assert looked.refused == ["memory_bytes"] * 2
-    assert [record.message for record in caplog.records] == ["shedding_began", "shedding_ended"]
+    assert [record.message for record in caplog.records] == ["shedding_started", "shedding_ended"]
     assert all(record.levelno == logging.WARNING for record in caplog.records)
 
 
@@ -123,7 +123,7 @@ def test_a_loop_that_lags_twice_in_a_row_gets_no_more_until_it_keeps_up():
     assert looked.at(lag_s=1.5) is not None
     assert looked.at(lag_s=0.1) is not None
     assert looked.at(lag_s=0.1) is None
-    assert set(looked.refused) == {"lag_s"}
+    assert set(looked.refused) == {"loop_lag_s"}
 
 
 def test_without_a_limit_four_fifths_of_what_there_is_are_one(monkeypatch):

@@ -150,7 +150,7 @@ def test_a_spec_beside_the_code_describes_the_actions(
     assert service.handlers.keys() == {delete.id, get.id}
     told = {record.message: record.__dict__["action"] for record in caplog.records}
     assert told == {
-        "action_not_described": RULE.format("undescribed"),
+        "action_description_missing": RULE.format("undescribed"),
         "action_not_written": RULE.format("unwritten"),
     }
 
@@ -194,7 +194,7 @@ def test_a_relative_spec_is_beside_its_module_wherever_the_gateway_runs(
     target = written(tmp_path, "HYBRID_SPEC = 'spec.yaml'\n" + marked("deleteRule", "getRule"))
     monkeypatch.chdir("/")
     assert len(hybrid.load(target).actions) == 2
-    told = [vars(one) for one in caplog.records if one.message == "service_described_badly"]
+    told = [vars(one) for one in caplog.records if one.message == "service_description_invalid"]
     assert [one["reason"] for one in told] == ["unknown key 'shcemas' (did you mean schemas?)"]
 
 
@@ -204,7 +204,7 @@ def test_an_action_whose_restriction_is_misspelled_is_not_served(
     spec = SPEC.replace("scope: portal.w", "scpoe: portal.w")
     service = hybrid.load(written(tmp_path, marked("deleteRule", "getRule"), spec))
     assert list(service.handlers) == [RULE.format("getRule")]
-    assert "action_described_badly" in {record.message for record in caplog.records}
+    assert "action_description_invalid" in {record.message for record in caplog.records}
 
 
 def test_a_spec_that_describes_nothing_of_it_leaves_no_actions(tmp_path: Path) -> None:

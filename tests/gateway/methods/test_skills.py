@@ -128,7 +128,7 @@ class Rig:
         async def unsealed() -> Sealer:
             return sealer
 
-        self.handles = Handles(self.agents, unsealed, limits.handle_s)
+        self.handles = Handles(self.agents, unsealed, limits.handle_ttl_s)
         self.listing = ListSkills(
             self.lists, self.agents, find=self._find, limit=5, tokens=limits.answer_tokens
         )

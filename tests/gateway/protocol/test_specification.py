@@ -43,7 +43,7 @@ async def answer(verbs, body):
         identify=identify,
         batches=batches,
         body_limit_bytes=100_000,
-        stranger_body_bytes=100_000,
+        unauthenticated_body_bytes=100_000,
     )
     front = JsonRpcHTTP(parts, Rules(JSON_RPC, spec=True))
     headers = [(b"content-type", b"application/json")]

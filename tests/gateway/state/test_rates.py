@@ -190,7 +190,7 @@ async def test_or_refuses_if_that_is_wanted(clock, counter):
     node = LeasedRates(counter, None)
     counter.away = True
     for _ in range(2):
-        with pytest.raises(Unavailable, match=r"limits\.when_away"):
+        with pytest.raises(Unavailable, match=r"limits\.when_down"):
             await take(node, 3)
     assert counter.questions == 1
 
@@ -309,7 +309,7 @@ async def test_when_a_renewal_ahead_fails_the_rest_of_the_lease_is_spent(
     if alone:
         assert await take(node, 6000) == 0
     else:
-        with pytest.raises(Unavailable, match=r"limits\.when_away"):
+        with pytest.raises(Unavailable, match=r"limits\.when_down"):
             await take(node, 6000)
     expected = "rate_limits_local" if alone else "rate_limits_unavailable"
     assert [record.message for record in caplog.records] == [expected]

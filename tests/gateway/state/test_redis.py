@@ -420,10 +420,10 @@ async def test_the_claim_of_a_prefix_is_renewed_after_redis_was_emptied(
         looking.flushall()
         await counter.hit("k", 1, 60)
         assert looking.get("toolgate:installation") == b"ours"
-        assert "redis_shared" not in caplog.messages
+        assert "redis_prefix_shared" not in caplog.messages
         looking.set("toolgate:installation", "theirs")
         await counter.hit("k", 1, 60)
-    assert "redis_shared" in caplog.messages
+    assert "redis_prefix_shared" in caplog.messages
     await client.aclose()
 
 

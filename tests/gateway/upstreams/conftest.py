@@ -41,7 +41,7 @@ def limits(**changes: Any) -> Limits:
         "mcp_list_pages": 10,
         "mcp_list_items": 100,
         "mcp_list_bytes": 2**22,
-        "mcp_asks": 3,
+        "mcp_client_requests": 3,
         "mcp_cookies_bytes": 200,
         "stdio": True,
         "stdio_processes": 4,

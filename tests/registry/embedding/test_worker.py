@@ -233,14 +233,14 @@ async def test_a_provider_that_comes_back_finds_its_work(queued: Queued) -> None
 
 
 @pytest.mark.parametrize(
-    ("quiet_s", "burst_s"),
+    ("debounce_s", "debounce_max_s"),
     [(0.001, 3600), (3600, 0.001)],
     ids=["no_more_came", "it_lasts_too_long"],
 )
 async def test_an_idle_worker_begins_when_a_burst_of_texts_ends(
-    queued: Queued, quiet_s: float, burst_s: float
+    queued: Queued, debounce_s: float, debounce_max_s: float
 ) -> None:
-    worker = queued.worker(poll_s=3600, quiet_s=quiet_s, burst_s=burst_s)
+    worker = queued.worker(poll_s=3600, debounce_s=debounce_s, debounce_max_s=debounce_max_s)
     async with running(worker):
         await queued.save(draft("a"))
         worker.wake()
@@ -249,7 +249,7 @@ async def test_an_idle_worker_begins_when_a_burst_of_texts_ends(
 
 async def test_an_idle_worker_takes_nothing_while_texts_come(queued: Queued) -> None:
     """Its threads would delay the calls that store them."""
-    worker = queued.worker(poll_s=3600, quiet_s=3600, burst_s=3600)
+    worker = queued.worker(poll_s=3600, debounce_s=3600, debounce_max_s=3600)
     async with running(worker) as claims:
         await queued.save(draft("a"))
         for _ in range(10):

@@ -181,7 +181,7 @@ async def test_a_replica_that_is_down_is_left_alone_for_a_while(
                 assert await bench.found() == ["one"]
                 bench.clock.now += 20
     events = [record.message for record in caplog.records if record.name == "toolgate.search"]
-    assert "search_replica_away" in events
+    assert "search_replica_unavailable" in events
 
 
 async def test_a_database_that_is_no_replica_is_not_read(

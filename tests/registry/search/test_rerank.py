@@ -123,7 +123,7 @@ async def test_a_second_stage_that_failed_rests_and_is_tried_again(
     assert await first() == "alpha"
     now += 0.1
     assert [await first() for _ in range(2)] == ["beta"] * 2
-    assert logged()[2:] == [("search_rerank_back", None)]
+    assert logged()[2:] == [("search_rerank_recovered", None)]
 
 
 async def test_a_model_that_fails_in_a_run_is_loaded_again(

@@ -51,7 +51,7 @@ async def rig(
     async with serving(service) as service.url, providing(Answer()) as provider:
         settings = agent_settings(
             module_database, folder / "pets.json", service, provider.url,
-            reads=("memory_context", "knowledge_query", "pets.getPet", "pets.noSuchTool"),
+            context_tools=("memory_context", "knowledge_query", "pets.getPet", "pets.noSuchTool"),
         )  # fmt: skip
         settings = replace(
             settings,

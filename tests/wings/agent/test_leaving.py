@@ -42,7 +42,7 @@ async def test_a_run_is_cancelled_when_its_client_leaves(
         ("/agent/v1/agui", THREAD),
         ("/v1/chat/completions", COMPLETION),
     ]
-    async with rigged(module_database, tmp_path, cancel_on_leave=True) as rig:
+    async with rigged(module_database, tmp_path, cancel_on_disconnect=True) as rig:
         with anyio.fail_after(60):
             for path, body in paths:
                 run = await leave(rig, path, body)

@@ -48,7 +48,9 @@ async def collecting(
         serving(collector) as url,
         providing(Answer()) as provider,
     ):
-        settings = agent_settings(database, folder / "pets.json", service, provider.url, reads=())
+        settings = agent_settings(
+            database, folder / "pets.json", service, provider.url, context_tools=()
+        )
         models = settings.models
         scripted = replace(models.strategies["scripted"], **strategy)
         models = replace(models, strategies={**models.strategies, "scripted": scripted})

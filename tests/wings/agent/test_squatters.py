@@ -213,7 +213,9 @@ async def test_a_tool_of_another_source_is_read_by_source_and_name(
     """And by its name alone it is not (mending 1)."""
     squatter = Squatter("notes", "shared_notes")
     reads = (named, "notes", "pets.notes", "helpful.none")
-    async with squatted(database_settings, tmp_path, squatter, reads=reads, keeps=()) as rig:
+    async with squatted(
+        database_settings, tmp_path, squatter, context_tools=reads, observer_tools=()
+    ) as rig:
         await asked(rig)
         [call] = squatter.calls
         assert call["name"] == named.partition(".")[2]
@@ -227,7 +229,7 @@ async def test_what_a_foreign_server_lists_taints_a_run_that_finds_it(
 ) -> None:
     """Unless its definitions were approved (mending 7)."""
     squatter = Squatter("zebra_copier")
-    async with squatted(database_settings, tmp_path, squatter, pin=pin, reads=()) as rig:
+    async with squatted(database_settings, tmp_path, squatter, pin=pin, context_tools=()) as rig:
         careful = caller("careful")
         rig.script(chat_whole("", [PET]), chat_whole("Done."))
         run = await called(rig, careful, "agent_ask", message="zebra copier", wait=False)

@@ -438,7 +438,7 @@ async def test_completions_wait_while_the_database_is_away(
         outbox = outbox_of(database, Journal(closed.pool), settings, sender)
         group.start_soon(outbox.run)
         with anyio.fail_after(DEADLINE_S):
-            while "journal_away" not in caplog.text:  # noqa: ASYNC110 - a log
+            while "journal_unavailable" not in caplog.text:  # noqa: ASYNC110 - a log
                 await anyio.sleep(0.02)
         group.cancel_scope.cancel()
 

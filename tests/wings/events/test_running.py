@@ -83,7 +83,7 @@ async def test_settings_change_while_invocations_run(evented: Settings, service:
         with pytest.raises(ToolgateError, match=r"events\.webhooks\.crm"):
             await client.gateway.reconfigure(with_events(evented, webhooks={"crm": wrong}))
         more = {"report": EventSkill(), "letter": EventSkill()}
-        changed = with_events(evented, skills=more, topics=("news",), attempts=2, hops=1)
+        changed = with_events(evented, skills=more, topics=("news",), attempts=2, max_hops=1)
         await client.gateway.reconfigure(changed)
         letter = await invoked(client, "letter", replyTo="news")
         assert (letter["topic"], letter["maxAttempts"]) == ("news", 2)
@@ -471,7 +471,7 @@ async def as_many(journal: Journal, host: str, count: int, status: str = "DISPAT
 
 async def test_chains_of_invocations_are_limited(evented: Settings) -> None:
     """Chains of invocations are limited (V26)."""
-    async with running(with_events(evented, hops=2)) as client:
+    async with running(with_events(evented, max_hops=2)) as client:
         cause: dict[str, Any] = {}
         for number in range(3):
             one = await invoked(client, "report", correlationId=f"c{number}", **cause)
@@ -479,14 +479,14 @@ async def test_chains_of_invocations_are_limited(evented: Settings) -> None:
             cause = {"causedBy": f"c{number}"}
         body = {"skillName": "report", "causedBy": "c2"}
         status, problem, _ = await client.post(ROOT, body)
-        assert (status, "events.hops" in problem["detail"]) == (422, True)
+        assert (status, "events.max_hops" in problem["detail"]) == (422, True)
         cause = {"X-Correlation-Id": "c2"}
         status, problem, _ = await client.post(ROOT, {"skillName": "report"}, cause)
-        assert (status, "events.hops" in problem["detail"]) == (422, True)
+        assert (status, "events.max_hops" in problem["detail"]) == (422, True)
         event = {**EVENT, "data": {"skillName": "report"}}
         cause["Content-Type"] = STRUCTURED
         status, problem, _ = await client.post("/events/cloudevents", event, cause)
-        assert (status, "events.hops" in problem["detail"]) == (422, True)
+        assert (status, "events.max_hops" in problem["detail"]) == (422, True)
 
 
 async def test_open_invocations_are_limited(evented: Settings) -> None:

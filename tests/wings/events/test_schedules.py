@@ -165,7 +165,7 @@ async def test_a_schedule_that_fails_shows_everywhere(
         settings,
         jobs=replace(settings.jobs, poll_s=0.05),
         auth=replace(settings.auth, mode="keys"),
-        metrics=replace(settings.metrics, open=True),
+        metrics=replace(settings.metrics, public=True),
     )
     async with running(with_events(given, schedules={"lost": schedule})) as client:
         await until(lambda: told_of(caplog, "job_failed"))

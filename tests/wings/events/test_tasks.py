@@ -271,8 +271,9 @@ async def test_tools_declare_tasks_that_run_as_tasks(client: Client) -> None:
 
 
 async def test_a_task_is_known_for_as_long_as_its_client_asked(evented: Settings) -> None:
-    """A task's `ttl` is the client's within `events.keep_s`, and no id outlives it (mending 20)."""
-    evented = replace(evented, events=replace(evented.events, keep_s=120.0))
+    """A task's `ttl` is the client's within `events.retention_s`, and no id outlives it
+    (mending 20)."""
+    evented = replace(evented, events=replace(evented.events, retention_s=120.0))
     async with running(evented) as client:
         session = await client.session(LEGACY)
 

@@ -168,7 +168,7 @@ async def test_the_model_is_asked_alone_by_who_may_query_too(
 ) -> None:
     async with providing(chat_whole("Hello!")) as provider:
         settings = answering(database_settings, provider)
-        clearing = replace(settings.knowledge.lightrag, clear=True)
+        clearing = replace(settings.knowledge.lightrag, allow_clear=True)
         knowledge = replace(settings.knowledge, lightrag=clearing)
         auth = by_jwks(tmp_path, [KEY.jwk()])
         async with running(replace(settings, knowledge=knowledge, auth=auth)) as client:

@@ -500,7 +500,7 @@ async def test_upkeep_of_documents(bot: Bot) -> None:
     assert (await bot.post("/documents/cancel_pipeline", {}))["status"] == "not_busy"
     async with bot.client.http.delete(bot.client.url + bot.base + "/documents") as response:
         assert response.status == 403
-        assert "knowledge.lightrag.clear" in await response.text()
+        assert "knowledge.lightrag.allow_clear" in await response.text()
 
 
 async def test_a_header_names_another_collection_that_may_be_read(bot: Bot) -> None:

@@ -101,7 +101,7 @@ async def test_searches_end_with_their_callers() -> None:
 async def test_searches_end_when_their_time_is_up() -> None:
     """The clock is looked at between slices of one text, not only between texts (mending 4)."""
     searches, done = TextSearches(SETTINGS), list[str]()
-    with anyio.fail_after(10), pytest.raises(ProblemDetails, match=r"knowledge\.grep_s"):
+    with anyio.fail_after(10), pytest.raises(ProblemDetails, match=r"knowledge\.grep_timeout_s"):
         await searches.run(
             slow_search(10_000, done, "x"), 10, ends=time.monotonic(), tenant="a", owner="u"
         )

@@ -222,7 +222,7 @@ async def test_a_query_without_a_vector_is_answered_by_words(
     """A query without a vector is answered by words (F1.16)."""
     given = embedding(provider="local-http", url=await serve(service), model="m", timeout_s=1.0)
     embedder = make_embedder(given)
-    settings = knowledge_settings(semantic_share=0.5, encode_s=1.0)
+    settings = knowledge_settings(semantic_share=0.5, encode_timeout_s=1.0)
     async with rigged(database, settings, lambda _: embedder) as rig:
         assert embedder is not None
         await register(database.pool, embedder, KIND.purpose)

@@ -129,7 +129,7 @@ async def test_data_records_are_found_by_path(library: Library, rig: KnowledgeRi
 
 async def test_texts_are_searched_for_so_long(library: Library, rig: KnowledgeRig) -> None:
     await rig.caller().add('{"port": 80}', collection="code", path="deploy.json")
-    async with rigged(rig.database, knowledge_settings(grep_s=1e-6)) as hurried:
+    async with rigged(rig.database, knowledge_settings(grep_timeout_s=1e-6)) as hurried:
         read = hurried.parts.library
         with pytest.raises(ProblemDetails, match="took too long"):
             await read.records(context(), ["code"], "none")

@@ -178,7 +178,7 @@ async def test_surplus_and_old_answers_are_deleted(library: Librarian) -> None:
     few = librarian_settings(answers={"answers": 1})
     await library.caller(few)("sweep")
     assert await library.rig.rows("SELECT count(*) FROM librarian_answer_t") == [(1,)]
-    await library.caller(librarian_settings(answers={"keep_s": 1e-6}))("sweep")
+    await library.caller(librarian_settings(answers={"ttl_s": 1e-6}))("sweep")
     assert await library.rig.rows("SELECT count(*) FROM librarian_answer_t") == [(0,)]
 
 

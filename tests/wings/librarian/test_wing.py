@@ -166,7 +166,7 @@ async def test_sources_are_added_shown_read_and_dropped(client: Client) -> None:
         assert response.status == 204
     assert (await got(client, f"{REST}/sources"))[1] == {"sources": []}
     status, answer, _ = await client.post(f"{REST}/sources", {**added, "every_s": 5})
-    assert (status, "least_interval_s" in answer["detail"]) == (422, True)
+    assert (status, "min_interval_s" in answer["detail"]) == (422, True)
 
 
 async def test_an_index_of_code_is_sent_by_put(client: Client) -> None:

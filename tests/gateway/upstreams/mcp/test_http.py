@@ -307,7 +307,7 @@ async def test_who_asks_too_often_within_one_call_is_refused(serve, session):
     ears = Ears(answer=answer)
     with anyio.fail_after(30):
         await link.request("tools/call", CALL, ears, PATIENT)
-    assert len(ears.asked_for) == 3  # upstream.mcp_asks
+    assert len(ears.asked_for) == 3  # upstream.mcp_client_requests
     assert len(server.all("answer")) < 30
 
 

@@ -233,7 +233,7 @@ async def test_what_is_asked_beside_the_calls_counts_for_them(serve, session, ca
             await asyncio.gather(
                 *(link.request("tools/call", CALL, Ears(), PATIENT) for _ in range(calls))
             )
-    assert len(background.asked_for) == 3 * calls  # upstream.mcp_asks
+    assert len(background.asked_for) == 3 * calls  # upstream.mcp_client_requests
     refused = [turn for turn in server.all("answer") if "error" in turn.message]
     assert len(refused) == 10 - 3 * calls
 
