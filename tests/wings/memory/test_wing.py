@@ -57,8 +57,8 @@ async def test_every_front_serves_the_same_memory(client: Client) -> None:
     again = await called(client, "memory_add", TEA)
     assert again["items"] == [{"id": added["items"][0]["id"], "created": False}]
     shown = await (await client.http.get(f"{client.url}/metrics")).text()
-    assert 'toolgate_memory_given_total{outcome="added",scope="user"} 1.0' in shown
-    assert 'toolgate_memory_given_total{outcome="present",scope="user"} 1.0' in shown
+    assert 'toolgate_memory_writes_total{outcome="added",scope="user"} 1.0' in shown
+    assert 'toolgate_memory_writes_total{outcome="present",scope="user"} 1.0' in shown
     assert re.search(r'toolgate_memory_searches_total\{outcome="(found|words_only)"\} ', shown)
     assert "toolgate_memory_sessions_waiting 0.0" in shown
     found = await called(client, "memory_search", {"query": "green tea", "explain": True})
