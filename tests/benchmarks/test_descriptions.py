@@ -49,7 +49,7 @@ def test_all_files_count_together() -> None:
     assert missed(covered([TOLD, {"crashed": "x"}], ""))
 
 
-def test_what_cannot_be_said_is_neither_right_nor_wrong() -> None:
+def test_unverifiable_values_count_neither_right_nor_wrong() -> None:
     report = Report(operations=2, good=1)
     report.add("a", [Finding("query", True)] * 99 + [Finding("query", False)])
     report.add("a", [Finding("null", False, "undefined")] * 5)

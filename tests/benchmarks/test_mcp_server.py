@@ -76,7 +76,7 @@ async def test_a_tool_that_is_added_is_told_to_every_stream_and_listed(serve: Se
     assert len(listed) == TOOLS + 1
 
 
-async def test_streams_are_counted_while_they_are_open(serve: Serve) -> None:
+async def test_open_streams_are_counted(serve: Serve) -> None:
     url = await serve(McpServer())
 
     async def count() -> bytes:
@@ -93,7 +93,7 @@ async def test_streams_are_counted_while_they_are_open(serve: Serve) -> None:
                 await anyio.lowlevel.checkpoint()
 
 
-async def test_the_floor_passes_on_what_it_gets(
+async def test_the_floor_forwards_its_requests(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = await serve(McpServer())

@@ -17,7 +17,7 @@ def test_a_failed_installation_says_how_to_install() -> None:
         _run(["false"], "absent: pip install x")
 
 
-def test_what_no_registry_has_is_absent() -> None:
+def test_peers_missing_from_registries_are_absent() -> None:
     with pytest.raises(Unavailable, match="absent"):
         _agentgateway()
 

@@ -22,7 +22,7 @@ def report(per_s: float, busy: float = 1.0) -> Report:
     return Report(int(per_s), 1.0, 0, 100.0, 1.0, 2.0, 3.0, busy)
 
 
-def test_a_member_costs_what_the_batch_takes_longer_than_the_echo() -> None:
+def test_a_member_costs_the_time_of_the_batch_beyond_the_echo() -> None:
     costs = portal.member_cost([report(1000), report(1000)], [report(500), report(250)])
     assert costs == pytest.approx((20.0, 60.0))  # 1 ms and 3 ms more, for 50 members
 
@@ -33,7 +33,7 @@ def test_a_members_cost_is_cpu_time_whatever_else_runs_on_the_core() -> None:
     )
 
 
-def test_a_round_in_which_a_side_broke_down_does_not_count() -> None:
+def test_a_round_with_a_broken_side_does_not_count() -> None:
     assert portal.member_cost([report(1000), report(1000)], [report(0), report(500)]) == (20.0,)
 
 
@@ -49,7 +49,7 @@ def test_both_legacy_requests_name_the_action_of_the_service() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_floor_answers_what_the_action_does(serve: Serve) -> None:
+async def test_the_floor_answers_like_the_action(serve: Serve) -> None:
     message = calls.messages(ID, calls.ARGUMENTS)[0]
     async with aiohttp.ClientSession(await serve(floor)) as http:
         async with http.post("/answer", data=message) as response:

@@ -50,7 +50,7 @@ def speaker() -> Iterator[Speaker]:
     one.close()
 
 
-def test_all_have_heard_when_the_last_one_has(speaker: Speaker) -> None:
+def test_await_all_returns_when_the_last_stream_has_heard(speaker: Speaker) -> None:
     with Crowd(speaker.port) as crowd:
         crowd.open([b"GET"] * 3, b"200 OK", 5)
         for stream in speaker.streams:
@@ -94,7 +94,7 @@ def test_news_of_an_earlier_change_does_not_count_for_the_next(speaker: Speaker)
             crowd.await_all(NEWS, 0.3)
 
 
-def test_a_full_run_has_all_streams_and_a_quick_one_says_that_it_has_not() -> None:
+def test_full_runs_have_all_streams_and_quick_runs_note_fewer() -> None:
     assert count_streams(10.0, files=20_000) == (STREAMS, "")
     number, note = count_streams(2.0, files=20_000)
     assert number == FEW
@@ -127,7 +127,7 @@ def test_each_promise_has_a_row(found: Found, shortfalls: int) -> None:
     assert all("9,000" in row.scenario for row in rows[:2])
 
 
-def test_what_a_session_costs_is_told_where_there_is_one() -> None:
+def test_the_memory_of_a_session_is_noted_for_sessions_only() -> None:
     memory = streams.rows(streams.KINDS[0], Found(9000, 15.0, 1.7, (1.0,), (0.1,)), "")[0]
     assert "1.7 kB" in memory.note
     assert streams.rows(streams.KINDS[1], Found(9000, 15.0, 0.0, (1.0,), (0.1,)), "")[0].note == ""

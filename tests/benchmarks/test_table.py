@@ -116,7 +116,7 @@ def test_wrk_summary_is_read_from_the_last_line() -> None:
     assert (report.per_s, report.errors, report.p99_ms) == (5.0, 1, 4.0)
 
 
-def test_wrk_script_escapes_what_lua_would_read() -> None:
+def test_wrk_script_escapes_lua_syntax() -> None:
     assert wrk.quote(b'a"\\\n') == '"\\097\\034\\092\\010"'
 
 
@@ -137,7 +137,7 @@ def test_poisson_gives_every_due_moment_once_at_the_mean_rate() -> None:
     assert pace.wait(now=10.0) is None
 
 
-def test_poisson_waits_for_the_next_moment_and_makes_up_for_lost_ones() -> None:
+def test_poisson_waits_for_the_next_moment_and_makes_up_for_missed_moments() -> None:
     pace = Poisson(rate=10.0, until=10.0, due=1.0)
     assert pace.take(now=0.5) is None
     assert pace.wait(now=0.5) == 0.5

@@ -222,7 +222,7 @@ async def every_form_is_posted(visitor: Watched, path: str, done: set[str]) -> N
         await visitor.open(path)
 
 
-async def test_a_tool_shows_its_request_before_it_is_called(site: Client, browser: Browser) -> None:
+async def test_a_tool_shows_its_request_before_the_call(site: Client, browser: Browser) -> None:
     async with watched(browser, f"{site.url}/console", locale="en-GB") as visitor:
         page = visitor.page
         await visitor.open("tools/createPet/try")
@@ -234,7 +234,9 @@ async def test_a_tool_shows_its_request_before_it_is_called(site: Client, browse
         await page.screenshot(path=picture("try-preview"), full_page=True)
 
 
-async def test_two_who_edit_a_rule_see_both_side_by_side(site: Client, browser: Browser) -> None:
+async def test_concurrent_edits_of_a_rule_are_shown_side_by_side(
+    site: Client, browser: Browser
+) -> None:
     base = f"{site.url}/console"
     async with (
         watched(browser, base, locale="en-GB") as first,
@@ -258,9 +260,7 @@ async def test_two_who_edit_a_rule_see_both_side_by_side(site: Client, browser: 
         await second.check("do/putRule")
 
 
-async def test_requests_of_ones_own_are_evaluated_with_plots(
-    site: Client, browser: Browser
-) -> None:
+async def test_own_requests_are_evaluated_with_plots(site: Client, browser: Browser) -> None:
     async with watched(browser, f"{site.url}/console", locale="en-GB") as visitor:
         page = visitor.page
         await visitor.open("search")
@@ -302,7 +302,9 @@ async def test_pages_work_without_scripts(site: Client, browser: Browser) -> Non
         await expect(page.locator("#answer")).to_contain_text("heard")
 
 
-async def test_the_keyboard_reaches_what_the_mouse_does(site: Client, browser: Browser) -> None:
+async def test_the_keyboard_reaches_all_controls_of_the_mouse(
+    site: Client, browser: Browser
+) -> None:
     async with watched(browser, f"{site.url}/console", locale="en-GB") as visitor:
         await visitor.open("")
         await visitor.page.keyboard.press("Tab")

@@ -53,7 +53,7 @@ async def test_an_agent_answers_calls_tools_and_waits_for_an_approval(
         assert await page.locator("main img").count() == 0
 
 
-async def test_words_are_shown_as_they_come(house: House, browser: Browser) -> None:
+async def test_words_of_an_answer_are_shown_while_streaming(house: House, browser: Browser) -> None:
     whole = chat("One two three.")
     script(house, Answer(pieces=whole.pieces[:3], end="hang"))
     async with watched(browser, house.url, locale="en-GB") as visitor:

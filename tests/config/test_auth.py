@@ -17,13 +17,13 @@ def problem(folder: Path, text: str) -> str:
     return str(found).removeprefix(f"{file}:")
 
 
-def test_nobody_has_to_say_who_they_are_unless_it_is_set() -> None:
+def test_authentication_is_off_by_default() -> None:
     auth = load(None, {}).auth
     assert (auth.mode, auth.key_file, auth.jwks_file) == ("none", "", "")
 
 
 @pytest.mark.parametrize("setting", ["key_file", "jwks_file"])
-def test_a_key_file_is_relative_to_the_file_that_names_it(tmp_path: Path, setting: str) -> None:
+def test_key_files_are_relative_to_the_settings_file(tmp_path: Path, setting: str) -> None:
     file = tmp_path / "toolgate.yaml"
     file.write_text(f"auth: {{mode: jwt, {setting}: keys/a}}")
     assert getattr(load(str(file), {}).auth, setting) == str(tmp_path / "keys" / "a")
@@ -139,7 +139,7 @@ URL = "server: {public_url: 'https://gw'}\n"
     ],
     ids=str,
 )
-def test_what_goes_together(tmp_path: Path, text: str, found: str) -> None:
+def test_conflicting_auth_settings_are_refused(tmp_path: Path, text: str, found: str) -> None:
     assert problem(tmp_path, text) == found
 
 
@@ -158,13 +158,13 @@ def test_what_goes_together(tmp_path: Path, text: str, found: str) -> None:
         "{mode: none, issuers: {a: {issuer: b}}, bind_audience: server}",
     ],
 )
-def test_what_does_go_together(tmp_path: Path, text: str) -> None:
+def test_consistent_auth_settings_are_accepted(tmp_path: Path, text: str) -> None:
     file = tmp_path / "toolgate.yaml"
     file.write_text(f"auth: {text}")
     assert load(str(file), {}).auth.mode in text
 
 
-def test_the_file_of_an_issuer_is_relative_to_the_file_that_names_it(tmp_path: Path) -> None:
+def test_key_files_of_issuers_are_relative_to_the_settings_file(tmp_path: Path) -> None:
     file = tmp_path / "toolgate.yaml"
     file.write_text(f"auth: {{mode: jwt, issuers: {{a: {ISSUER}}}}}")
     assert load(str(file), {}).auth.issuers["a"].key_file == str(tmp_path / "a")
@@ -186,7 +186,7 @@ def test_the_secret_of_development_is_not_shown(tmp_path: Path) -> None:
         ("token_limit_bytes", "0", "a whole number of bytes, at least 1, found 0"),
     ],
 )
-def test_a_mistake_is_told_with_what_was_expected(
+def test_a_mistake_is_reported_with_the_expected_value(
     tmp_path: Path, key: str, value: str, expected: str
 ) -> None:
     assert problem(tmp_path, f"auth: {{{key}: {value}}}") == f"1: auth.{key}: expected {expected}"

@@ -98,13 +98,13 @@ def test_a_source_is_of_one_kind() -> None:
     )
 
 
-def test_arguments_and_variables_of_a_command_stay_as_they_were_written() -> None:
+def test_arguments_and_variables_of_a_command_stay_as_written() -> None:
     source = loaded("sources: {one: {command: [serve, 8080, yes], env: {DEBUG: 1.0}}}").sources
     assert source["one"].command == ("serve", "8080", "yes")
     assert source["one"].env == {"DEBUG": "1.0"}
 
 
-def test_a_variable_that_names_a_new_one_of_a_command_means_it_in_capitals() -> None:
+def test_names_of_new_command_variables_are_in_capitals() -> None:
     Path("toolgate.yaml").write_text("sources: {fs: {command: [fs], env: {mixedCase: a}}}")
     env = {
         "TOOLGATE_SOURCES__FS__ENV__API_KEY": "k",
@@ -193,7 +193,7 @@ def test_a_toolset_may_name_a_source_that_is_imported_by_command() -> None:
         ("{secret: short}", "state.secret: expected at least 16 characters, or nothing"),
     ],
 )
-def test_shared_state_is_told_where_it_is(state: str, expected: str) -> None:
+def test_shared_state_requires_its_address(state: str, expected: str) -> None:
     assert problem(f"state: {state}").startswith(f"toolgate.yaml:1: {expected}")
 
 
@@ -277,7 +277,7 @@ def test_an_embedding_provider_needs_its_model_or_address(embedding: str, expect
     assert found.startswith("toolgate.yaml:1")
 
 
-def test_the_model_of_a_purpose_is_checked_like_the_one_of_all() -> None:
+def test_models_of_purposes_are_checked_like_the_general_model() -> None:
     found = problem("embedding: {purposes: {passages: {provider: local-http}}}\n")
     assert "embedding.purposes.passages.url: expected the URL of a service" in found
     found = problem("embedding: {purposes: {passages: {provider: bundled, model: m}}}\n")
@@ -323,12 +323,12 @@ def test_models_share_the_address_and_key_of_an_endpoint() -> None:
         "provider: disabled",
     ],
 )
-def test_an_embedding_provider_with_all_it_needs_is_fine(embedding: str) -> None:
+def test_a_complete_embedding_provider_is_accepted(embedding: str) -> None:
     assert loaded(f"embedding: {{{embedding}}}\n").embedding.provider in embedding
 
 
 @pytest.mark.parametrize("key", ["model: m", "url: http://a", "api_key: hidden"])
-def test_the_bundled_model_has_no_use_for_settings_of_others(key: str) -> None:
+def test_the_bundled_model_refuses_settings_of_services(key: str) -> None:
     said = problem(f"embedding: {{{key}}}\n")
     assert said.startswith(f"toolgate.yaml:1: embedding.{key.partition(':')[0]}: expected nothing")
     assert said.endswith("set embedding.provider")
@@ -371,7 +371,7 @@ def test_dates_are_taken_with_quotes_and_without() -> None:
 
 
 @pytest.mark.parametrize("setting", ["context_tools", "observer_tools"])
-def test_what_an_agent_reads_and_keeps_is_named_with_its_source(setting: str) -> None:
+def test_tools_read_and_kept_by_an_agent_are_named_with_their_source(setting: str) -> None:
     """A name alone is that of an operation of a wing (mending 1)."""
     told = problem(f"agent: {{{setting}: [memory_context, crm.notes, crm_notes]}}")
     assert "expected SOURCE.crm_notes, or an operation of a wing; found crm_notes" in told

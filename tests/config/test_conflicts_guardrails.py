@@ -56,5 +56,5 @@ def problem(tmp_path, rule):
         "path",
     ],
 )
-def test_what_is_wrong_with_a_guardrail_is_told_when_settings_are_read(tmp_path, rule, text):
+def test_invalid_guardrails_are_refused_at_load(tmp_path, rule, text):
     assert f"guardrails.rules.r.{text}" in problem(tmp_path, rule)

@@ -17,9 +17,7 @@ from config.load import SettingsError, load
         ("limits: {memory_bytes: 1000}", "limits.memory_bytes: expected 0, or at least"),
     ],
 )  # fmt: skip
-def test_what_limits_nothing_or_everything_is_a_mistake(
-    tmp_path: Path, text: str, told: str
-) -> None:
+def test_limits_of_nothing_or_everything_are_refused(tmp_path: Path, text: str, told: str) -> None:
     file = tmp_path / "toolgate.yaml"
     file.write_text(text)
     with pytest.raises(SettingsError) as caught:
@@ -28,7 +26,7 @@ def test_what_limits_nothing_or_everything_is_a_mistake(
     assert told in str(problem)
 
 
-def test_others_are_none(tmp_path: Path) -> None:
+def test_useful_limits_are_accepted(tmp_path: Path) -> None:
     file = tmp_path / "toolgate.yaml"
     file.write_text(
         "limits: {tools: {a: {calls: 1}, b: {concurrent: 1}}, memory_bytes: 1000000000}\n"

@@ -37,7 +37,7 @@ def test_each_way_to_satisfy_a_scheme_is_taken(tmp_path: Path) -> None:
     }
 
 
-def test_a_variable_reaches_an_entry_of_the_file_and_makes_a_new_one(tmp_path: Path) -> None:
+def test_a_variable_changes_an_entry_of_the_file_and_adds_an_entry(tmp_path: Path) -> None:
     found = loaded(
         tmp_path,
         "{appKey: {value: old}}",
@@ -64,7 +64,7 @@ def test_a_variable_reaches_an_entry_of_the_file_and_makes_a_new_one(tmp_path: P
         ("{secret: a}", "there is no such setting"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(tmp_path: Path, entry: str, expected: str) -> None:
+def test_conflicting_credentials_are_refused(tmp_path: Path, entry: str, expected: str) -> None:
     with pytest.raises(SettingsError) as caught:
         loaded(tmp_path, f"{{key: {entry}}}")
     [problem] = caught.value.problems

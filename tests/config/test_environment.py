@@ -165,7 +165,7 @@ def test_names_of_variables_ignore_case() -> None:
     assert load(None, {"toolgate_Server__port": "2"}).server.port == 2
 
 
-def test_a_text_stays_text_whatever_it_looks_like() -> None:
+def test_text_values_are_not_parsed_as_yaml() -> None:
     env = {"TOOLGATE_MCP__INSTRUCTIONS": "{a: 1", "TOOLGATE_DATABASE__OPTIONS__JIT": "off"}
     settings = load(None, env)
     assert settings.mcp.instructions == "{a: 1"

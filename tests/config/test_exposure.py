@@ -26,9 +26,7 @@ def problems(folder: Path, auth: str, server: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("server", "key"), OPENINGS)
-def test_a_gateway_that_others_reach_needs_authentication(
-    tmp_path: Path, server: str, key: str
-) -> None:
+def test_an_exposed_gateway_requires_authentication(tmp_path: Path, server: str, key: str) -> None:
     """A public name, foreign hosts or trusted proxies without authentication are a mistake, which
     names both ways out (mending 3)."""
     (problem,) = problems(tmp_path, "mode: none", server)

@@ -38,23 +38,23 @@ def test_nothing_needs_to_be_set(write: Write) -> None:
     assert settings.sources == {}
 
 
-def test_a_file_changes_what_it_names_and_nothing_else(write: Write) -> None:
+def test_a_file_changes_only_the_keys_that_stand_there(write: Write) -> None:
     settings = load(write("server: {port: 9000}\nrpc: {batch_limit: 7}"), {})
     assert (settings.server.port, settings.rpc.batch_limit) == (9000, 7)
     assert settings.server.host == "127.0.0.1"
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "server:\n  # port: 1\nsources:\n"])
-def test_what_is_commented_out_is_not_set(write: Write, text: str) -> None:
+def test_commented_out_settings_are_not_set(write: Write, text: str) -> None:
     assert load(write(text), {}) == load(None, {})
 
 
 @pytest.mark.parametrize("text", ["off", "'off'"])
-def test_off_is_a_word_although_yaml_takes_it_for_false(write: Write, text: str) -> None:
+def test_off_is_a_word_despite_yaml(write: Write, text: str) -> None:
     assert load(write(f"auth: {{bind_audience: {text}}}"), {}).auth.bind_audience == "off"
 
 
-def test_a_word_that_yaml_takes_for_true_is_shown_as_it_was_written(write: Write) -> None:
+def test_words_that_yaml_takes_for_true_are_quoted_as_written(write: Write) -> None:
     found = problems(write("audit: {mode: on}"))
     assert found[0].endswith('expected one of authenticated, always, never, found "on"')
 
@@ -64,7 +64,7 @@ def test_a_group_of_a_source_whose_entries_are_commented_out_is_none(write: Writ
     assert load(path, {}).sources["pets"].exchange is None
 
 
-def test_the_file_is_the_one_given_then_the_one_in_the_environment_then_the_usual_one(
+def test_the_settings_file_is_given_then_from_the_environment_then_usual(
     write: Write,
 ) -> None:
     assert settings_file(None, {}) is None
@@ -305,7 +305,7 @@ def test_a_header_is_one_line(write: Write, header: str) -> None:
     assert problem.startswith("toolgate.yaml:4: sources.pets.headers")
 
 
-def test_what_looks_like_a_number_or_a_switch_is_text_where_only_text_makes_sense(
+def test_numbers_and_switches_stay_text_where_text_is_expected(
     write: Write,
 ) -> None:
     path = write("database: {options: {jit: off, x: 1.50}}\nsources: {a: {headers: {X-Id: 007}}}")
@@ -314,7 +314,7 @@ def test_what_looks_like_a_number_or_a_switch_is_text_where_only_text_makes_sens
     assert settings.sources["a"].headers == {"X-Id": "007"}
 
 
-def test_a_relative_path_is_relative_to_the_file_that_names_it(
+def test_relative_paths_are_relative_to_the_settings_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "etc").mkdir()
@@ -377,9 +377,7 @@ def test_the_paths_of_hybrid_and_python_sources_are_relative_to_the_file_too(
         ("{batch: 0}", "batch: expected a whole number of at least 1"),
     ],
 )
-def test_a_source_that_is_unclear_is_refused_where_it_stands(
-    write: Write, source: str, found: str
-) -> None:
+def test_ambiguous_sources_are_refused_at_their_line(write: Write, source: str, found: str) -> None:
     (problem,) = problems(write(f"sources:\n  one: {source}"))
     assert re.match(rf"toolgate\.yaml:2: sources\.one\.{found}", problem), problem
 
@@ -404,7 +402,7 @@ def test_a_source_that_is_unclear_is_refused_where_it_stands(
         ("{python: a.b, forward_token: true}", "forward_token", "expected no such key beside pyth"),
     ],
 )
-def test_a_key_that_cannot_work_is_a_problem_where_it_stands(
+def test_inapplicable_keys_of_sources_are_refused_at_their_line(
     write: Write, source: str, key: str, text: str
 ) -> None:
     (problem,) = problems(write(f"sources:\n  one: {source}"))
@@ -431,7 +429,7 @@ def test_the_kind_that_a_variable_adds_is_one_too_many(write: Write) -> None:
     assert "openapi and python" in problem
 
 
-def test_defaults_are_what_the_types_expect(write: Write) -> None:
+def test_defaults_match_the_types_of_settings(write: Write) -> None:
     assert isinstance(load(None, {}), Settings)
 
 

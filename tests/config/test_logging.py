@@ -67,7 +67,7 @@ def test_a_person_reads_the_event_then_its_keys() -> None:
     assert rest == r'info    tool called request_id=r-1 tool="list pets" note="a\"b\n"'
 
 
-def test_a_terminal_gets_colours_unless_it_asks_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_colours_unless_no_color_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     coloured = Terminal()
     configure(settings(), coloured)
@@ -81,7 +81,7 @@ def test_a_terminal_gets_colours_unless_it_asks_for_none(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("form", ["console", "json"])
-def test_what_is_named_like_a_secret_is_masked(form: str) -> None:
+def test_values_with_secret_names_are_masked(form: str) -> None:
     stream = io.StringIO()
     configure(settings(form=form), stream)
     log.info("x", extra={"access_token": "hunter2", "Authorization": "hunter2", "tokens": 12})
@@ -90,7 +90,7 @@ def test_what_is_named_like_a_secret_is_masked(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["console", "json"])
-def test_an_event_is_one_line_whatever_is_in_it(form: str) -> None:
+def test_an_event_is_one_line_despite_line_breaks(form: str) -> None:
     stream = io.StringIO()
     configure(settings(form=form), stream)
     log.info("a\nforged line\x1b[31m")
@@ -110,7 +110,7 @@ def test_an_exception_comes_with_its_traceback(form: str) -> None:
     assert 'raise ValueError("wrong")' in stream.getvalue().replace("\\", "")
 
 
-def test_the_level_is_ours_and_others_stay_quiet() -> None:
+def test_the_level_applies_to_our_loggers_and_foreign_loggers_stay_quiet() -> None:
     stream = io.StringIO()
     configure(settings(level="warning", form="console"), stream)
     log.info("hidden")
@@ -121,7 +121,7 @@ def test_the_level_is_ours_and_others_stay_quiet() -> None:
     assert line.endswith("error   Task exception was never retrieved")
 
 
-def test_configuring_again_replaces_what_was_there() -> None:
+def test_configuring_again_replaces_earlier_handlers() -> None:
     first, second = io.StringIO(), io.StringIO()
     configure(settings(), first)
     configure(settings(level="debug"), second)

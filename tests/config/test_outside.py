@@ -30,7 +30,7 @@ def problem(text: str, **env: str) -> str:
 
 
 @pytest.mark.parametrize("content", ["hunter2", "hunter2\n", "hunter2\r\n"])
-def test_a_file_says_what_stands_in_it(tmp_path: Path, content: str) -> None:
+def test_a_file_reference_gives_the_content_of_the_file(tmp_path: Path, content: str) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "token").write_bytes(content.encode())
     text = "sources: {a: {headers: {A: 'Bearer ${file:token}', B: '${file:%s}'}}}"
@@ -55,7 +55,7 @@ def test_a_file_that_cannot_be_taken_is_named(tmp_path: Path, written: str, reas
     assert problem(text) == f"toolgate.yaml:1: sources.a.headers.A: {reason}"
 
 
-def test_what_a_file_says_is_not_quoted(tmp_path: Path) -> None:
+def test_content_of_secret_files_is_not_quoted(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("hunter2")
     found = problem("server: {port: '${file:secret}'}")
     assert found.endswith("expected a TCP port from 0 to 65535, found a value that is not shown")

@@ -7,7 +7,7 @@ from config.load import load
 from tests.config.test_auth import problem
 
 
-def test_a_rule_is_read_as_it_is_written(tmp_path) -> None:
+def test_a_rule_is_read_as_written(tmp_path) -> None:
     file = tmp_path / "toolgate.yaml"
     file.write_text(
         "policy:\n  rules:\n    sums:\n      effect: approve\n      tools: [pay]\n"
@@ -43,5 +43,5 @@ def test_a_rule_is_read_as_it_is_written(tmp_path) -> None:
     ],
     ids=["syntax", "variable", "tier", "toolset", "default", "clearance", "role", "twice"],
 )
-def test_what_could_never_decide_is_refused(tmp_path, text: str, told: str) -> None:
+def test_undecidable_rules_are_refused(tmp_path, text: str, told: str) -> None:
     assert told in problem(tmp_path, text)

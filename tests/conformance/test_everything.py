@@ -65,7 +65,7 @@ async def said(connected: Client, name: str, **arguments: Any) -> str:
 
 
 @MODES
-async def test_what_the_client_answers_reaches_the_tool(mode: str) -> None:
+async def test_answers_of_the_client_reach_the_tool(mode: str) -> None:
     async with endpoint() as url, client(url, mode) as connected:
         name = "test_input_required_result"
         assert await said(connected, f"{name}_elicitation") == "Hello, Alice!"
@@ -125,7 +125,7 @@ async def test_a_server_of_one_era_refuses_the_other(era: Era, mode: str, works:
     assert bool(text) is works
 
 
-async def test_a_stateless_server_names_its_revision_to_who_initializes() -> None:
+async def test_a_stateless_server_names_its_revision_on_initialize() -> None:
     params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {}}
     request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     async with (

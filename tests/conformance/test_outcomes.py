@@ -51,7 +51,7 @@ def test_a_warning_that_is_explained_is_told_with_its_reason(
     assert any("no word for it" in line for line in details(found))
 
 
-def test_an_explanation_of_what_passes_refuses_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_explanation_of_a_passing_check_refuses_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legs, "EXPECTED", {("stateless", "a", "bad"): "no word for it"})
     assert not outcome(Scenario("a", True, (GOOD,)), leg="translated").accepted
 

@@ -46,7 +46,7 @@ async def test_uses_at_a_time_are_all_counted(nodes: Pair) -> None:
     assert (len(allowed), sum(allowed)) == (50, 20)
 
 
-async def test_a_use_is_allowed_again_when_it_was_said_to_be(nodes: Pair) -> None:
+async def test_a_use_is_allowed_again_after_retry_after(nodes: Pair) -> None:
     window_s = 0.2
     assert (await nodes.a.counter.hit("k", 1, window_s)).is_allowed
     with anyio.fail_after(DEADLINE_S):
@@ -61,7 +61,7 @@ async def test_a_limit_of_none_allows_nothing(nodes: Pair) -> None:
     assert verdict.retry_after_s > 0
 
 
-async def test_what_still_counts_survives_purging(nodes: Pair) -> None:
+async def test_counted_uses_survive_purging(nodes: Pair) -> None:
     await nodes.a.counter.hit("k", 1, HOUR_S)
     await nodes.b.purge()
     assert not (await nodes.a.counter.hit("k", 1, HOUR_S)).is_allowed
@@ -72,7 +72,7 @@ async def test_a_backend_that_is_away_is_unavailable(shared: Backend) -> None:
         await shared.refuses(nodes.a.counter.hit("k", 1, HOUR_S))
 
 
-async def test_several_uses_are_counted_at_once_as_far_as_they_fit(nodes: Pair) -> None:
+async def test_several_uses_are_counted_at_once_up_to_the_limit(nodes: Pair) -> None:
     assert await nodes.a.counter.hit("k", 10, HOUR_S, wanted=6) == Verdict(6, 4, 0)
     assert await nodes.b.counter.hit("k", 10, HOUR_S, wanted=6) == Verdict(4, 0, 0)
     refused = await nodes.a.counter.hit("k", 10, HOUR_S, wanted=6)

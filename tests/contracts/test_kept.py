@@ -60,7 +60,7 @@ async def test_an_answer_is_for_its_caller_alone(backend: Backend) -> None:
             assert await read(there, ANN, other) is None
 
 
-async def test_an_answer_is_there_once_it_is_whole(backend: Backend) -> None:
+async def test_an_answer_is_readable_once_complete(backend: Backend) -> None:
     async with backend.nodes() as nodes:
         here, there = at_both(nodes)
         writing = await here.begin(ANN, ABOUT)
@@ -72,7 +72,7 @@ async def test_an_answer_is_there_once_it_is_whole(backend: Backend) -> None:
         assert await read(there, ANN, writing.handle) is None
 
 
-async def test_a_caller_and_all_of_them_have_room_for_so_much(backend: Backend) -> None:
+async def test_stored_bytes_are_limited_per_caller_and_in_total(backend: Backend) -> None:
     limits = StoredAnswerLimits(
         keep_s=900, caller_bytes=2 * PIECE_BYTES, kept_bytes=3 * PIECE_BYTES
     )
@@ -88,7 +88,7 @@ async def test_a_caller_and_all_of_them_have_room_for_so_much(backend: Backend) 
         assert await read(there, ANN, handle) == b"x" * PIECE_BYTES  # what is there stays
 
 
-async def test_a_tenant_leaves_room_for_others(backend: Backend) -> None:
+async def test_a_tenant_leaves_room_for_other_tenants(backend: Backend) -> None:
     most = 4 * PIECE_BYTES
     limits = StoredAnswerLimits(
         keep_s=900, caller_bytes=most, kept_bytes=most, tenant_bytes=2 * PIECE_BYTES
@@ -144,7 +144,7 @@ async def test_slices_join_to_the_whole(backend: Backend) -> None:
     length=st.integers(1, 2 * PIECE_BYTES + 2),
 )
 @settings(max_examples=60, deadline=None)
-async def test_a_slice_is_what_stands_there(size: int, start: int, length: int) -> None:
+async def test_a_slice_equals_the_stored_bytes(size: int, start: int, length: int) -> None:
     kept, data = keeping(), (b"0123456789" * (size // 10 + 1))[:size]
     handle = await kept.store(ANN, ABOUT, data)
     part = await kept.slice(ANN, handle, start, length)

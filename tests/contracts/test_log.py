@@ -25,7 +25,7 @@ async def fill(log: Log, stream: str, count: int) -> list[str]:
     return [await log.append(stream, b"%d" % number) for number in range(1, count + 1)]
 
 
-async def test_what_one_node_appends_the_other_reads(nodes: Pair) -> None:
+async def test_events_appended_at_one_node_are_read_at_another(nodes: Pair) -> None:
     first = await nodes.a.log.append("s", b"one")
     second = await nodes.b.log.append("s", b"two")
     expected = [Event(first, b"one"), Event(second, b"two")]
@@ -41,14 +41,14 @@ async def test_reading_goes_on_after_an_event(nodes: Pair) -> None:
     assert data(await nodes.b.log.read("s", ids[4])) == []
 
 
-async def test_ids_grow_and_fit_into_ids_of_others(nodes: Pair) -> None:
+async def test_ids_grow_and_fit_into_composed_ids(nodes: Pair) -> None:
     ids = [await store.log.append("s", b"") for _ in range(20) for store in (nodes.a, nodes.b)]
     assert ids == sorted(set(ids))
     assert all(re.fullmatch(r"[!-~]+", one) and "." not in one for one in ids)
 
 
 @pytest.mark.parametrize("text", [b"", b"\0\xff", b"x" * 1_000_000], ids=["none", "binary", "long"])
-async def test_any_bytes_come_back_as_they_were(nodes: Pair, text: bytes) -> None:
+async def test_any_bytes_are_read_as_written(nodes: Pair, text: bytes) -> None:
     await nodes.a.log.append("s", text)
     assert data(await nodes.b.log.read("s", "")) == [text]
 
@@ -59,7 +59,7 @@ async def test_streams_are_apart(nodes: Pair) -> None:
     assert data(await nodes.b.log.read("t", "")) == [b"t"]
 
 
-async def test_concurrent_appends_have_one_order_and_nobody_passes_one_by(nodes: Pair) -> None:
+async def test_concurrent_appends_have_one_order_and_no_reader_skips_an_event(nodes: Pair) -> None:
     total, followed, after = 100, list[Event](), ""
 
     async def add(log: Log, name: bytes) -> None:
@@ -98,7 +98,7 @@ async def test_only_so_many_events_are_kept(backend: Backend) -> None:
         assert await nodes.b.log.last("s") == ids[-1]
 
 
-async def test_what_nodes_tell_each_other_is_not_bounded_by_what_clients_replay(
+async def test_messages_between_nodes_are_not_bounded_by_replay_limits(
     backend: Backend,
 ) -> None:
     async with backend.nodes(Retention(3, 300)) as nodes:
@@ -133,7 +133,7 @@ async def test_ids_of_other_streams_are_refused(nodes: Pair, other: str) -> None
 
 
 @pytest.mark.parametrize("after", ["1", "x" * 30, "0-0", "\0", " ", "ff" * 1000, "é"])
-async def test_what_is_no_id_is_refused(nodes: Pair, after: str) -> None:
+async def test_invalid_ids_are_refused(nodes: Pair, after: str) -> None:
     await nodes.a.log.append("s", b"")
     with pytest.raises(InvalidParams):
         await nodes.b.log.read("s", after)
@@ -155,7 +155,7 @@ async def test_a_dropped_stream_is_forgotten(nodes: Pair) -> None:
     await nodes.a.log.drop("never")
 
 
-async def test_who_follows_a_stream_that_was_forgotten_sees_it_begin_again(nodes: Pair) -> None:
+async def test_a_follower_of_a_forgotten_stream_sees_the_stream_begin_again(nodes: Pair) -> None:
     before = (await fill(nodes.a.log, "s", 3))[-1]
     await nodes.a.log.drop("s")
     assert list(await nodes.b.log.read("s", before)) == []
@@ -194,7 +194,7 @@ async def test_dropping_and_appending_at_a_time_leaves_a_whole_stream(nodes: Pai
     assert len({place.born for place in places}) == 1
 
 
-async def test_an_append_wakes_who_watches_the_stream_at_any_node(nodes: Pair) -> None:
+async def test_an_append_wakes_watchers_of_the_stream_at_any_node(nodes: Pair) -> None:
     woken, other = anyio.Event(), anyio.Event()
     with nodes.b.log.watch("s", woken.set), nodes.b.log.watch("t", other.set):
         await nodes.a.log.append("s", b"")
@@ -203,7 +203,7 @@ async def test_an_append_wakes_who_watches_the_stream_at_any_node(nodes: Pair) -
         assert not other.is_set()
 
 
-async def test_all_who_watch_a_stream_are_woken_until_they_leave(nodes: Pair) -> None:
+async def test_all_watchers_of_a_stream_are_woken_until_leaving(nodes: Pair) -> None:
     calls: list[str] = []
     woken = anyio.Event()
     with nodes.a.log.watch("s", woken.set):
@@ -218,7 +218,7 @@ async def test_all_who_watch_a_stream_are_woken_until_they_leave(nodes: Pair) ->
     assert "left" not in calls
 
 
-async def test_who_leaves_when_woken_disturbs_nobody(nodes: Pair) -> None:
+async def test_a_watcher_leaving_while_woken_disturbs_no_watcher(nodes: Pair) -> None:
     woken, first = anyio.Event(), nodes.a.log.watch("s", lambda: first.__exit__(None, None, None))
     first.__enter__()
     with nodes.a.log.watch("s", woken.set):
@@ -227,7 +227,7 @@ async def test_who_leaves_when_woken_disturbs_nobody(nodes: Pair) -> None:
             await woken.wait()
 
 
-async def test_a_backend_that_is_away_is_unavailable_until_it_is_back(shared: Backend) -> None:
+async def test_an_unreachable_backend_is_unavailable_until_back(shared: Backend) -> None:
     async with shared.nodes() as nodes:
         log = nodes.a.log
         await log.append("s", b"before")
@@ -237,14 +237,14 @@ async def test_a_backend_that_is_away_is_unavailable_until_it_is_back(shared: Ba
         assert (await nodes.b.log.read("s", ""))[-1].data == b"back"
 
 
-async def test_what_cannot_be_purged_now_is_left_for_the_next_time(shared: Backend) -> None:
+async def test_failed_purges_are_left_for_the_next_time(shared: Backend) -> None:
     assert shared.away is not None
     async with shared.nodes() as nodes:
         with shared.away():
             await nodes.a.purge()
 
 
-async def test_who_watches_is_woken_when_the_backend_is_back(shared: Backend) -> None:
+async def test_watchers_are_woken_when_the_backend_is_back(shared: Backend) -> None:
     assert shared.away is not None
     async with shared.nodes() as nodes:
         woken = anyio.Event()

@@ -103,7 +103,7 @@ async def test_holding_a_session_begins_its_time_to_live_anew(nodes: Pair) -> No
     assert await nodes.b.sessions.get(ADA.id) is None
 
 
-async def test_who_changes_a_session_hears_who_has_it_open(nodes: Pair) -> None:
+async def test_changing_a_session_returns_the_nodes_that_hold_the_session(nodes: Pair) -> None:
     await nodes.a.sessions.put(replace(ADA, nodes=("a",)), LONG_S)
     for node in ("b", "a", "b"):
         await nodes.b.sessions.hold(ADA.id, node, LONG_S)
@@ -112,7 +112,7 @@ async def test_who_changes_a_session_hears_who_has_it_open(nodes: Pair) -> None:
     assert (sorted(record.nodes), record.version) == (["a", "b"], 1)
 
 
-async def test_a_change_says_what_is_new_and_leaves_the_rest(nodes: Pair) -> None:
+async def test_a_change_sets_new_values_and_keeps_the_rest(nodes: Pair) -> None:
     known = replace(ADA, log_level="info", subscriptions=("a://1", "a://2"), skills=("mail",))
     await nodes.a.sessions.put(known, LONG_S)
     uri = "a://é☃?x=s:y"
@@ -160,7 +160,7 @@ async def test_no_change_is_lost_when_nodes_change_one_session_at_once(nodes: Pa
     assert (record.version, record.log_level) == (CHANGES, "info")
 
 
-async def test_purging_forgets_what_has_expired_and_nothing_else(nodes: Pair) -> None:
+async def test_purging_forgets_only_expired_sessions(nodes: Pair) -> None:
     other = replace(ADA, id="other")
     await nodes.a.sessions.put(other, LONG_S)
     await nodes.a.sessions.put(ADA, SHORT_S)
@@ -170,7 +170,7 @@ async def test_purging_forgets_what_has_expired_and_nothing_else(nodes: Pair) ->
     assert await nodes.a.sessions.get("other") == other
 
 
-async def test_a_node_lives_while_it_says_so(nodes: Pair) -> None:
+async def test_a_node_is_alive_until_its_heartbeat_expires(nodes: Pair) -> None:
     assert await nodes.a.sessions.is_alive("n1") is False
     await nodes.a.sessions.beat("n1", LONG_S)
     assert await nodes.b.sessions.is_alive("n1") is True
@@ -179,7 +179,7 @@ async def test_a_node_lives_while_it_says_so(nodes: Pair) -> None:
     await until(False, lambda: nodes.b.sessions.is_alive("n1"))
 
 
-async def test_all_nodes_agree_on_a_secret_however_they_begin(nodes: Pair) -> None:
+async def test_concurrent_nodes_agree_on_a_secret(nodes: Pair) -> None:
     secrets: list[bytes] = []
 
     async def ask(store: SessionStore) -> None:
@@ -200,11 +200,11 @@ async def test_a_secret_survives_purging(nodes: Pair) -> None:
     assert await nodes.b.sessions.secret() == secret
 
 
-async def test_only_shared_sessions_say_that_they_are(backend: Backend, nodes: Pair) -> None:
+async def test_only_shared_stores_are_marked_shared(backend: Backend, nodes: Pair) -> None:
     assert nodes.a.sessions.shared is (backend.state.backend != "memory")
 
 
-async def test_a_backend_that_is_away_is_unavailable_until_it_is_back(shared: Backend) -> None:
+async def test_an_unreachable_backend_is_unavailable_until_back(shared: Backend) -> None:
     async with shared.nodes() as nodes:
         sessions = nodes.a.sessions
         await sessions.secret()

@@ -63,7 +63,7 @@ def test_every_query_names_metrics_and_labels_that_exist(
             assert labels(query) <= metrics[name] | OF_PROMETHEUS, query
 
 
-def test_the_metrics_of_a_gateway_are_those_of_the_code(metrics: Mapping[str, set[str]]) -> None:
+def test_metrics_of_a_gateway_match_the_code(metrics: Mapping[str, set[str]]) -> None:
     """With their labels; the source text alone might tell others."""
     settings = wordless()
     settings = replace(
@@ -92,6 +92,6 @@ def test_every_metric_is_on_the_board_or_has_a_reason_not_to_be(
     assert every - shown == OFF_THE_BOARD.keys()
 
 
-def test_the_files_are_as_the_tables_have_them(boards: ModuleType) -> None:
+def test_the_files_match_the_tables(boards: ModuleType) -> None:
     for file, text in boards.texts().items():
         assert file.read_text() == text, f"run `make boards`: {file.relative_to(ROOT)}"

@@ -53,7 +53,7 @@ def rendered(values: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_what_is_rendered_is_valid_in_every_version(name: str) -> None:
+def test_rendered_objects_are_valid_in_every_version(name: str) -> None:
     objects = rendered(VALUES[name])
     assert {"Deployment", "Service", "ConfigMap"} <= {one["kind"] for one in objects}
     for version in VERSIONS:

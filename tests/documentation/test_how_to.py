@@ -53,7 +53,7 @@ def is_step(block: Block) -> bool:
 
 
 @pytest.mark.parametrize("name", WALKED)
-async def test_every_block_of_a_page_does_what_the_page_says(
+async def test_every_block_of_a_page_has_the_described_effect(
     name: str,
     tmp_path: Path,
     database_settings: DatabaseSettings,

@@ -14,7 +14,7 @@ BY_MEANING = {"search.md"}  # those that need the model; without it, starting ta
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-async def test_every_block_of_a_tutorial_does_what_the_page_says(
+async def test_every_block_of_a_tutorial_has_the_described_effect(
     page: Path,
     tmp_path: Path,
     database_settings: DatabaseSettings,

@@ -50,7 +50,7 @@ needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is no
 
 
 @needs_curl
-def test_the_printed_calls_work_when_they_are_pasted(run: Run) -> None:
+def test_the_printed_calls_work_as_printed(run: Run) -> None:
     pets, rules = re.findall(r"^  curl .*?'\n\n", run.printed, re.DOTALL | re.MULTILINE)
     answer = json.loads(output("sh", "-c", pets))
     assert {pet["species"] for pet in answer["result"]["pets"]} == {"cat"}
@@ -159,7 +159,7 @@ def test_when_the_pet_shop_dies_the_gateway_stops() -> None:
         assert still_there(family) == []
 
 
-def test_a_port_in_use_says_what_to_do(tmp_path: os.PathLike[str]) -> None:
+def test_a_port_in_use_is_reported_with_advice(tmp_path: os.PathLike[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         env = {
             "TOOLGATE_SERVER__PORT": str(taken.getsockname()[1]),
@@ -212,7 +212,7 @@ def test_clean_removes_the_databases_of_examples_that_do_not_run(
     ]  # fmt: skip
 
 
-def test_the_command_that_looks_into_it_is_printed_and_works(run: Run) -> None:
+def test_the_command_to_inspect_the_example_is_printed_and_works(run: Run) -> None:
     [command] = re.findall(
         rf"^  ({DATA_DIR}=.* -c examples/petshop/toolgate.yaml tools list)$",
         run.printed,

@@ -81,7 +81,7 @@ async def test_everything_in_processes_of_its_own() -> None:
     assert refunded == 'orders_refund: {"refunded":"tea"}'
 
 
-async def test_the_service_sees_who_asks_and_never_the_token_of_the_gateway(shop: Company) -> None:
+async def test_the_service_sees_the_user_and_never_the_gateway_token(shop: Company) -> None:
     async with person(f"{shop.url}/mcp", "ada:lovelace") as ada:
         answer = (await ada.mcp.call_tool("listOrders", {})).structured_content
         assert answer is not None
@@ -94,7 +94,7 @@ async def test_the_service_sees_who_asks_and_never_the_token_of_the_gateway(shop
     assert (seen["act"], seen["scope"]) == ({"sub": "toolgate"}, READ)
 
 
-async def test_a_client_asks_for_more_when_a_tool_needs_it(shop: Company) -> None:
+async def test_a_client_requests_scopes_when_a_tool_requires_more(shop: Company) -> None:
     for mode, revision in (("auto", "2026-07-28"), ("legacy", "2025-11-25")):
         async with person(f"{shop.url}/mcp", "ada:lovelace", mode) as ada:
             assert ada.mcp.protocol_version == revision
@@ -111,7 +111,7 @@ async def test_a_client_asks_for_more_when_a_tool_needs_it(shop: Company) -> Non
         assert not (await bob.mcp.call_tool("listOrders", {})).is_error
 
 
-async def test_a_client_goes_on_with_a_new_token_when_the_old_one_ends(shop: Company) -> None:
+async def test_a_client_continues_with_a_new_token_after_expiry(shop: Company) -> None:
     async with person(f"{shop.url}/mcp", "ada:lovelace") as ada:
         before = ada.memory.tokens
         ada.expire()
@@ -182,7 +182,7 @@ async def test_a_token_that_is_revoked_opens_nothing(shop: Company) -> None:
     assert (await shop.ask(other))[0] == 200
 
 
-async def test_what_the_gateway_says_of_itself_fits_the_authorization_server(shop: Company) -> None:
+async def test_gateway_metadata_matches_the_authorization_server(shop: Company) -> None:
     for path in ("oauth-authorization-server", "oauth-authorization-server/mcp"):
         async with shop.client.http.get(f"{shop.url}/.well-known/{path}") as response:
             assert json.loads(await response.read()) == shop.server.metadata

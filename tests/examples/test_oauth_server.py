@@ -110,7 +110,7 @@ def claims(answer: dict[str, Any]) -> dict[str, Any]:
     return dict(jwt.decode(answer["access_token"], options={"verify_signature": False}))
 
 
-async def test_a_login_gives_a_token_for_what_was_asked(visitor: Visitor) -> None:
+async def test_a_login_gives_a_token_for_the_requested_scope(visitor: Visitor) -> None:
     page = await visitor.http.get(f"/authorize?{urlencode(visitor.asked())}")
     assert "&lt;i&gt;x&lt;/i&gt;" in page.text
     assert "<i>" not in page.text
@@ -128,7 +128,7 @@ async def test_a_login_gives_a_token_for_what_was_asked(visitor: Visitor) -> Non
     assert jwt.get_unverified_header(answer["access_token"])["typ"] == "at+jwt"
 
 
-async def test_nobody_gives_away_more_than_they_have(visitor: Visitor) -> None:
+async def test_users_grant_only_their_own_scopes(visitor: Visitor) -> None:
     _, answer = await visitor.redeem(await visitor.code(BOB))
     assert answer["scope"] == claims(answer)["scope"] == "orders:read"
 
@@ -154,7 +154,7 @@ async def test_a_wrong_password_and_a_no_give_nothing(visitor: Visitor) -> None:
         ({"response_type": "token"}, "unsupported_response_type"),
     ],
 )
-async def test_the_client_is_told_what_it_did_wrong(
+async def test_invalid_authorization_requests_name_their_error(
     visitor: Visitor, changes: dict[str, Any], error: str
 ) -> None:
     sent = await visitor.login(**changes)
@@ -172,7 +172,7 @@ async def test_nothing_is_sent_to_an_address_that_is_not_the_client_s(
     assert "location" not in sent.headers
 
 
-async def test_a_code_is_good_once_and_for_who_got_it(visitor: Visitor) -> None:
+async def test_a_code_is_good_once_and_only_for_its_client(visitor: Visitor) -> None:
     code = await visitor.code()
     assert (await visitor.redeem(code))[0] == 200
     assert (await visitor.redeem(code))[1]["error"] == "invalid_grant"
@@ -199,7 +199,7 @@ async def test_a_refresh_token_is_good_once(visitor: Visitor) -> None:
     assert status == 400
 
 
-async def test_a_token_is_exchanged_for_one_of_another_audience(visitor: Visitor) -> None:
+async def test_a_token_is_exchanged_for_another_audience(visitor: Visitor) -> None:
     own = {"grant_type": "client_credentials", "resource": ORDERS}
     _, actor = await visitor.token(own, GATEWAY)
     acting = {"actor_token": actor["access_token"], "actor_token_type": ACCESS_TOKEN}
@@ -229,7 +229,7 @@ async def test_an_exchange_gives_no_more_than_the_token_had(
     assert (status, answer["error"]) == (400, error)
 
 
-async def test_tokens_of_others_are_not_exchanged(visitor: Visitor) -> None:
+async def test_foreign_tokens_are_not_exchanged(visitor: Visitor) -> None:
     foreign = visitor.issued(audience=ORDERS)
     assert (await visitor.exchange(subject_token=foreign))[1]["error"] == "invalid_request"
     ada = {"actor_token": visitor.issued(), "actor_token_type": ACCESS_TOKEN}
@@ -263,7 +263,7 @@ async def test_not_everything_can_be_registered(visitor: Visitor, metadata: Any)
     assert sent.json()["error"] in ("invalid_client_metadata", "invalid_request")
 
 
-async def test_nobody_can_register_as_who_may_exchange(visitor: Visitor) -> None:
+async def test_clients_cannot_register_for_token_exchange(visitor: Visitor) -> None:
     grants = ["authorization_code", TOKEN_EXCHANGE]
     sent = await visitor.http.post(
         "/register", json={"redirect_uris": [CALLBACK], "grant_types": grants}

@@ -165,12 +165,12 @@ def test_every_route_is_described() -> None:
     }
 
 
-def test_every_schema_of_the_description_is_one() -> None:
+def test_every_schema_of_the_description_is_valid() -> None:
     for schema in DESCRIPTION["components"]["schemas"].values():
         Draft202012Validator.check_schema(schema)
 
 
-def test_what_is_no_operation_is_a_problem_too(petshop: str) -> None:
+def test_unknown_paths_answer_problem_details(petshop: str) -> None:
     with pytest.raises(HTTPError) as caught:
         urlopen(f"{petshop}/cars", timeout=10)
     with caught.value as error:
@@ -203,7 +203,7 @@ def test_a_port_in_use_is_told(petshop: str) -> None:
         assert errors(process).endswith("Address already in use. Try --port 0.\n")
 
 
-def test_an_order_sells_a_pet_and_its_cancellation_takes_it_back() -> None:
+def test_an_order_sells_a_pet_and_its_cancellation_restores_the_pet() -> None:
     store = Store(":memory:")
     order = store.place_order(NewOrder(pet_id=3, owner_id=1))
     assert store.pet(3).status == "sold"

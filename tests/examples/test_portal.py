@@ -74,7 +74,7 @@ async def test_the_client_creates_reads_and_removes_a_rule(gateway: Client) -> N
     assert read == ("read", "failed: Object rule not found for key cors.")
 
 
-async def test_the_dashboard_shows_what_there_is_and_what_failed(
+async def test_the_dashboard_shows_results_and_failures(
     gateway: Client, portal: FetchClient
 ) -> None:
     await portal.command(rule("createRule", CORS))
@@ -87,7 +87,7 @@ async def test_the_dashboard_shows_what_there_is_and_what_failed(
     assert shown["Not there"] == "! ERR11637 Object rule not found for key nobody knows."
 
 
-async def test_what_a_form_sends_twice_is_done_once(portal: FetchClient) -> None:
+async def test_a_form_submitted_twice_runs_once(portal: FetchClient) -> None:
     first = await portal.command(rule("createRule", CORS), Idempotency_Key="k")
     again = await portal.command(rule("createRule", CORS), Idempotency_Key="k")
     without = await portal.command(rule("createRule", CORS))
@@ -127,7 +127,7 @@ async def test_a_filter_that_is_none_is_refused(portal: FetchClient, filters: st
         await portal.query(rule("getRule", page))
 
 
-async def test_a_page_catches_what_it_caught_before(portal: FetchClient) -> None:
+async def test_a_page_catches_errors_of_either_dialect(portal: FetchClient) -> None:
     with pytest.raises(FetchError) as caught:
         await portal.query(rule("getFreshRule", KEY))
     status = caught.value.thrown
@@ -169,7 +169,7 @@ async def test_the_client_in_javascript_sends_the_reads_of_a_page_at_once(gatewa
         ("examples/portal/README.md", b'{"rules":0,"hosts":0}'),
     ],
 )
-async def test_the_calls_of_the_documentation_work_when_they_are_pasted(
+async def test_the_calls_of_the_documentation_work_as_printed(
     gateway: Client, page: str, printed: bytes
 ) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
@@ -236,7 +236,7 @@ def test_a_form_becomes_json_rpc(body: Any, params: Any) -> None:
         TUPLE | {"jsonrpc": "2.0"},
     ],
 )
-def test_anything_else_goes_as_it_is(body: Any) -> None:
+def test_unconvertible_bodies_are_sent_unchanged(body: Any) -> None:
     assert converted(body) == body
 
 
@@ -252,7 +252,7 @@ def test_anything_else_goes_as_it_is(body: Any) -> None:
         ("Bad Gateway", "Bad Gateway"),
     ],
 )
-def test_an_error_is_described_by_what_it_says_first(error: Any, text: str) -> None:
+def test_an_error_is_described_by_its_most_specific_text(error: Any, text: str) -> None:
     assert describe(error) == text
     assert not is_rpc(error)
 
@@ -265,5 +265,5 @@ def test_an_error_is_described_by_what_it_says_first(error: Any, text: str) -> N
         ({"result": None}, "null"),
     ],
 )
-def test_a_part_of_the_dashboard_says_why_it_is_empty(answer: Any, text: str) -> None:
+def test_a_part_of_the_dashboard_explains_its_emptiness(answer: Any, text: str) -> None:
     assert dashboard.shown(answer) == text

@@ -39,7 +39,7 @@ def test_an_agent_goes_from_skills_to_calls() -> None:
     assert "deletePet is not a tool of the skill sell-a-pet" in printed
 
 
-def test_the_species_that_a_skill_names_are_those_of_the_shop() -> None:
+def test_the_species_of_the_skill_match_the_shop() -> None:
     shop = yaml.safe_load(Path("examples/petshop/openapi.yaml").read_text())
     table = Path("examples/skills/shop/find-a-pet/references/species.md").read_text()
     rows = [line.split("|") for line in table.splitlines()[4:]]

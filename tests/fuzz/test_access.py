@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 SEED, CASES = 20260728, 300
 
 
-async def test_nobody_sees_or_does_what_is_not_theirs(
+async def test_callers_neither_see_nor_change_foreign_objects(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     crashes, ours = Crashes(), logging.getLogger("toolgate")

@@ -15,7 +15,7 @@ SEED, CASES = 20260728, 2000
 
 @pytest.mark.anyio
 @pytest.mark.timeout(300)
-async def test_no_front_answers_wrongly_whatever_it_is_sent(
+async def test_no_front_answers_wrongly_to_random_requests(
     cluster: Cluster, tmp_path: Path, anyio_backend: str
 ) -> None:
     crashes, ours = Crashes(), logging.getLogger("toolgate")
@@ -31,7 +31,7 @@ async def test_no_front_answers_wrongly_whatever_it_is_sent(
     assert crashes.records == []
 
 
-def test_a_case_is_the_same_whenever_it_is_made() -> None:
+def test_cases_are_reproducible() -> None:
     assert [make(7, number) for number in range(200)] == [make(7, number) for number in range(200)]
     assert make(7, 1) != make(8, 1)
 
@@ -46,7 +46,7 @@ def test_every_front_of_every_gateway_gets_its_share() -> None:
     assert all(case.text is not None for case in cases if case.method == b"POST")
 
 
-def test_a_request_on_the_wire_names_what_only_the_gateway_knows() -> None:
+def test_placeholders_of_a_case_are_filled_in_by_the_gateway() -> None:
     case = next(case for case in (make(1, n) for n in range(1000)) if b"{stream}" in case.target)
     sent = case.request({"stream": b"abc", "valid": b"t"})
     assert b"session_id=abc HTTP/1.1\r\n" in sent

@@ -26,7 +26,7 @@ def test_no_pair_comes_from_the_test_split():
     assert not asked & held_out
 
 
-def test_a_pair_knows_every_tool_that_answers_it():
+def test_a_pair_knows_every_tool_that_answers_its_query():
     queries = tuple(TrainingQuery(str(n), "Do a now. Do b now.", ("a", "b")) for n in range(9))
     pairs = set_pairs(ToolSet("two", (tool("a"), tool("b")), queries), same_vectors, seed=1)
     assert {pair.query for pair in pairs} == {"Do a now. Do b now.", "Do a now.", "Do b now."}
@@ -63,7 +63,7 @@ def test_a_group_holds_near_tools_and_each_once():
         assert max(places) - min(places) == 7
 
 
-def test_pools_are_mixed_by_their_shares_and_small_ones_are_taken_again():
+def test_pools_are_mixed_by_their_shares_and_small_pools_repeat():
     def pairs(name, count):
         return [Pair(f"{name} {n}", tool(name), frozenset(), name) for n in range(count)]
 

@@ -39,6 +39,6 @@ def test_all_that_became_worse_is_said(than: str) -> None:
     }
 
 
-def test_what_was_never_trained_on_is_no_data() -> None:
+def test_held_out_sets_are_not_in_the_training_data() -> None:
     trained_on = {one["name"].removesuffix(".jsonl") for one in PROVENANCE["data"]}
     assert not trained_on & set(PROVENANCE["protocol"]["never_trained_or_tuned_on"])

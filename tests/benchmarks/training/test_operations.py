@@ -53,7 +53,7 @@ def named(path):
     return {one.name: one for one in operations(path)}
 
 
-def test_parameters_are_those_of_the_path_the_operation_and_the_body(shop):
+def test_parameters_come_from_path_operation_and_body(shop):
     found = named(shop)
     assert [one.name for one in found["listOrders"].parameters] == ["page", "state"]
     assert found["listOrders"].parameters[1].values == ("open", "closed")
@@ -117,7 +117,7 @@ def test_terse_tools_have_the_first_sentence_and_the_names_of_parameters(shop):
 
 
 @pytest.mark.parametrize("text", ["no JSON", "[]", '{"paths": {"/x": 3}}'])
-def test_what_is_no_description_is_refused_by_its_path(tmp_path, text):
+def test_invalid_descriptions_are_refused_by_their_path(tmp_path, text):
     path = tmp_path / "wrong.json"
     path.write_text(text)
     with pytest.raises(BadTrainingSet, match=r"wrong\.json: expected an OpenAPI description"):

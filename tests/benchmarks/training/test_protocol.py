@@ -44,7 +44,7 @@ def tool_set(name: str, tools: int = 40, queries: int = 200) -> ToolSet:
 @pytest.mark.parametrize(
     ("names", "unseen"), [(["a", "b", "c"], ["d"]), (["a", "b", "c"], ["c"]), (["a"], ["a", "b"])]
 )
-def test_a_set_is_evaluated_once_by_weights_that_never_saw_it(
+def test_each_set_is_evaluated_once_by_weights_not_trained_on_the_set(
     names: list[str], unseen: list[str]
 ) -> None:
     found = list(rounds(names, unseen))
@@ -73,7 +73,7 @@ def vectors(texts: list[str]) -> "np.ndarray[tuple[int, int], np.dtype[np.float3
     return np.ones((len(texts), 2), np.float32) / np.float32(2**0.5)
 
 
-def test_a_list_has_the_best_of_the_first_stage_and_knows_what_it_missed() -> None:
+def test_rankings_keep_the_best_of_the_first_stage_and_its_misses() -> None:
     tools = tool_set("one")
     query = TrainingQuery("q", "find createIssue", ("0", "39"))
     scores = np.array([[float(number) for number in range(40)]], np.float32)
@@ -85,7 +85,7 @@ def test_a_list_has_the_best_of_the_first_stage_and_knows_what_it_missed() -> No
     assert found.texts[0] == "shop: 39. Does it.", "as the second stage reads it: without tags"
 
 
-def test_lists_without_a_right_tool_or_with_few_wrong_ones_teach_nothing() -> None:
+def test_lists_without_right_tools_or_with_few_wrong_tools_are_unusable() -> None:
     tools = tool_set("one")
     queries = [TrainingQuery("q", "ask", ("39",)), TrainingQuery("r", "ask", ("0",))]
     scores = np.arange(80, dtype=np.float32).reshape(2, 40) % 40
@@ -106,7 +106,7 @@ def test_a_right_tool_stands_first_and_is_not_among_the_wrong() -> None:
         assert not right & set(others)
 
 
-def test_every_list_is_used_before_one_is_used_again() -> None:
+def test_every_list_is_used_before_any_repeats() -> None:
     tools = tool_set("one")
     queries = [TrainingQuery(str(n), f"ask {n}", ("39",)) for n in range(24)]
     found = rankings(tools, queries, np.tile(np.arange(40, dtype=np.float32), (24, 1)))
@@ -138,7 +138,7 @@ def test_wrong_operations_are_of_the_same_resource_first(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("command", ["leave-out", "cross"])
-def test_without_pytorch_a_command_says_what_to_install(
+def test_commands_without_pytorch_say_how_to_install_pytorch(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
     for name in [one for one in sys.modules if one.startswith("benchmarks.training.")]:

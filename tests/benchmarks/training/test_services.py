@@ -110,7 +110,7 @@ def test_pairs_of_a_service_are_negatives_of_each_other(wheel):
 
 
 @pytest.mark.parametrize("content", [b"no zip", None])
-def test_what_is_no_wheel_of_services_is_refused_by_its_name(tmp_path, content):
+def test_invalid_service_wheels_are_refused_by_name(tmp_path, content):
     path = tmp_path / "other.whl"
     if content is None:
         with zipfile.ZipFile(path, "w") as opened:

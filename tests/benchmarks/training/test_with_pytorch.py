@@ -147,7 +147,7 @@ def test_late_interaction_is_trained_and_judged_but_not_written(base: Path, sets
     assert [line[:2] for line in lines[1:]] == [["8", "first"], ["8", "third"]]
 
 
-def test_late_interaction_learns_which_word_is_asked_for(base: Path) -> None:
+def test_late_interaction_learns_the_word_of_the_query(base: Path) -> None:
     lists = finders()
     model = LateInteraction(load_weights(base / "model.safetensors"), base / "tokenizer.json")
     train(model, lists, rate=1e-4, wrong=7, seed=1, marks=[80], mark=lambda _: None)
@@ -162,7 +162,7 @@ def test_a_cross_encoder_is_written_and_late_interaction_is_not(base: Path, sets
         assert "expected either --out, for a cross-encoder, or --late" in result.output
 
 
-def test_what_is_trained_is_what_the_search_runs(base: Path, tmp_path: Path) -> None:
+def test_search_runs_the_trained_model(base: Path, tmp_path: Path) -> None:
     """A right text names what is asked for; trained and written, the model puts it first."""
     lists = finders()
     model = CrossEncoder(load_weights(base / "model.safetensors"), base / "tokenizer.json", 1)

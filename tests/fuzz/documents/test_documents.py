@@ -37,7 +37,7 @@ async def test_no_damaged_description_does_harm(directory: Path, anyio_backend: 
     assert outcome.tools > MUTANTS
 
 
-def test_a_mutant_is_the_same_whenever_it_is_made() -> None:
+def test_mutants_are_reproducible() -> None:
     excerpts = gathered(None, Random(1))
     made = [mutant(*excerpts[n % len(excerpts)], Random(n)) for n in range(60)]
     assert made == [mutant(*excerpts[n % len(excerpts)], Random(n)) for n in range(60)]
@@ -45,7 +45,7 @@ def test_a_mutant_is_the_same_whenever_it_is_made() -> None:
 
 
 @pytest.mark.parametrize("whole", [described("3.1"), swagger()], ids=["3.1", "2.0"])
-def test_an_excerpt_holds_all_that_it_refers_to(whole: dict[str, Any]) -> None:
+def test_an_excerpt_includes_everything_referenced(whole: dict[str, Any]) -> None:
     for number in range(20):
         part = excerpt(whole, Random(number))
         text = json.dumps(part)
@@ -55,7 +55,7 @@ def test_an_excerpt_holds_all_that_it_refers_to(whole: dict[str, Any]) -> None:
             assert (f'/{name}"' in text) == (name in schemas)
 
 
-def test_what_is_nested_without_end_is_written_as_text() -> None:
+def test_endless_nesting_is_written_as_text() -> None:
     assert encoded({"a": "@deep:list:3@", "b": "@deep:all:2@"}) == (
         b'{"a": [[[1]]], "b": {"allOf":[{"allOf":[1]}]}}'
     )
@@ -79,7 +79,7 @@ def test_a_crash_is_a_finding_that_names_the_place(
     assert verdict.where.startswith("KeyError test_documents.py")
 
 
-def test_what_takes_too_long_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_checks_are_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "CPU_LIMIT_S", 0.0)
     path = tmp_path / "slow.json"
     path.write_bytes(encoded(described("3.0")))
@@ -92,7 +92,7 @@ def test_a_description_that_is_refused_is_no_finding(tmp_path: Path) -> None:
     assert (check(path, Random(1)).tools, check(path, Random(1)).wrong) == (-1, "")
 
 
-def test_a_finding_is_made_smaller_while_it_stays_one() -> None:
+def test_a_finding_shrinks_while_the_fault_remains() -> None:
     document = {"a": {"b": 1, "c": {"bad": 1, "d": 2}}, "e": [{"f": 1}], "g": 3}
     shrink(document, lambda one: '"bad"' in json.dumps(one), 100)
     assert document == {"a": {"c": {"bad": 1}}}

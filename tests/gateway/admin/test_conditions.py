@@ -31,7 +31,7 @@ UPLOADED = {
 AT = "/policy/rules/no-deletes"
 
 
-async def test_a_rule_is_changed_by_who_has_seen_it(api: Admin) -> None:
+async def test_a_rule_is_changed_only_with_its_current_etag(api: Admin) -> None:
     assert (await api("PUT", AT, RULE)).status == 428
     assert (await api("PUT", AT, RULE, **{"If-Match": "*"})).status == 412
     made = await api("PUT", AT, RULE, **NEW)
@@ -126,7 +126,7 @@ async def test_no_change_is_made_under_a_tag_of_something_else(api: Admin) -> No
         assert (await api(method, path, body, **seen.tag)).status < 300, (method, path)
 
 
-async def test_what_is_known_is_not_sent_again(api: Admin) -> None:
+async def test_unchanged_representations_are_not_sent_again(api: Admin) -> None:
     found = await api("GET", "/toolsets/some")
     tag = found.headers["etag"]
     for known in (tag, f'"x", {tag}', f"W/{tag}", "*"):
@@ -201,7 +201,9 @@ async def test_a_request_that_still_runs_is_not_begun_again(repeats: IdempotentR
     )
 
 
-async def test_what_failed_may_be_tried_again_under_its_key(repeats: IdempotentRunner) -> None:
+async def test_failed_requests_may_be_repeated_under_their_idempotency_key(
+    repeats: IdempotentRunner,
+) -> None:
     outcomes = [
         OperationResponse(503, b"{}"),
         OperationResponse(200, b"[]"),

@@ -35,7 +35,7 @@ async def until(expected: object, ask: Callable[[], Awaitable[object]]) -> None:
     await polling.until(reached)
 
 
-async def test_what_is_done_here_holds_for_callers(settings: Settings, tmp_path: Path) -> None:
+async def test_admin_changes_take_effect_for_callers(settings: Settings, tmp_path: Path) -> None:
     audit = replace(settings.audit, spool_dir=str(tmp_path / "audit"), flush_s=0.05)
     auth = by_jwks(tmp_path, [KEY.jwk()])
     admin = replace(settings.admin, requests=0)  # `until` asks often
@@ -170,7 +170,7 @@ async def test_there_is_none_where_nobody_is_known(client: Client) -> None:
         assert "admin" not in (await response.json())["endpoints"]
 
 
-async def test_a_key_is_good_once_it_is_told(
+async def test_a_new_key_works_as_soon_as_returned(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer with a new key comes after the gateway knows it, and that of a revocation after

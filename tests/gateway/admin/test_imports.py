@@ -27,7 +27,7 @@ def refusal(operations: SourceOperations, tenant: str) -> int | None:
         return problem.status
 
 
-def test_a_tenant_leaves_room_for_the_imports_of_others(operations: SourceOperations) -> None:
+def test_a_tenant_leaves_room_for_imports_of_other_tenants(operations: SourceOperations) -> None:
     with ExitStack() as running:
         for _ in range(2):
             running.enter_context(operations._turn("one"))

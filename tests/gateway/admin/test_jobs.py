@@ -101,7 +101,7 @@ async def test_a_repeated_request_gets_the_same_job(api: Admin) -> None:
     assert len((await api("GET", "/jobs")).json["items"]) == 1
 
 
-async def test_what_is_wrong_is_refused_before_there_is_a_job(api: Admin) -> None:
+async def test_invalid_requests_are_refused_before_a_job_starts(api: Admin) -> None:
     wrong = [
         await api("POST", "/sources", {"kind": "openapi"}, **ASYNC),
         await api("POST", "/sources", b"{", **ASYNC),
@@ -115,7 +115,7 @@ async def test_what_is_wrong_is_refused_before_there_is_a_job(api: Admin) -> Non
     assert (await api("GET", "/jobs")).json == {"items": []}
 
 
-async def test_a_job_is_cancelled_while_it_runs(api: Admin, service: Recorder) -> None:
+async def test_a_running_job_is_cancelled(api: Admin, service: Recorder) -> None:
     job = (await api("POST", "/sources", hanging(service), **ASYNC)).json["job"]
     with anyio.fail_after(DEADLINE_S):
         await service.arrived.wait()
@@ -129,7 +129,7 @@ async def reads(api: Admin, job: str, wanted: str) -> bool:
     return await state(api, job) == wanted
 
 
-async def test_jobs_are_those_of_the_operations_that_the_caller_may_call(api: Admin) -> None:
+async def test_jobs_are_visible_to_callers_of_their_operations(api: Admin) -> None:
     job = (await api("POST", "/sources", UPLOAD, **ASYNC)).json["job"]
     verified = await api("POST", "/audit/verification", scope="admin:audit:read")
     for path in (f"/jobs/{job}", f"/jobs/{ZEROS}"):
@@ -302,7 +302,9 @@ print([name for name in ("procrastinate", "gateway.app.jobs") if name in sys.mod
 @pytest.mark.parametrize(
     ("admin", "imported"), [("false", "[]"), ("true", "['procrastinate', 'gateway.app.jobs']")]
 )
-async def test_without_the_admin_api_nothing_of_it_is_imported(admin: str, imported: str) -> None:
+async def test_admin_modules_are_imported_only_with_the_admin_api(
+    admin: str, imported: str
+) -> None:
     command = [sys.executable, "-c", PROBE, admin]
     ran = await to_thread.run_sync(
         lambda: subprocess.run(command, capture_output=True, text=True, check=False)

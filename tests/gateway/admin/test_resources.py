@@ -48,7 +48,7 @@ def uploaded(count: int = 0, **changes: Any) -> dict[str, Any]:
     return {**PETS, "document": json.dumps(pets(count)), **changes}
 
 
-async def test_every_operation_is_called_and_does_what_it_is_described_to(
+async def test_every_operation_is_called_and_has_the_described_effect(
     api: Admin, parts: AdminParts, database: Database, done: list[AdminAction]
 ) -> None:
     validate((await api("GET", "/openapi.json")).json)
@@ -497,7 +497,7 @@ async def test_the_text_null_is_no_value_of_a_parameter(api: Admin) -> None:
     assert (await api("GET", "/tools?source=null")).json == {"items": []}  # any text is a name
 
 
-async def test_nobody_sees_or_changes_what_another_tenant_has(
+async def test_tenants_neither_see_nor_change_foreign_resources(
     api: Admin, parts: AdminParts, serve: Serve, database: Database
 ) -> None:
     """Only the token says whose things are meant."""
@@ -663,14 +663,12 @@ async def test_a_key_gets_no_more_than_its_maker_has(api: Admin) -> None:
         assert (await api("POST", "/keys", wanted, **reader)).status == status
 
 
-async def test_a_key_tells_who_made_it(api: Admin) -> None:
+async def test_a_key_names_its_makers(api: Admin) -> None:
     key = (await api("POST", "/keys", {"name": "ci"})).json["key"]
     assert (key["principal"], key["makers"]) == ("key:ci", ["root"])
 
 
-async def test_nobody_agrees_to_calls_of_a_key_that_they_made(
-    api: Admin, database: Database
-) -> None:
+async def test_makers_of_a_key_cannot_approve_its_calls(api: Admin, database: Database) -> None:
     made = frozenset({"root"})
     wanted = ApprovalRequest("key:ci", await _id(), "t", "s", "0" * 64, "rule", "", made)
     approval, _ = await Approvals(database.pool, HOST).request(wanted, "{}", 60, 5)
@@ -756,7 +754,7 @@ async def test_a_tool_made_by_hand_reaches_no_further_than_its_maker(
     assert (await other("DELETE", "/tools/inner", **operator)).status == 404
 
 
-async def test_where_the_settings_allow_it_descriptions_are_read_inside(
+async def test_descriptions_on_private_hosts_are_read_if_allowed(
     parts: AdminParts, serve: Serve, api: Admin
 ) -> None:
     async def inside(scope: Any, receive: Any, send: Any) -> None:
@@ -774,7 +772,7 @@ async def test_where_the_settings_allow_it_descriptions_are_read_inside(
     assert (await other("POST", "/sources/in/refresh")).status == 200
 
 
-async def test_what_was_imported_here_does_not_become_trusted_by_a_refresh(
+async def test_a_refresh_does_not_make_an_imported_source_trusted(
     api: Admin, database: Database
 ) -> None:
     """Its calls and its descriptions lead to public addresses, whoever has it read again."""
@@ -793,7 +791,7 @@ async def test_what_was_imported_here_does_not_become_trusted_by_a_refresh(
     assert source.options.guarded
 
 
-async def test_what_the_settings_say_stays_as_they_say_it(
+async def test_sources_and_rules_of_the_settings_are_immutable(
     api: Admin, parts: AdminParts, serve: Serve
 ) -> None:
     """Credentials of the settings go where its address leads."""
@@ -822,7 +820,7 @@ async def test_only_so_many_rules_are_stored(api: Admin, parts: AdminParts, serv
     assert "at most 1 may be stored (policy.stored_rules)" in refused.json["detail"]
 
 
-async def test_an_admin_of_a_tenant_sees_what_is_the_tenants(
+async def test_an_admin_of_a_tenant_sees_only_the_tenant(
     api: Admin, parts: AdminParts, serve: Serve, database: Database
 ) -> None:
     rules = {"hush": Rule("deny", tools=("deletePet",), reason="the CEO said so")}

@@ -106,7 +106,7 @@ async def test_strangers_share_the_requests_of_their_address(limited: Admin) -> 
     assert (await limited("GET", "/keys")).status == 200  # who says who they are is none of them
 
 
-async def test_a_path_says_what_it_takes(api: Admin) -> None:
+async def test_unknown_paths_and_methods_are_refused_with_allow(api: Admin) -> None:
     nothing = await api.raw("GET", "/nothing", None, bearer())
     assert told(nothing) == (404, "not-found")
     patched = await api.raw("PATCH", "/keys", None, bearer())
@@ -160,7 +160,7 @@ A_QUERY_IS_WHAT_THE_OPERATION_TAKES = [
 ]
 
 
-async def test_a_query_is_what_the_operation_takes(api: Admin) -> None:
+async def test_unknown_and_invalid_query_parameters_are_refused(api: Admin) -> None:
     for query, parameter in A_QUERY_IS_WHAT_THE_OPERATION_TAKES:
         answer = await api.raw("GET", f"/keys?{query}", None, bearer())
         assert told(answer) == (400, "bad-request")
@@ -206,7 +206,7 @@ A_BODY_SAYS_WHAT_IT_IS = [
 ]
 
 
-async def test_a_body_says_what_it_is(api: Admin) -> None:
+async def test_a_body_requires_a_json_media_type(api: Admin) -> None:
     for media_type, status in A_BODY_SAYS_WHAT_IT_IS:
         headers = {**bearer(), "Content-Type": media_type}
         answer = await api.raw("POST", "/keys", b'{"name": "a"}', headers)
@@ -227,18 +227,18 @@ async def test_a_body_has_an_end(api: Admin, parts: AdminParts) -> None:
         assert response.status == 413
 
 
-async def test_what_takes_no_body_gets_none(api: Admin) -> None:
+async def test_operations_without_a_body_refuse_a_body(api: Admin) -> None:
     answer = await api.raw("POST", "/tools/a/disable", b"{}", bearer())
     assert told(answer) == (400, "bad-request")
 
 
-async def test_what_cannot_be_a_name_is_nothing(api: Admin) -> None:
+async def test_invalid_names_are_not_found(api: Admin) -> None:
     names = ["keys/%00", "keys/%ff", "keys/a%2Fb", "keys/" + "a" * 65, "approvals/1"]
     for path in [f"/{name}" for name in names]:
         assert told(await api.raw("GET", path, None, bearer())) == (404, "not-found")
 
 
-async def test_what_is_asked_for_is_remembered_and_so_is_who_tried(
+async def test_requests_and_refused_callers_are_audited(
     api: Admin, done: list[AdminAction]
 ) -> None:
     done.clear()
@@ -265,7 +265,7 @@ async def test_a_database_that_is_away_is_no_crash(api: Admin, parts: AdminParts
         assert told(await alone("POST", "/keys", {"name": "a"}, **key)) == (503, "unavailable")
 
 
-async def test_a_bug_is_told_as_one_and_tells_nothing(
+async def test_an_unexpected_error_is_internal_and_reveals_nothing(
     parts: AdminParts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(_asked: object) -> None:

@@ -165,7 +165,7 @@ async def test_an_operation_gives_the_same_by_http_mcp_and_rpc(served: Client) -
     assert {**told, "instance": ""} == {**problem, "instance": ""}
 
 
-async def test_what_is_changed_is_as_the_condition_says(served: Client) -> None:
+async def test_conditional_changes_require_their_etag(served: Client) -> None:
     tools = Tools(served)
     rule = {"rule": "mine", "effect": "deny", "tools": ["slow"]}
     one = await tools.call("putRule", **rule)
@@ -189,7 +189,7 @@ async def test_a_tag_in_any_characters_is_none_of_ours(served: Client) -> None:
         assert refused["_meta"]["toolgate/problem"]["status"] == 412, tag
 
 
-async def test_rpc_takes_one_and_many(served: Client) -> None:
+async def test_rpc_takes_single_calls_and_batches(served: Client) -> None:
     assert (await rpc(served, asked("getTool", tool="slow")))["result"]["name"] == "slow"
     many = [asked("listKeys", 1), asked("disableTool", 2, tool="slow"), asked("nothing", 3)]
     found = {one["id"]: one for one in await rpc(served, many)}
@@ -237,7 +237,7 @@ async def test_nobody_is_served_without_a_good_token(served: Client) -> None:
         assert "www-authenticate" in headers
 
 
-async def test_no_other_endpoint_has_them(served: Client) -> None:
+async def test_admin_tools_are_on_no_other_endpoint(served: Client) -> None:
     everything = Tools(served, path="/mcp")
     assert not {"listKeys", "listTools"} & (await everything.all()).keys()
     assert (await everything.call("listKeys"))["error"]["message"] == "Unknown tool: listKeys"

@@ -40,7 +40,7 @@ async def subjects(database, host=HOST, **query):
     return [one.entry.subject for one in page.records]
 
 
-async def test_records_are_found_by_what_they_say(database, spool):
+async def test_records_are_found_by_their_fields(database, spool):
     await write(
         database,
         spool,
@@ -83,7 +83,7 @@ async def test_a_place_that_is_none_is_refused(database, after):
         await search(database.pool, HOST, AuditQuery(after=after))
 
 
-async def test_who_follows_sees_what_comes_late_too(database, spool):
+async def test_followers_see_late_records(database, spool):
     await write(database, spool, entry(5))
     known = await ends(database.pool)
     await write(database, spool, entry(1), entry(2, principal="bob"), entry(3))
@@ -96,7 +96,7 @@ async def test_who_follows_sees_what_comes_late_too(database, spool):
     assert await news() == []
 
 
-async def test_an_export_has_all_of_it_the_oldest_first(database, spool):
+async def test_an_export_has_all_records_in_order(database, spool):
     await write(database, spool, *(entry(n) for n in range(1500)))
     lines = [json.loads(one.line()) async for one in export(database.pool, HOST, AuditQuery())]
     assert [line["sequence"] for line in lines] == list(range(1, 1501))

@@ -26,7 +26,7 @@ KEY = b"0123456789abcdef"
 ID = "00000000-0000-0000-0000-00000000000a"
 
 
-def test_a_record_is_a_json_object_without_what_it_does_not_know():
+def test_a_record_is_a_json_object_without_unknown_members():
     assert json.loads(canonical(ID, 7, entry(3))) == {
         "chain_id": ID,
         "sequence": 7,
@@ -58,7 +58,7 @@ def test_anybody_can_work_out_the_hashes_of_an_exported_chain(key):
         before = expected
 
 
-def test_chains_go_on_where_they_were():
+def test_chains_continue_from_their_last_link():
     lines = (chain := Chain("h", node="n", started=NOON, key=b"")).link([entry(1)]) + chain.link(
         [entry(2)]
     )
@@ -66,7 +66,7 @@ def test_chains_go_on_where_they_were():
     assert lines[1].hash == link_hash(b"", lines[0].hash, lines[1].text)
 
 
-def test_a_row_of_the_database_gives_the_entry_that_it_was_written_from():
+def test_a_row_of_the_database_gives_back_its_entry():
     written = entry(5, decision="deny", rule="r", recorded_ts=datetime(2026, 1, 2, 3, tzinfo=UTC))
     row = dict.fromkeys(AuditEntry.__struct_fields__)
     row |= {name: getattr(written, name) or None for name in AuditEntry.__struct_fields__}

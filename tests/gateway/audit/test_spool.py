@@ -30,7 +30,7 @@ def emptied(spool, most=2):
     return found
 
 
-def test_what_is_put_in_comes_out_as_it_was(spool, chain):
+def test_spooled_lines_are_read_back_unchanged(spool, chain):
     disk, lines = opened(spool), chain.link(entry(n) for n in range(5))
     disk.append(chain.header, lines[:3])
     disk.append(chain.header, lines[3:])
@@ -44,7 +44,7 @@ def test_what_is_put_in_comes_out_as_it_was(spool, chain):
     assert not spool.exists()
 
 
-def test_what_comes_while_it_is_read_comes_later(spool, chain):
+def test_lines_appended_while_reading_come_later(spool, chain):
     disk, lines = opened(spool), chain.link(entry(n) for n in range(6))
     disk.append(chain.header, lines[:3])
     assert len(disk.batch(2).lines) == 2
@@ -52,7 +52,7 @@ def test_what_comes_while_it_is_read_comes_later(spool, chain):
     assert [numbers for _, numbers in emptied(disk)] == [[1, 2], [3], [4, 5], [6]]
 
 
-def test_the_next_process_adopts_what_is_left_and_only_then(spool, chain):
+def test_the_next_process_adopts_spools_of_ended_processes(spool, chain):
     first = opened(spool, chain.id)
     first.append(chain.header, chain.link([entry(1)]))
     beside = opened(spool, "beside")
@@ -72,7 +72,7 @@ def test_half_a_line_of_a_killed_process_is_left_out(spool, chain, caplog):
     assert [record.msg for record in caplog.records] == ["audit_spool_torn"]
 
 
-def test_it_takes_no_more_than_it_may(spool, chain):
+def test_the_spool_respects_its_size_limit(spool, chain):
     disk, lines = opened(spool, limit_bytes=2000), chain.link(entry(n) for n in range(8))
     disk.append(chain.header, lines[:2])
     with pytest.raises(SpoolFull):

@@ -55,7 +55,7 @@ async def found(database, statement):
     return [(one.kind, one.chain_id, one.sequence) for one in report.problems]
 
 
-async def test_what_is_tampered_with_is_found_and_named(database, spool):
+async def test_tampering_is_found_and_named(database, spool):
     first = await write(database, spool, range(1, 6))
     second = await write(database, spool, range(6, 9))
     report = await checked(database)
@@ -165,7 +165,7 @@ async def test_without_its_key_a_chain_cannot_be_verified(database, spool):
     assert "audit.key" in problem.text
 
 
-async def test_what_retention_removes_is_not_missing(database, spool):
+async def test_records_removed_by_retention_are_not_missing(database, spool):
     """Whole weeks go, and of the default partition what is old enough."""
     async with borrow(database.pool) as connection:
         found = await connection.execute("SELECT date_trunc('week', current_timestamp, 'UTC')")

@@ -71,7 +71,7 @@ async def test_records_go_into_the_database_in_order(database, spool):
     assert not spool.exists()
 
 
-async def test_what_is_in_memory_is_written_before_the_end(database, spool):
+async def test_buffered_records_are_written_on_close(database, spool):
     subject = writer(spool, database.pool, flush_s=3600.0)
     async with running(subject):
         subject.add(entry(1))
@@ -101,7 +101,7 @@ async def _has(subject, **expected):
     return {name: getattr(subject, name) for name in expected} == expected
 
 
-async def test_what_one_process_left_on_disk_the_next_one_writes(database, spool):
+async def test_a_spool_left_by_one_process_is_written_by_the_next(database, spool):
     pool = Pool(database)
     pool.there = False
     first = through(pool, spool)
@@ -117,7 +117,7 @@ async def test_what_one_process_left_on_disk_the_next_one_writes(database, spool
     assert not spool.exists()
 
 
-async def test_what_the_database_has_already_it_takes_no_more(database, spool):
+async def test_records_already_stored_are_not_stored_twice(database, spool):
     """A process was killed after the database had a batch, and before its file was gone."""
     pool = Pool(database)
     pool.there = False

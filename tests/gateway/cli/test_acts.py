@@ -18,7 +18,7 @@ def settings_file(folder: Path) -> Path:
     return file
 
 
-def test_what_is_done_by_a_command_is_recorded(
+def test_commands_are_audited(
     toolgate: Toolgate, settings_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOOLGATE_SECRETS__KEY", "A" * 43 + "=")

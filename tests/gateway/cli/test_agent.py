@@ -59,7 +59,7 @@ def test_a_chat_shows_words_and_calls(rig: Rig, bare: Toolgate, tmp_path: Path) 
     assert ran.json["strategy"] == "scripted"
 
 
-def test_an_approver_is_shown_what_is_approved(rig: Rig, bare: Toolgate, tmp_path: Path) -> None:
+def test_an_approver_is_shown_the_call_to_approve(rig: Rig, bare: Toolgate, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("k")
     rig.script(chat("", [("d1", "deletePet", '{"id": 7}')]), chat("Not done."))

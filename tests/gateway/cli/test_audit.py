@@ -114,12 +114,12 @@ def test_a_tenant_has_to_be_a_uuid(bare: Toolgate, words: str) -> None:
     assert (ran.code, "'acme' is not a valid UUID" in ran.err) == (2, True)
 
 
-def test_a_time_span_that_ends_before_it_begins_is_refused(bare: Toolgate) -> None:
+def test_a_reversed_time_span_is_refused(bare: Toolgate) -> None:
     ran = bare("audit", "search", "--since", "1h", "--until", "2h")
     assert (ran.code, ran.err) == (2, "toolgate: --since must be earlier than --until\n")
 
 
-async def test_a_killed_process_loses_what_was_in_memory_and_nothing_else(
+async def test_a_killed_process_loses_only_records_in_memory(
     settings_file: Path, database_settings: DatabaseSettings, folder: Path
 ) -> None:
     """Killed while it wrote to disk, and again while it wrote to the database: the next process

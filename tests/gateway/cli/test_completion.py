@@ -11,7 +11,7 @@ from tests.gateway.cli.conftest import Toolgate
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_is_one_that_the_shell_can_read(bare: Toolgate, shell: str) -> None:
+def test_the_script_is_readable_by_its_shell(bare: Toolgate, shell: str) -> None:
     if not shutil.which("bash"):
         pytest.skip("click asks bash for its version")
     ran = bare("completion", shell)
@@ -21,7 +21,7 @@ def test_the_script_is_one_that_the_shell_can_read(bare: Toolgate, shell: str) -
         subprocess.run([shell, "-n"], input=ran.out, text=True, check=True)
 
 
-def test_another_shell_is_refused_with_those_that_there_are(bare: Toolgate) -> None:
+def test_an_unsupported_shell_is_refused_with_the_supported_shells(bare: Toolgate) -> None:
     ran = bare("completion", "ksh")
     assert ran.code == 2
     assert "'ksh' is not one of 'bash', 'fish', 'zsh'" in ran.err

@@ -7,7 +7,7 @@ from tests.fixtures_gateway import pets
 from tests.gateway.cli.conftest import Toolgate
 
 
-def test_tools_are_listed_with_what_they_cost_the_most_first(with_pets: Toolgate) -> None:
+def test_tools_are_listed_with_their_token_costs_in_order(with_pets: Toolgate) -> None:
     ran = with_pets("tools", "list", "--tokens")
     lines = ran.out.splitlines()
     costs = [int(line.split()[0]) for line in lines]
@@ -18,7 +18,7 @@ def test_tools_are_listed_with_what_they_cost_the_most_first(with_pets: Toolgate
     assert {one["shortened"] for one in found} == {False}
 
 
-def test_a_list_can_be_seen_as_clients_of_a_profile_see_it(
+def test_a_list_is_shown_as_clients_of_a_profile_see_the_list(
     toolgate: Toolgate, folder: Path
 ) -> None:
     document = pets()
@@ -35,12 +35,12 @@ def test_a_list_can_be_seen_as_clients_of_a_profile_see_it(
     )
 
 
-def test_one_tool_is_shown_with_what_it_costs(with_pets: Toolgate) -> None:
+def test_a_tool_is_shown_with_its_token_cost(with_pets: Toolgate) -> None:
     out = with_pets("tools", "show", "createPet").out
     assert "tokens (characters / 4) in a list" in out
 
 
-def test_doctor_tells_what_the_lists_cost(with_pets: Toolgate) -> None:
+def test_doctor_reports_token_costs_of_lists(with_pets: Toolgate) -> None:
     out = with_pets("doctor").out
     assert "5 tools; most for createPet" in out
     over = with_pets("doctor", TOOLGATE_BUDGETS__CATALOG_TOKENS="10").out

@@ -49,14 +49,14 @@ def checked(toolgate: Toolgate) -> list[tuple[str, str]]:
     return [(one["status"], one["detail"]) for one in checks if one["name"] == "credentials"]
 
 
-def test_an_import_says_what_is_still_to_be_configured(guarded: Toolgate, folder: Path) -> None:
+def test_an_import_lists_credentials_to_configure(guarded: Toolgate, folder: Path) -> None:
     assert f"note      {HINT}" in guarded(*IMPORT, "--dry-run").out.replace("\n", " ")
     assert guarded(*IMPORT, "--json").json["notes"] == [HINT]
     (folder / "toolgate.yaml").write_text(SETTINGS)
     assert guarded(*IMPORT, "--json").json["notes"] == []
 
 
-def test_a_source_that_lacks_credentials_says_which_and_how(guarded: Toolgate) -> None:
+def test_a_source_without_credentials_names_each_required_scheme(guarded: Toolgate) -> None:
     shown = guarded("sources", "show", "guarded").out
     assert "wants appKey: query parameter key, not configured\n" in shown
     assert "wants login: user name and password, not configured\n" in shown
@@ -66,7 +66,7 @@ def test_a_source_that_lacks_credentials_says_which_and_how(guarded: Toolgate) -
     assert ran.json["credentials"] == {"appKey": False, "login": False}
 
 
-def test_what_helps_most_calls_comes_first_and_the_rest_is_named(
+def test_the_most_useful_scheme_comes_first_and_the_rest_is_named(
     toolgate: Toolgate, folder: Path
 ) -> None:
     wanted = [[{"login": []}], [{"appKey": []}], [{"appKey": []}, {"login": []}], [{"token": []}]]
@@ -87,7 +87,9 @@ def test_what_helps_most_calls_comes_first_and_the_rest_is_named(
     )
 
 
-def test_a_source_that_has_them_says_so_and_shows_none(guarded: Toolgate, folder: Path) -> None:
+def test_a_source_with_credentials_lists_schemes_and_no_secret(
+    guarded: Toolgate, folder: Path
+) -> None:
     (folder / "toolgate.yaml").write_text(SETTINGS)
     shown = guarded("sources", "show", "guarded").out
     assert "wants appKey: query parameter key, configured\n" in shown

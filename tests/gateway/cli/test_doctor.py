@@ -46,7 +46,7 @@ def test_a_healthy_installation_passes(with_pets: Toolgate, free_port: str) -> N
     assert details["source"] == f"pets: 5 tools; http://127.0.0.1:{port} can be reached"
 
 
-def test_a_sealing_key_beside_what_it_seals_is_told(tmp_path: Path) -> None:
+def test_a_sealing_key_beside_the_sealed_data_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "seal").write_text("a secret of the operator\n")
     (tmp_path / "toolgate.yaml").write_text(
         "state: {backend: redis, redis_url: 'redis://127.0.0.1:1', secret: '${file:seal}'}"
@@ -60,9 +60,7 @@ def test_a_sealing_key_beside_what_it_seals_is_told(tmp_path: Path) -> None:
     assert "with a key in the redis backend" in check.detail
 
 
-def test_an_address_that_calls_are_refused_to_is_no_healthy_one(
-    toolgate: Toolgate, folder: Path
-) -> None:
+def test_a_source_at_a_refused_address_is_unhealthy(toolgate: Toolgate, folder: Path) -> None:
     document = {**pets(), "servers": [{"url": "http://127.0.0.1:9"}]}
     (folder / "pets.json").write_text(json.dumps(document))
     assert toolgate("import", "openapi", "pets.json", "--name", "pets").code == 0
@@ -126,7 +124,7 @@ def test_patterns_of_a_service_in_python_that_match_nothing_are_told(
     ]
 
 
-def test_a_port_says_who_has_it(bare: Toolgate, folder: Path) -> None:
+def test_a_port_in_use_names_its_owner(bare: Toolgate, folder: Path) -> None:
     def said(port: int) -> dict[str, str]:
         settings = {
             "TOOLGATE_SERVER__PORT": str(port),
@@ -144,7 +142,7 @@ def test_a_port_says_who_has_it(bare: Toolgate, folder: Path) -> None:
         assert "address already in use; choose another one with server.port" in check["detail"]
 
 
-def test_modules_of_others_with_our_names_are_found(
+def test_foreign_modules_with_our_names_are_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "schemas").mkdir()
@@ -190,13 +188,13 @@ def test_a_statement_that_fails_is_a_failed_check(
     assert "tool_t" in failed[0]["detail"]
 
 
-def test_at_a_terminal_it_sums_up(bare: Toolgate, folder: Path) -> None:
+def test_doctor_sums_up_at_a_terminal(bare: Toolgate, folder: Path) -> None:
     ran = bare("doctor", TOOLGATE_DATABASE__URL="postgresql://127.0.0.1:9/x", FORCE_COLOR="1")
     assert "✗" in ran.out
     assert ran.out.rstrip().endswith("1 failed")
 
 
-def test_migrations_are_pending_until_migrate_applies_them(
+def test_migrations_are_pending_until_applied_by_migrate(
     bare: Toolgate, folder: Path, empty_settings: DatabaseSettings
 ) -> None:
     settings = {"TOOLGATE_DATABASE__URL": empty_settings.url}

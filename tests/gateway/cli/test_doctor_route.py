@@ -51,7 +51,7 @@ def test_steps_follow_the_settings_and_the_method(toolgate: Toolgate) -> None:
     ("arguments", "text"),
     [(("tools/cal",), "tools/call"), (("tools/call", "--revision", "2025-11-26"), "2025-11-25")],
 )
-def test_an_unknown_route_is_refused_with_those_that_exist(
+def test_an_unknown_route_is_refused_with_the_existing_routes(
     toolgate: Toolgate, arguments: tuple[str, ...], text: str
 ) -> None:
     done = toolgate("doctor", "--route", *arguments)

@@ -24,7 +24,7 @@ def counts(toolgate: Toolgate) -> dict[str, int]:
     return {name: number for name, number in found.items() if isinstance(number, int) and number}
 
 
-def test_before_any_gateway_has_run_all_waits_for_one(with_pets: Toolgate) -> None:
+def test_all_tools_are_pending_before_the_first_gateway_runs(with_pets: Toolgate) -> None:
     assert counts(with_pets) == {"total": 5, "pending": 5}
     shown = with_pets("embed", "status", FORCE_COLOR="1").out
     assert "There are no embeddings yet" in shown
@@ -53,7 +53,7 @@ def test_a_backfill_embeds_everything_and_again_nothing(with_pets: Toolgate) -> 
     assert second.err == ""
 
 
-def test_what_was_only_queued_is_pending_and_done_later(with_pets: Toolgate) -> None:
+def test_queued_tools_are_pending_and_embedded_later(with_pets: Toolgate) -> None:
     assert with_pets("embed", "backfill", "--no-wait").out.startswith("Queued 5, embedded 0.")
     assert counts(with_pets) == {"total": 5, "pending": 5}
     assert with_pets("embed", "backfill", "--json").json["done"] == 5
@@ -169,7 +169,7 @@ def test_vectors_that_the_settings_cannot_search_are_told(with_pets: Toolgate) -
     assert of_embeddings(with_pets)[0] == "ok"
 
 
-def test_vectors_that_serve_until_others_are_there_are_told(with_pets: Toolgate) -> None:
+def test_serving_vectors_of_another_model_are_reported(with_pets: Toolgate) -> None:
     assert with_pets("embed", "backfill").code == 0
     theirs = {**OF_A_SERVICE, "TOOLGATE_EMBEDDING__URL": "http://127.0.0.1:9/embed"}
     told = (
@@ -197,7 +197,7 @@ def test_a_library_that_is_not_there_is_told_in_the_words_of_its_texts(
     assert detail in with_pets("embed", "backfill", **library).out
 
 
-def test_a_hint_names_who_embeds(with_pets: Toolgate) -> None:
+def test_a_hint_names_the_command_that_embeds(with_pets: Toolgate) -> None:
     hint = "5 texts wait for bundled/toolgate-minilm-3; `toolgate {}` embeds them, or `toolgate"
     assert of_embeddings(with_pets)[1].startswith(hint.format("serve"))
     without = of_embeddings(with_pets, TOOLGATE_EMBEDDING__WORKERS="0")
@@ -205,7 +205,7 @@ def test_a_hint_names_who_embeds(with_pets: Toolgate) -> None:
     assert without[1].startswith(hint.format("worker"))
 
 
-def test_one_text_is_one(toolgate: Toolgate) -> None:
+def test_counts_of_one_text_are_singular(toolgate: Toolgate) -> None:
     toolgate("tools", "add", "x", "--description", "X", "--rest", "GET http://x.example/")
     assert of_embeddings(toolgate)[1].startswith("1 text waits for bundled/toolgate-minilm-3; ")
     toolgate("embed", "backfill")
@@ -251,7 +251,7 @@ VALUES ('tools', 'fake/other', 'fake', 384, true, false)
 
 
 @pytest.mark.usefixtures("with_queue")
-async def test_a_backfill_says_once_that_it_waits_for_others(
+async def test_a_backfill_reports_once_that_another_worker_is_running(
     database_settings: DatabaseSettings,
 ) -> None:
     with psycopg.connect(database_settings.url, autocommit=True) as db:

@@ -18,7 +18,7 @@ def identities(toolgate: Toolgate) -> dict[str, str]:
     return {name: toolgate("tools", "show", name, "--json").json["digest"] for name in names}
 
 
-def test_an_import_says_what_it_did_and_where_calls_go(
+def test_an_import_reports_its_changes_and_the_address_of_calls(
     toolgate: Toolgate, description: Path
 ) -> None:
     ran = toolgate(*IMPORT, "--base-url", "https://pets.example.com")
@@ -119,7 +119,7 @@ def test_importing_again_updates_removes_and_keeps_the_rest(
     }
 
 
-def test_a_description_without_an_address_asks_for_one(
+def test_a_description_without_an_address_asks_for_a_base_url(
     toolgate: Toolgate, description: Path
 ) -> None:
     ran = toolgate(*IMPORT)
@@ -172,7 +172,7 @@ def test_a_description_that_cannot_be_had_is_refused_with_the_reason(toolgate: T
     assert ran.err == ("toolgate: Cannot fetch http://127.0.0.1:9/pets.json: connection refused.\n")
 
 
-def test_a_url_that_answers_404_is_refused_and_one_that_answers_imported(
+def test_a_url_answering_404_is_refused_and_a_good_url_is_imported(
     toolgate: Toolgate, folder: Path
 ) -> None:
     found = pets() | {"servers": [{"url": "/v1"}]}
@@ -202,9 +202,7 @@ def test_an_option_that_the_settings_would_refuse_is_refused(
     assert "hidden" not in ran.err
 
 
-def test_a_failed_import_leaves_the_tools_as_they_were(
-    with_pets: Toolgate, description: Path
-) -> None:
+def test_a_failed_import_leaves_the_tools_unchanged(with_pets: Toolgate, description: Path) -> None:
     before = identities(with_pets)
     description.write_text("{}")
     assert with_pets("sources", "refresh", "pets").code == 1
@@ -226,7 +224,7 @@ def test_sources_are_listed_with_the_address_that_the_settings_give(
     assert "GET https://pets.example.com/slow" in with_pets("tools", "show", "slow").out
 
 
-def test_a_person_learns_which_sources_are_still_to_be_imported(
+def test_sources_list_shows_sources_still_to_be_imported(
     toolgate: Toolgate, description: Path, folder: Path
 ) -> None:
     (folder / "toolgate.yaml").write_text(
@@ -256,7 +254,7 @@ def test_removing_takes_the_tools_too_and_asks_first(with_pets: Toolgate, folder
 
 
 @pytest.mark.parametrize("command", [["refresh"], ["remove"], ["remove", "--yes"]])
-def test_a_source_that_does_not_exist_is_refused_with_one_that_does(
+def test_an_unknown_source_is_refused_with_a_suggestion(
     with_pets: Toolgate, command: list[str]
 ) -> None:
     ran = with_pets("sources", *command, "pest")

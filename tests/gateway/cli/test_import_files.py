@@ -53,7 +53,7 @@ def test_an_entry_lies_inside(toolgate: Toolgate, api: Path, entry: str) -> None
     assert "expected the path of a file inside the directory" in " ".join(ran.err.split())
 
 
-def test_a_refresh_repeats_how_it_was_imported(
+def test_a_refresh_repeats_the_options_of_the_import(
     toolgate: Toolgate, api: Path, tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -76,13 +76,15 @@ def test_settings_say_the_same(toolgate: Toolgate, api: Path) -> None:
     assert names(toolgate) == {"list_pets", "addPet"}
 
 
-def test_a_description_without_marks_says_that_it_has_none(toolgate: Toolgate, api: Path) -> None:
+def test_a_description_without_marks_is_refused_with_a_reason(
+    toolgate: Toolgate, api: Path
+) -> None:
     ran = run_import(toolgate, "--entry", "swagger.json", "--only-marked")
     assert ran.code == 1
     assert "operations are left out (no x-toolgate has `enabled: true`)" in ran.err
 
 
-def test_an_overlay_with_an_unknown_key_says_what_was_expected(
+def test_an_overlay_with_an_unknown_key_names_the_expected_keys(
     toolgate: Toolgate, api: Path
 ) -> None:
     (api / "marks.yaml").write_text("operations: {pets: {enable: true}}")

@@ -53,7 +53,7 @@ def described(folder: Path) -> Path:
     return path
 
 
-def test_a_schema_is_imported_and_what_is_left_out_is_told(
+def test_a_schema_is_imported_and_skipped_fields_are_reported(
     toolgate: Toolgate, described: Path
 ) -> None:
     ran = toolgate(*IMPORT, "--base-url", AT)
@@ -83,7 +83,7 @@ def test_an_endpoint_is_asked_with_the_headers_of_the_settings(
     assert {headers["authorization"] for headers in shop.headers} == {"Bearer secret"}
 
 
-def test_an_endpoint_that_refuses_is_told_with_what_to_do(bare: Toolgate) -> None:
+def test_an_endpoint_without_introspection_is_reported_with_advice(bare: Toolgate) -> None:
     with selling(PetShop(introspects=False)) as url:
         ran = bare("import", "graphql", url, "--name", "shop", "--dry-run")
     assert ran.code == 1
@@ -92,7 +92,7 @@ def test_an_endpoint_that_refuses_is_told_with_what_to_do(bare: Toolgate) -> Non
     assert "Save its schema as SDL" in told
 
 
-def test_a_schema_without_an_address_says_how_to_give_one(bare: Toolgate, described: Path) -> None:
+def test_a_schema_without_an_address_suggests_base_url(bare: Toolgate, described: Path) -> None:
     ran = bare(*IMPORT, "--dry-run")
     assert "The description has no server URL: add --base-url URL." in ran.out
 
@@ -113,7 +113,7 @@ def test_depth_cost_and_overlay_are_kept(toolgate: Toolgate, described: Path, fo
     assert imported == ["pets"]
 
 
-def test_a_tool_says_what_it_asks_for(toolgate: Toolgate, described: Path) -> None:
+def test_a_tool_shows_its_selection(toolgate: Toolgate, described: Path) -> None:
     assert toolgate(*IMPORT, "--base-url", AT).code == 0
     shown = toolgate("tools", "show", "petBy").out
     assert f"query petBy  {AT}" in shown
@@ -128,7 +128,7 @@ def test_a_tool_says_what_it_asks_for(toolgate: Toolgate, described: Path) -> No
         (("--base-url", "localhost"), "expected an http:// or https:// URL"),
     ],
 )
-def test_what_cannot_be_meant_is_a_usage_error(
+def test_invalid_options_are_usage_errors(
     bare: Toolgate, described: Path, options: tuple[str, ...], expected: str
 ) -> None:
     ran = bare(*IMPORT, *options)
@@ -173,7 +173,9 @@ def test_a_new_schema_is_compared_and_an_old_one_restored(
     assert "said" not in names
 
 
-def test_an_endpoint_is_compared_with_what_it_was_and_rolled_back(toolgate: Toolgate) -> None:
+def test_an_endpoint_is_compared_with_its_former_version_and_rolled_back(
+    toolgate: Toolgate,
+) -> None:
     shop = PetShop()
     with selling(shop) as url:
         assert toolgate("import", "graphql", url, "--name", "shop").code == 0

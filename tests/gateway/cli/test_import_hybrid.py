@@ -35,7 +35,9 @@ def with_rules(toolgate: Toolgate, spec: Path) -> Toolgate:
     return toolgate
 
 
-def test_an_import_says_what_it_did_and_where_calls_go(toolgate: Toolgate, spec: Path) -> None:
+def test_an_import_reports_its_changes_and_the_address_of_calls(
+    toolgate: Toolgate, spec: Path
+) -> None:
     ran = toolgate(*IMPORT)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
@@ -47,7 +49,7 @@ def test_an_import_says_what_it_did_and_where_calls_go(toolgate: Toolgate, spec:
     assert listed[0].split() == ["rule_createRule", "rules", "Service", "to", "create", "a", "rule"]
 
 
-def test_what_is_degraded_or_skipped_is_told_with_its_reason(
+def test_degraded_and_skipped_actions_are_reported_with_reasons(
     toolgate: Toolgate, folder: Path
 ) -> None:
     document = described(wanting({"type": "object"}), wanting("No", "other"), {"name": "odd"})
@@ -106,7 +108,7 @@ def test_a_dry_run_needs_no_database(bare: Toolgate, spec: Path) -> None:
         ((*IMPORT, "--name", "My Rules"), "expected a name of at most 63 characters"),
     ],
 )
-def test_what_cannot_be_meant_is_a_usage_error(
+def test_invalid_options_are_usage_errors(
     bare: Toolgate, spec: Path, args: tuple[str, ...], expected: str
 ) -> None:
     ran = bare(*args)
@@ -122,7 +124,7 @@ def test_what_cannot_be_meant_is_a_usage_error(
         ("host: h", "expected a hybrid spec.yaml"),
     ],
 )
-def test_what_is_no_hybrid_service_is_refused(
+def test_files_of_other_formats_are_refused(
     toolgate: Toolgate, spec: Path, text: str, expected: str
 ) -> None:
     spec.write_text(text)
@@ -164,7 +166,7 @@ def test_show_gives_the_id_the_side_and_the_scope(with_rules: Toolgate) -> None:
     }
 
 
-def test_show_says_what_is_open(toolgate: Toolgate, spec: Path) -> None:
+def test_show_marks_public_actions(toolgate: Toolgate, spec: Path) -> None:
     spec.write_text(json.dumps(described(action(skipAuth=True))))
     assert toolgate(*IMPORT).code == 0
     said = toolgate("tools", "show", "s_do").out
@@ -182,7 +184,7 @@ def test_sources_are_listed_with_their_kind_and_refreshed_with_their_options(
     assert (source["kind"], source["options"]) == ("hybrid", {"side": "command", "batch": 10})
 
 
-def test_what_only_the_settings_name_is_said_and_imported(
+def test_sources_of_the_settings_are_shown_and_imported(
     toolgate: Toolgate, spec: Path, folder: Path
 ) -> None:
     (folder / "toolgate.yaml").write_text(
@@ -210,7 +212,7 @@ def test_a_hybrid_source_of_the_settings_needs_an_address(
     assert "toolgate.yaml:1: sources.rules.hybrid: expected base_url beside it" in ran.err
 
 
-def test_a_typo_that_would_open_an_action_skips_it(toolgate: Toolgate, spec: Path) -> None:
+def test_a_typo_in_security_of_an_action_skips_the_action(toolgate: Toolgate, spec: Path) -> None:
     spec.write_text(SPEC.replace("scope: portal.w", "scpoe: portal.w", 1) + "shcemas: {}\n")
     ran = toolgate(*IMPORT)
     assert ran.code == 0
@@ -242,12 +244,12 @@ def test_an_action_is_shown_and_called_by_its_id(with_rules: Toolgate) -> None:
         assert f"Did you mean {id_}" in ran.err
 
 
-def test_arguments_are_not_blamed_for_what_is_not_their_fault(with_rules: Toolgate) -> None:
+def test_errors_of_a_service_do_not_blame_the_arguments(with_rules: Toolgate) -> None:
     ran = with_rules("tools", "call", "rule_deleteRule", "hostId='1'", "ruleId=a")
     assert (ran.code, ran.err) == (1, "toolgate: rule_deleteRule reported an error.\n")
 
 
-def test_a_service_in_python_is_called_with_the_settings_that_name_it(
+def test_a_python_service_is_called_with_its_settings_file(
     toolgate: Toolgate, folder: Path, database_settings: DatabaseSettings
 ) -> None:
     own = folder / "own.py"

@@ -40,7 +40,7 @@ LINE = " ".join(COMMAND)
 IMPORT = ("import", "mcp", "--stdio", LINE, "--name", "fs")
 
 
-def test_an_import_says_what_it_did_and_what_the_server_has(
+def test_an_import_reports_its_changes_and_the_items_of_the_server(
     toolgate: Toolgate, lists: Lists
 ) -> None:
     ran = toolgate(*IMPORT)
@@ -73,7 +73,7 @@ def test_a_dry_run_needs_no_database(bare: Toolgate, lists: Lists) -> None:
     assert report["server"]["handshake"] == "2025-11-25"
 
 
-def test_the_json_of_an_import_counts_items_and_what_is_held_back(
+def test_the_json_of_an_import_counts_items_and_held_tools(
     toolgate: Toolgate, lists: Lists
 ) -> None:
     assert toolgate(*IMPORT, "--json").json["saved"] == {
@@ -86,9 +86,7 @@ def test_the_json_of_an_import_counts_items_and_what_is_held_back(
     }
 
 
-def test_options_say_how_it_is_imported_and_a_refresh_does_the_same(
-    toolgate: Toolgate, lists: Lists
-) -> None:
+def test_import_options_are_repeated_by_a_refresh(toolgate: Toolgate, lists: Lists) -> None:
     options = ("--prefix", "always", "--era", "handshake", "--own-sessions", "--pin")
     assert toolgate(*IMPORT, *options, "--exclude", "b*").code == 0
     [source] = toolgate("sources", "list", "--json").json
@@ -104,7 +102,7 @@ def test_options_say_how_it_is_imported_and_a_refresh_does_the_same(
     assert "Tools of fs: 0 added, 0 updated, 1 unchanged, 0 removed." in ran.out
 
 
-def test_what_the_settings_want_can_be_imported_at_once(
+def test_sources_of_the_settings_can_be_imported_at_once(
     toolgate: Toolgate, lists: Lists, folder: Path
 ) -> None:
     (folder / "toolgate.yaml").write_text(
@@ -114,7 +112,9 @@ def test_what_the_settings_want_can_be_imported_at_once(
     assert "fs_echo" in toolgate("tools", "list").out
 
 
-def test_sources_are_shown_with_what_their_servers_say(toolgate: Toolgate, lists: Lists) -> None:
+def test_sources_are_shown_with_the_information_of_their_servers(
+    toolgate: Toolgate, lists: Lists
+) -> None:
     toolgate(*IMPORT, "--pin")
     assert toolgate("sources", "list").out == f"fs  2  -  stdio:{LINE}  mcp  cli\n"
     shown = toolgate("sources", "show", "fs").out.splitlines()
@@ -134,7 +134,7 @@ def test_sources_are_shown_with_what_their_servers_say(toolgate: Toolgate, lists
     assert (ran.code, ran.err) == (1, "toolgate: There is no source 'f-s'. Did you mean fs?\n")
 
 
-def test_a_tool_is_shown_as_its_server_knows_it(toolgate: Toolgate, lists: Lists) -> None:
+def test_a_tool_is_shown_with_its_name_on_the_server(toolgate: Toolgate, lists: Lists) -> None:
     lists(tools=[tool("b.c", description="Does.", icons=[])])
     toolgate(*IMPORT)
     assert "tool b.c  of a process" in toolgate("tools", "show", "b_c").out
@@ -152,7 +152,7 @@ def held(toolgate: Toolgate, lists: Lists) -> Toolgate:
     return toolgate
 
 
-def test_what_is_held_back_is_told(held: Toolgate) -> None:
+def test_held_changes_are_reported(held: Toolgate) -> None:
     ran = held("sources", "refresh", "fs")
     assert ran.out.splitlines()[:3] == [
         "held      echo: description changed",
@@ -178,7 +178,7 @@ def test_what_is_held_back_is_told(held: Toolgate) -> None:
     assert held("tools", "call", "echo").code == 1
 
 
-def test_what_changed_is_shown_before_anything_is_approved(held: Toolgate) -> None:
+def test_changes_are_shown_before_approval(held: Toolgate) -> None:
     held("sources", "refresh", "fs")
     ran = held("tools", "approve", "echo", "--diff")
     assert (ran.code, ran.err) == (
@@ -218,7 +218,7 @@ def test_tools_are_approved_by_name_by_source_or_all(
         (["--source", "f-s"], (1, "There is no source 'f-s'. Did you mean fs?")),
     ],
 )
-def test_what_cannot_be_approved_is_refused(
+def test_invalid_approvals_are_refused(
     held: Toolgate, args: list[str], expected: tuple[int, str]
 ) -> None:
     ran = held("tools", "approve", *args)
@@ -253,7 +253,7 @@ def test_a_server_that_is_not_clearly_named_is_a_usage_error(
     assert "hidden" not in ran.err
 
 
-def test_commands_are_not_started_where_the_settings_forbid_it(bare: Toolgate) -> None:
+def test_commands_are_not_started_if_forbidden_by_settings(bare: Toolgate) -> None:
     ran = bare(*IMPORT, TOOLGATE_UPSTREAM__STDIO="false")
     assert (ran.code, ran.err) == (
         2,
@@ -275,7 +275,7 @@ def test_a_server_that_is_not_there_is_refused_with_the_reason(toolgate: Toolgat
         (HTTPStatus.NOT_FOUND, "Is it the whole URL of an MCP endpoint"),
     ],
 )
-def test_a_server_that_refuses_is_told_with_what_to_do(
+def test_a_refusing_server_is_reported_with_advice(
     toolgate: Toolgate, status: HTTPStatus, advice: str
 ) -> None:
     with answering({}, status) as port:
@@ -313,13 +313,13 @@ def test_the_query_of_a_server_is_sent_and_never_shown(toolgate: Toolgate, folde
     assert {target for _, target in habits.asked} == {"/mcp?tools=docs,code&key=hunter2:hunter3"}
 
 
-def test_a_program_that_is_no_server_is_told_with_what_to_do(toolgate: Toolgate) -> None:
+def test_a_program_that_speaks_no_mcp_is_reported_with_advice(toolgate: Toolgate) -> None:
     ran = toolgate("import", "mcp", "--name", "fs", "--", sys.executable, "-c", "print('hi')")
     assert ran.code == 1
     assert "a command that speaks MCP over its standard input and output?" in ran.err
 
 
-def test_what_a_program_says_before_it_fails_is_shown(toolgate: Toolgate) -> None:
+def test_stderr_of_a_failing_program_is_shown(toolgate: Toolgate) -> None:
     failing = "import sys; print('no API key', file=sys.stderr); sys.exit(3)"
     ran = toolgate("import", "mcp", "--name", "fs", "--", sys.executable, "-c", failing)
     assert ran.code == 1

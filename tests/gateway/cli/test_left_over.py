@@ -21,7 +21,7 @@ def left(toolgate: Toolgate, description: Path, folder: Path) -> Toolgate:
     return toolgate
 
 
-def test_lists_say_where_a_source_came_from_and_that_it_is_left_over(left: Toolgate) -> None:
+def test_lists_show_the_origin_of_a_source_and_leftovers(left: Toolgate) -> None:
     kept, pets = left("sources", "list").out.splitlines()
     assert kept.endswith("openapi  cli")
     assert pets.endswith("openapi  settings, left over")
@@ -37,13 +37,13 @@ def source_list(toolgate: Toolgate) -> list[dict[str, object]]:
     return found
 
 
-def test_doctor_warns_of_it(left: Toolgate) -> None:
+def test_doctor_warns_of_leftover_sources(left: Toolgate) -> None:
     [told] = [one for one in left("doctor", "--json").json if "left over" in one["detail"]]
     assert (told["name"], told["status"]) == ("source", "warning")
     assert told["detail"].startswith("pets: left over")
 
 
-def test_prune_removes_it_and_nothing_else(left: Toolgate) -> None:
+def test_prune_removes_only_leftover_sources(left: Toolgate) -> None:
     assert left("sources", "prune", "--dry-run").out == "Would remove pets and 5 tools.\n"
     asked = left("sources", "prune")
     assert asked.code == 2
@@ -54,7 +54,7 @@ def test_prune_removes_it_and_nothing_else(left: Toolgate) -> None:
     assert left("sources", "prune").out == "No source is left over from earlier settings.\n"
 
 
-def test_what_is_imported_by_command_afterwards_is_kept(left: Toolgate) -> None:
+def test_leftover_sources_imported_again_by_command_are_kept(left: Toolgate) -> None:
     left("import", "openapi", "pets.json", "--name", "pets", "--base-url", AT)
     assert (
         left("sources", "prune", "--yes").out == "No source is left over from earlier settings.\n"
@@ -75,7 +75,7 @@ def test_an_example_is_told_apart(toolgate: Toolgate, description: Path, folder:
     assert [one["origin"] for one in source_list(toolgate)] == ["example"]
 
 
-def test_a_rollback_keeps_where_it_came_from(
+def test_a_rollback_keeps_the_origin_of_a_source(
     toolgate: Toolgate, description: Path, folder: Path
 ) -> None:
     (folder / "toolgate.yaml").write_text(
@@ -88,7 +88,7 @@ def test_a_rollback_keeps_where_it_came_from(
     assert [one["origin"] for one in source_list(toolgate)] == ["settings"]
 
 
-def test_doctor_tells_what_the_settings_name_and_nobody_has_imported(
+def test_doctor_reports_configured_sources_without_an_import(
     toolgate: Toolgate, description: Path, folder: Path
 ) -> None:
     (folder / "toolgate.yaml").write_text(

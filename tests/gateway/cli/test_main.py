@@ -104,7 +104,7 @@ sys.exit(", ".join(name for name in {HEAVY} if name in sys.modules) or 0)
         (["serve", "--port", "99999"], "99999 is not in the range"),
     ],
 )
-def test_a_wrong_word_is_named_with_the_right_one(
+def test_a_mistyped_command_is_refused_with_a_suggestion(
     bare: Toolgate, args: list[str], expected: str
 ) -> None:
     ran = bare(*args)

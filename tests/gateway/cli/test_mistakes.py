@@ -38,7 +38,7 @@ def mistaken(bare: Toolgate, folder: Path) -> Toolgate:
         ("mcp", "spec.yaml", "hybrid"),
     ],
 )
-def test_the_wrong_importer_names_the_right_one(
+def test_a_file_for_another_importer_names_the_right_importer(
     mistaken: Toolgate, importer: str, file: str, right: str
 ) -> None:
     base = () if importer == "mcp" else ("--base-url", "http://127.0.0.1:9")
@@ -57,7 +57,7 @@ def test_a_tab_is_called_a_tab(bare: Toolgate, folder: Path) -> None:
     assert "line 3, column 1: not valid YAML: found a tab, and YAML indents with spaces" in told
 
 
-def test_a_relative_server_says_what_it_is_relative_to(bare: Toolgate, folder: Path) -> None:
+def test_a_relative_server_names_the_base_of_the_relation(bare: Toolgate, folder: Path) -> None:
     (folder / "pets.json").write_text(json.dumps({**pets(), "servers": [{"url": "/api"}]}))
     run = ("import", "openapi", "pets.json", "--name", "pets", "--dry-run")
     said = bare(*run).out
@@ -68,7 +68,7 @@ def test_a_relative_server_says_what_it_is_relative_to(bare: Toolgate, folder: P
 
 
 @pytest.mark.parametrize("word", ["run", "start", "Serve"])
-def test_the_words_of_others_are_understood(bare: Toolgate, word: str) -> None:
+def test_commands_of_similar_programs_are_suggested(bare: Toolgate, word: str) -> None:
     ran = bare(word)
     assert ran.code == 2
     assert f"There is no command {word!r}. Did you mean 'serve'?" in ran.err
@@ -80,16 +80,14 @@ def test_help_helps(bare: Toolgate) -> None:
     assert "no command 'srve'. Did you mean 'serve'?" in bare("help", "srve").err
 
 
-def test_a_tool_that_says_nothing_of_its_calls_is_told_what_it_could_say(bare: Toolgate) -> None:
+def test_a_tool_without_a_binding_lists_the_possible_bindings(bare: Toolgate) -> None:
     ran = bare("tools", "add", "weather", "--description", "The weather")
     assert ran.code == 1
     assert "weather: what a call does is missing: expected one of rest, graphql" in ran.err
     assert "as in rest: GET https://api.example.com/pets/{id}" in ran.err
 
 
-def test_a_module_that_is_not_there_says_where_it_was_looked_for(
-    toolgate: Toolgate, folder: Path
-) -> None:
+def test_a_missing_module_names_the_searched_folders(toolgate: Toolgate, folder: Path) -> None:
     (folder / "toolgate.yaml").write_text("functions: {count: 'company.tools:count'}")
     (folder / "own.py").write_text("import company.tools\n")
     told = " ".join(one["detail"] for one in toolgate("doctor", "--json").json)
@@ -138,7 +136,7 @@ def test_a_wrong_user_or_database_is_told_by_name(
     assert "Traceback" not in ran.err
 
 
-def test_a_user_without_rights_is_told_which(bare: Toolgate, outsider: str) -> None:
+def test_missing_database_rights_are_named(bare: Toolgate, outsider: str) -> None:
     ran = bare("sources", "list", TOOLGATE_DATABASE__URL=outsider)
     assert ran.code == 3
     assert "permission denied for table schema_version_t" in ran.err

@@ -22,7 +22,7 @@ def serving(*answers: Answer) -> Iterator[Provider]:
         yield provider
 
 
-def test_the_list_says_what_each_strategy_lacks(bare: Toolgate) -> None:
+def test_the_list_names_the_missing_parts_of_each_strategy(bare: Toolgate) -> None:
     ran = bare("models", "list", "--json", **{URL: "http://127.0.0.1:9/v1"})
     states = {one["strategy"]: (one["state"], one["default"]) for one in ran.json}
     assert states["openai_compatible"] == ("configured", True)
@@ -56,7 +56,7 @@ def test_checks_name_the_reason_and_fail(bare: Toolgate) -> None:
     assert "does not answer" in ran.err
 
 
-def test_what_cannot_be_asked_is_said(bare: Toolgate) -> None:
+def test_invalid_model_requests_are_reported(bare: Toolgate) -> None:
     assert "no strategy is configured" in bare("models", "check").err
     assert "deepseek_single" in bare("models", "check", "deepseek_singel").err
     assert "models.strategies.deepseek_single.api_key" in bare("models", "ask", "Hi").err

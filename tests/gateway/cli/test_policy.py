@@ -65,7 +65,7 @@ def test_only_so_many_rules_are_stored(ruled: Toolgate) -> None:
     assert ruled("policy", "put", "one", rule, "--if-match", "*", **few).code == 0
 
 
-def test_whose_token_it_is_says_who_asks(ruled: Toolgate) -> None:
+def test_a_token_supplies_the_principal_to_explain(ruled: Toolgate) -> None:
     minted = ruled("token", "mint", "--sub", "ada", "--role", "intern", **DEVELOPMENT).out.strip()
     asked = ("policy", "explain", "--tool", "deletePet", "--json", "--token")
     assert ruled(*asked, minted, **DEVELOPMENT).json["effect"] == "deny"
@@ -87,7 +87,7 @@ def test_whose_token_it_is_says_who_asks(ruled: Toolgate) -> None:
     ],
     ids=["tool", "json", "object", "toolset"],
 )
-def test_what_cannot_be_explained_says_why(
+def test_invalid_requests_to_explain_are_refused_with_reasons(
     ruled: Toolgate, options: tuple[str, ...], code: int, told: str
 ) -> None:
     ran = ruled("policy", "explain", *options)
@@ -227,7 +227,7 @@ def warned(text: str) -> list[str]:
     return [one.removeprefix(start) for one in text.splitlines() if one.startswith(start)]
 
 
-def test_what_matches_nothing_is_warned_of(with_pets: Toolgate, folder: Path) -> None:
+def test_rules_and_patterns_without_matches_are_warnings(with_pets: Toolgate, folder: Path) -> None:
     (folder / "toolgate.yaml").write_text(IDLE)
     checked = with_pets("policy", "check")
     assert (checked.code, warned(checked.err)) == (0, IDLE_RULES)

@@ -110,7 +110,7 @@ def test_an_import_that_loses_its_database_says_so_and_has_written_nothing(
     ],
     ids=lambda words: " ".join(words[:2]),
 )
-def test_without_a_database_every_command_says_what_to_check(
+def test_commands_without_a_database_say_how_to_reach_a_database(
     bare: Toolgate, description: Path, words: list[str]
 ) -> None:
     ran = bare(*words, TOOLGATE_DATABASE__URL="postgresql://me:hidden@127.0.0.1:9/x")
@@ -121,7 +121,7 @@ def test_without_a_database_every_command_says_what_to_check(
 
 
 @pytest.mark.anyio
-async def test_a_call_prints_the_answer_and_reads_values_as_the_tool_wants_them(
+async def test_a_call_prints_the_answer_and_converts_values_by_schema(
     database_settings: DatabaseSettings, description: Path, service: Recorder
 ) -> None:
     settings = {"TOOLGATE_DATABASE__URL": database_settings.url}
@@ -181,7 +181,7 @@ async def test_at_a_terminal_an_import_shows_its_progress(
 
 
 @pytest.mark.anyio
-async def test_at_a_terminal_there_are_colours_unless_somebody_does_not_want_them(
+async def test_terminals_get_colours_unless_disabled(
     database_settings: DatabaseSettings, description: Path
 ) -> None:
     url = database_settings.url

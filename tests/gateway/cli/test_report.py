@@ -44,7 +44,7 @@ def test_a_table_has_every_operation_and_the_totals(bare: Toolgate, odd: Path) -
 
 
 @pytest.mark.parametrize("args", [("--report", "odd.json"), ("odd.json", "--report")])
-def test_a_report_without_a_format_is_a_table_wherever_it_stands(
+def test_a_report_without_a_format_is_a_table_in_any_position(
     bare: Toolgate, odd: Path, args: tuple[str, ...]
 ) -> None:
     ran = bare(*DRY, *args, **NOWHERE)
@@ -88,7 +88,7 @@ def test_json_is_the_same_report_for_machines(bare: Toolgate, odd: Path) -> None
     assert bare(*DRY, "odd.json", "--report", "json", "--json", **NOWHERE).code == 2
 
 
-def test_markdown_shows_what_needs_a_look_and_hides_the_rest(bare: Toolgate, odd: Path) -> None:
+def test_markdown_shows_problems_and_folds_the_rest(bare: Toolgate, odd: Path) -> None:
     ran = bare(*DRY, "odd.json", "--report", "md", "--fail-on", "never", **NOWHERE)
     above, _, below = ran.out.partition("<details>")
     assert above.startswith("## Pets 1\n")
@@ -97,9 +97,7 @@ def test_markdown_shows_what_needs_a_look_and_hides_the_rest(bare: Toolgate, odd
     assert "odd\\|one" in ran.out
 
 
-def test_what_is_in_a_description_cannot_write_markdown_of_its_own(
-    bare: Toolgate, folder: Path
-) -> None:
+def test_descriptions_cannot_inject_markdown(bare: Toolgate, folder: Path) -> None:
     document = pets()
     document["info"]["title"] = "<img src=x> [a](b) @team\n\n# Head"
     (folder / "pets.json").write_text(json.dumps(document))

@@ -68,9 +68,7 @@ async def test_operations_are_listed_and_called_by_name(settings: Settings, tmp_
         assert (await called("deleteRule", "rule=mine", "if_match=*"))[:2] == (0, "")
 
 
-async def test_wrong_calls_are_refused_before_they_are_sent(
-    settings: Settings, tmp_path: Path
-) -> None:
+async def test_invalid_calls_are_refused_before_sending(settings: Settings, tmp_path: Path) -> None:
     async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
         at = ("--url", client.url, "--key-file", str(key_file(tmp_path)))
         for args, expected in (

@@ -67,7 +67,7 @@ def test_tables_have_titles_in_a_pipe_too(toolgate: Toolgate, here: Path) -> Non
     assert "| both | lexical | 75.0 |" in marked.out
 
 
-def test_the_bundled_model_finds_what_shares_no_word(toolgate: Toolgate, here: Path) -> None:
+def test_the_bundled_model_finds_tools_without_shared_words(toolgate: Toolgate, here: Path) -> None:
     write(here / "asked.jsonl", [{"query": "will it rain tomorrow", "gold": ["forecast"]}])
     ran = toolgate("search", "eval", "asked.jsonl", "--catalog", "catalog.jsonl", "--json")
     assert ran.code == 0, ran.err
@@ -125,7 +125,7 @@ def test_a_gate_fails_with_a_code_of_its_own(
         ((), 2, "expected QUERIES, or --from-usage"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_measured_is_said(
+def test_invalid_evaluations_are_reported(
     toolgate: Toolgate, here: Path, args: tuple[str, ...], code: int, said: str
 ) -> None:
     (here / "empty.jsonl").touch()
@@ -164,7 +164,7 @@ def test_vectors_that_the_gateway_does_not_use_are_not_measured(with_vectors: To
     assert "asked: dense, 1 times: no vectors: nothing can be found by meaning" in told.out
 
 
-def test_what_the_gateway_refuses_is_not_measured(with_pets: Toolgate, here: Path) -> None:
+def test_modes_refused_by_the_gateway_are_not_measured(with_pets: Toolgate, here: Path) -> None:
     closed = {"TOOLGATE_DISCLOSURE__WHEN_DOWN": "fail_closed"}
     write(here / "asked.jsonl", [{"query": "remove a pet", "gold": "deletePet"}])
     ran = with_pets("search", "eval", "asked.jsonl", **closed)

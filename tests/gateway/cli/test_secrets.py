@@ -90,7 +90,7 @@ def test_a_secret_that_no_tool_asks_for_needs_force(toolgate: Toolgate, folder: 
         ([], "x" * 65_537, "expected at most 65536 characters as the value"),
     ],
 )
-def test_what_cannot_be_a_secret_is_refused_before_there_is_a_database(
+def test_invalid_secrets_are_refused_before_the_database_is_opened(
     bare: Toolgate, arguments: list[str], stdin: str, expected: str
 ) -> None:
     ran = bare("secrets", "set", "pets", "key", *arguments, stdin=stdin, **KEY)

@@ -105,7 +105,7 @@ async def rpc(http: aiohttp.ClientSession, gateway: Served, body: Any) -> Any:
         return await response.json()
 
 
-async def test_it_announces_the_mcp_address_first_and_counts(
+async def test_serve_announces_the_mcp_address_first_and_counts(
     settings_file: Path, database_settings: DatabaseSettings, http: aiohttp.ClientSession
 ) -> None:
     async with serving(TOOLGATE_DATABASE__URL=database_settings.url) as gateway:
@@ -199,7 +199,7 @@ def test_a_port_in_use_is_an_error_with_advice(bare: Toolgate, folder: Path) -> 
         (["--host", "::"], "server.allowed_hosts"),
     ],
 )
-def test_what_is_not_safe_is_refused_with_the_reason(
+def test_unsafe_settings_are_refused_with_the_reason(
     bare: Toolgate, folder: Path, args: list[str], reason: str
 ) -> None:
     ran = bare("serve", *args)
@@ -215,7 +215,7 @@ async def test_ipv6_loopback_is_served(folder: Path, database_settings: Database
         assert (await gateway.stop())[0] == 0
 
 
-async def test_a_database_that_waiting_cannot_mend_ends_it(folder: Path) -> None:
+async def test_a_database_that_waiting_cannot_mend_ends_serve(folder: Path) -> None:
     code, out, err = await ran(
         *("serve", "--port", "0"),
         TOOLGATE_DATABASE__URL="embedded",
@@ -317,7 +317,7 @@ async def test_a_mistake_anywhere_in_the_file_changes_nothing(
     assert "result" in answer
 
 
-async def test_a_service_that_breaks_is_told_and_taken_when_it_is_mended(
+async def test_a_broken_service_is_reported_and_reloaded_when_mended(
     shared: Shared, http: aiohttp.ClientSession
 ) -> None:
     gateway, settings_file = shared.gateway, shared.file
@@ -341,7 +341,7 @@ def open_terminal(path: str) -> None:
 
 
 @pytest.mark.parametrize("ignored", [False, True], ids=["as usual", "under nohup"])
-async def test_it_ends_with_its_terminal_unless_told_to_ignore_that(
+async def test_serve_ends_with_its_terminal_unless_under_nohup(
     folder: Path, database_settings: DatabaseSettings, ignored: bool
 ) -> None:
     master, slave = pty.openpty()

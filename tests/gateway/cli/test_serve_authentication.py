@@ -29,7 +29,7 @@ async def test_with_authentication_any_address_is_served(
         assert (await gateway.stop())[0] == 0
 
 
-def test_a_key_of_no_use_ends_it_before_anything_is_served(bare: Toolgate, folder: Path) -> None:
+def test_an_unusable_key_ends_serve_before_anything_is_served(bare: Toolgate, folder: Path) -> None:
     key = by_key(folder, signer("ES256").private_pem).key_file
     ran = bare("serve", "--port", "0", TOOLGATE_AUTH__MODE="jwt", TOOLGATE_AUTH__KEY_FILE=key)
     assert ran.code == 2

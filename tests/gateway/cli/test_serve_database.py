@@ -119,7 +119,9 @@ async def ready(http: aiohttp.ClientSession, gateway: Served, status: str) -> di
                 return dict(body)
 
 
-async def test_it_waits_for_its_database_and_says_so(settings_file: Path, wire: Wire) -> None:
+async def test_serve_waits_for_its_database_and_logs_the_wait(
+    settings_file: Path, wire: Wire
+) -> None:
     await wire.cut()
     async with serving(TOOLGATE_DATABASE__URL=wire.url) as gateway, probing() as http:
         gateway.url = (await gateway.event("listening"))["url"]
@@ -140,7 +142,7 @@ async def test_it_waits_for_its_database_and_says_so(settings_file: Path, wire: 
         assert (await gateway.stop())[0] == 0
 
 
-async def test_calls_go_on_without_the_database_and_changes_arrive_after_it(
+async def test_calls_continue_without_the_database_and_changes_arrive_afterwards(
     settings_file: Path, wire: Wire, database_settings: DatabaseSettings
 ) -> None:
     async with serving(TOOLGATE_DATABASE__URL=wire.url) as gateway, probing() as http:

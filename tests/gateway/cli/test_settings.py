@@ -19,7 +19,7 @@ def test_init_writes_a_file_that_is_valid_and_changes_nothing(bare: Toolgate, fo
     assert load("toolgate.yaml", {}) == load(None, {}) == load("/dev/null", {})
 
 
-def test_what_init_comments_out_is_valid_too(folder: Path) -> None:
+def test_commented_out_settings_of_init_are_valid(folder: Path) -> None:
     lines = STARTER.replace("sources: {}", "sources:").splitlines()
     prose = ("# Toolgate", "# ${NAME}", '# "embedded"', "# APIs")
     text = "\n".join(
@@ -48,7 +48,7 @@ def test_init_keeps_an_existing_file_unless_forced(bare: Toolgate, folder: Path)
     assert (folder / "mine.yaml").read_text() == STARTER
 
 
-def test_init_says_why_it_cannot_write(bare: Toolgate, folder: Path) -> None:
+def test_init_reports_an_unwritable_path(bare: Toolgate, folder: Path) -> None:
     ran = bare("init", "nowhere/toolgate.yaml")
     assert ran.code == 1
     assert ran.err == (
@@ -99,16 +99,14 @@ def test_config_check_refuses_an_address_as_serve_does(
     assert checked == bare("serve")
 
 
-def test_config_check_takes_any_address_where_callers_say_who_they_are(
-    bare: Toolgate, folder: Path
-) -> None:
+def test_config_check_accepts_any_address_with_authentication(bare: Toolgate, folder: Path) -> None:
     (folder / "toolgate.yaml").write_text(
         "server: {host: 0.0.0.0}\nauth: {mode: keys, api_keys: true}"
     )
     assert bare("config", "check").code == 0
 
 
-def test_config_schema_is_a_schema_of_what_config_show_prints(bare: Toolgate, folder: Path) -> None:
+def test_config_schema_validates_the_output_of_config_show(bare: Toolgate, folder: Path) -> None:
     schema = bare("config", "schema").json
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.Draft202012Validator(schema).validate(bare("config", "show", "--json").json)

@@ -62,7 +62,9 @@ def test_a_directory_is_imported_shown_and_exported_byte_by_byte(
     assert sorted(one.name for one in (folder / "out").iterdir()) == ["find-pets"]
 
 
-def test_what_is_not_here_is_named_and_strict_refuses(with_pets: Toolgate, folder: Path) -> None:
+def test_unknown_tools_of_a_skill_are_named_and_refused_by_strict(
+    with_pets: Toolgate, folder: Path
+) -> None:
     text = "---\nname: a\ndescription: A.\nallowed-tools: Read Bash(git:*) listPets\n---\n"
     write(folder, "a", text)
     write(folder, "b")
@@ -223,7 +225,7 @@ def test_agents_with_bad_names_or_numbers_are_refused(toolgate: Toolgate, argume
     assert toolgate("agents", "list", "--json").json == []
 
 
-def test_a_directory_without_skills_says_what_was_expected(
+def test_a_directory_without_skills_names_the_expected_file(
     toolgate: Toolgate, folder: Path
 ) -> None:
     (folder / "empty").mkdir()

@@ -194,7 +194,7 @@ async def test_a_cancelled_request_of_2026_07_28_leaves_the_service(
         assert (await terminal.next())["id"] == 8
 
 
-async def test_what_the_server_refuses_is_answered_with_the_id(client: Client) -> None:
+async def test_errors_of_the_server_are_answered_with_the_id(client: Client) -> None:
     async with bridged(f"{client.url}/mcp") as terminal:
         terminal.send(request(1, "tools/list"))
         refused = await terminal.next()

@@ -111,7 +111,7 @@ async def test_a_stop_ends_a_new_program_that_is_not_ready(config: Path) -> None
         await gone({new})
 
 
-async def test_a_new_program_that_is_ready_outlives_the_old_one(config: Path) -> None:
+async def test_a_new_program_that_is_ready_outlives_the_old_program(config: Path) -> None:
     async with supervised("waits", config) as served:
         await served.ready()
         old = workers(served)
@@ -143,7 +143,7 @@ async def test_a_worker_that_does_not_leave_is_killed(config: Path) -> None:
         assert (await served.stop())[0] == 0
 
 
-async def test_a_stop_is_no_second_one_for_a_worker_that_drains(config: Path) -> None:
+async def test_a_stop_does_not_signal_a_draining_worker_again(config: Path) -> None:
     """A worker that a reload has drain is not told a second time by the first stop, which would
     cut its calls off (mending 18)."""
     config.write_text(config.read_text().replace("drain_s: 1", "drain_s: 60"))

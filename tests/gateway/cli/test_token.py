@@ -153,7 +153,7 @@ def test_a_key_from_its_making_to_its_revocation(toolgate: Toolgate) -> None:
     assert (gone.code, "There is no key 'deploy'" in gone.err) == (1, True)
 
 
-def test_a_key_is_rotated_and_revoked_with_the_one_before(toolgate: Toolgate) -> None:
+def test_a_key_is_rotated_and_revoked_with_its_predecessor(toolgate: Toolgate) -> None:
     """`keys rotate` prints a new key of the same principal (mending 41)."""
     made = toolgate("keys", "create", "ci", "--json").json
     again = toolgate("keys", "rotate", "ci", "--overlap", "2h", "--json").json
@@ -192,7 +192,7 @@ def test_scopes_of_the_gateway_are_known_to_keys() -> None:
     assert asked <= set(OWN)
 
 
-def test_tokens_are_revoked_by_themselves_and_by_whose_they_are(toolgate: Toolgate) -> None:
+def test_tokens_are_revoked_singly_and_by_subject(toolgate: Toolgate) -> None:
     token = signer("ES256").token(jti="abc")
     assert toolgate("token", "revoke", token).out == "Revoked the token abc.\n"
     assert toolgate("token", "revoke", "--jti", "def", "--reason", "lost").code == 0
@@ -232,7 +232,7 @@ def test_doctor_looks_at_keys(bare: Toolgate, folder: Path) -> None:
     ],
     ids=["none", "development", "hosts"],
 )
-async def test_doctor_knows_what_others_could_not_or_should_not_reach(
+async def test_doctor_reports_authentication_unfit_for_remote_callers(
     settings: dict[str, str], expected: tuple[str, str, str]
 ) -> None:
     checks = [

@@ -66,7 +66,7 @@ def test_search_finds_by_words_best_first(with_pets: Toolgate) -> None:
     assert (ran.code, ran.err) == (0, "")
 
 
-def test_search_finds_by_meaning_what_shares_no_word(with_pets: Toolgate) -> None:
+def test_search_by_meaning_finds_tools_without_shared_words(with_pets: Toolgate) -> None:
     query = ("get", "rid", "of", "an", "animal")
     assert not with_pets("tools", "search", "--words", *query[1:]).out.startswith("deletePet")
     assert with_pets("embed", "backfill").code == 0
@@ -77,7 +77,7 @@ def test_search_finds_by_meaning_what_shares_no_word(with_pets: Toolgate) -> Non
     assert with_pets("tools", "search", *query, "--json").json == tried
 
 
-def test_search_says_in_one_line_why_it_was_by_words(with_pets: Toolgate) -> None:
+def test_search_explains_a_fallback_to_words_in_one_line(with_pets: Toolgate) -> None:
     def said(**env: str) -> str:
         ran = with_pets("tools", "search", "remove", "pet", **env)
         assert (ran.code, ran.out.split()[0]) == (0, "deletePet")
@@ -148,7 +148,7 @@ def test_a_tool_without_arguments_says_so(with_pets: Toolgate) -> None:
         ("zebra", "`toolgate tools list` lists the tools."),
     ],
 )
-def test_a_tool_that_does_not_exist_is_refused_with_those_that_come_close(
+def test_an_unknown_tool_is_refused_with_suggestions(
     with_pets: Toolgate, command: list[str], name: str, hint: str
 ) -> None:
     ran = with_pets("tools", *command, name)

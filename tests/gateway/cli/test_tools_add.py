@@ -69,7 +69,7 @@ def test_a_request_becomes_a_tool_that_can_be_called(toolgate: Toolgate, echo: s
     assert "embedding disabled" in shown or "embedding pending" in shown
 
 
-def test_it_is_called_with_the_headers_of_its_source(
+def test_an_added_tool_is_called_with_the_headers_of_its_source(
     toolgate: Toolgate, echo: str, folder: Path
 ) -> None:
     schema = folder / "schema.json"
@@ -132,7 +132,7 @@ def test_several_are_made_of_a_file(toolgate: Toolgate, folder: Path) -> None:
     assert shown["inputSchema"]["examples"] == [{}]
 
 
-def test_one_that_is_wrong_stops_all(toolgate: Toolgate, folder: Path) -> None:
+def test_one_invalid_tool_of_a_file_stops_all_additions(toolgate: Toolgate, folder: Path) -> None:
     (folder / "tools.yaml").write_text(FILE.replace("two.py", "missing.py"))
     ran = toolgate("tools", "add", "--from", "tools.yaml")
     assert (ran.code, ran.err) == (1, "toolgate: missing.py: no such file or directory\n")

@@ -16,7 +16,7 @@ def imported_again(toolgate: Toolgate, folder: Path) -> None:
     assert toolgate("sources", "refresh", "pets").code == 0
 
 
-def test_a_description_by_hand_outlives_imports_until_it_is_reset(
+def test_an_edited_description_survives_imports_until_reset(
     with_pets: Toolgate, folder: Path
 ) -> None:
     ran = with_pets("tools", "edit", "listPets", "--description", "Mine", "--domain", "sales")
@@ -40,7 +40,7 @@ def test_a_tier_can_be_taken_away(with_pets: Toolgate) -> None:
     assert 'An empty value "" removes a text, except the description' in told
 
 
-def test_what_is_disabled_is_listed_apart_and_outlives_imports(
+def test_disabled_tools_are_listed_apart_and_stay_disabled_after_imports(
     with_pets: Toolgate, folder: Path
 ) -> None:
     assert with_pets("tools", "disable", "listPets", "slow").out.splitlines() == [
@@ -58,7 +58,7 @@ def test_what_is_disabled_is_listed_apart_and_outlives_imports(
     assert "listPets" in with_pets("tools", "list").out
 
 
-def test_only_what_was_made_by_hand_is_removed(with_pets: Toolgate) -> None:
+def test_only_manual_tools_are_removed(with_pets: Toolgate) -> None:
     ran = with_pets("tools", "remove", "listPets", "--yes")
     assert ran.code == 1
     assert "the next import would restore it. Instead: toolgate tools disable listPets" in ran.err
@@ -108,7 +108,7 @@ def test_mistakes_are_explained(with_pets: Toolgate, args: list[str], code: int,
     assert len(with_pets("tools", "list").out.splitlines()) == 5
 
 
-def test_a_search_is_narrowed_by_what_is_known_of_tools(with_pets: Toolgate) -> None:
+def test_a_search_is_filtered_by_properties_of_tools(with_pets: Toolgate) -> None:
     edited = with_pets("tools", "edit", "getPet", "--namespace", "reading", "--tier", "internal")
     assert edited.code == 0
     for options, found in [

@@ -43,7 +43,7 @@ def names(toolgate: Toolgate) -> list[str]:
     return [tool["name"] for tool in toolgate("tools", "list", "--json").json]
 
 
-def test_a_difference_tells_what_breaks_first(with_pets: Toolgate, new: Path) -> None:
+def test_a_diff_lists_breaking_changes_first(with_pets: Toolgate, new: Path) -> None:
     ran = with_pets("sources", "diff", "pets", "new.json")
     assert (ran.code, ran.err) == (0, "")
     rows = [line.split(maxsplit=4) for line in ran.out.splitlines()[:-1]]
@@ -56,9 +56,7 @@ def test_a_difference_tells_what_breaks_first(with_pets: Toolgate, new: Path) ->
     assert "findPets" not in names(with_pets)
 
 
-def test_a_difference_has_a_form_for_machines_and_one_for_reviews(
-    with_pets: Toolgate, new: Path
-) -> None:
+def test_a_diff_has_formats_for_machines_and_reviews(with_pets: Toolgate, new: Path) -> None:
     found = with_pets("sources", "diff", "pets", "new.json", "--json").json
     assert found["breaking"] is True
     assert {one["name"]: one["status"] for one in found["tools"]} == {
@@ -72,7 +70,7 @@ def test_a_difference_has_a_form_for_machines_and_one_for_reviews(
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [("breaking", 4), ("changes", 4), ("never", 0)])
-def test_a_difference_fails_when_it_is_told_to(
+def test_a_diff_fails_on_the_chosen_severity(
     with_pets: Toolgate, new: Path, fail_on: str, code: int
 ) -> None:
     assert with_pets("sources", "diff", "pets", "new.json", "--fail-on", fail_on).code == code
@@ -85,7 +83,7 @@ def test_a_difference_to_nothing_says_so(with_pets: Toolgate) -> None:
     assert "none.json" in with_pets("sources", "diff", "pets", "none.json").err
 
 
-def test_the_old_name_of_a_tool_still_finds_it(twice: Toolgate) -> None:
+def test_a_former_name_of_a_tool_still_finds_the_tool(twice: Toolgate) -> None:
     assert "listPets" not in names(twice)
     shown = twice("tools", "show", "listPets")
     assert shown.out.splitlines()[:2] == [
@@ -97,7 +95,7 @@ def test_the_old_name_of_a_tool_still_finds_it(twice: Toolgate) -> None:
     assert twice("sources", "show", "pets", "--json").json["aliases"] == {"listPets": "findPets"}
 
 
-def test_versions_are_listed_with_what_they_gave(twice: Toolgate) -> None:
+def test_versions_are_listed_with_their_results(twice: Toolgate) -> None:
     rows = [line.split() for line in twice("sources", "versions", "pets").out.splitlines()]
     assert [(row[0], row[1], row[5]) for row in rows] == [("2", "yes", "2"), ("1", "no", "1")]
     assert all("imported: 5" in " ".join(row) for row in rows)
