@@ -124,9 +124,7 @@ def test_a_rollback_lasts_until_the_source_is_refreshed(twice: Toolgate) -> None
     assert "rolled back" not in twice("sources", "show", "pets").out
 
 
-def test_what_was_rolled_back_is_taken_after_all_as_the_import_advises(
-    twice: Toolgate, new: Path
-) -> None:
+def test_a_rolled_back_version_is_imported_after_all_if_forced(twice: Toolgate, new: Path) -> None:
     elsewhere = ("import", "openapi", "new.json", *IMPORT[3:])
     new.write_text(json.dumps({**second(), "info": {"title": "Pets", "version": "3"}}))
     assert twice(*elsewhere).code == 0  # so that a refresh would read another file
@@ -137,7 +135,7 @@ def test_what_was_rolled_back_is_taken_after_all_as_the_import_advises(
     assert "rolled back" not in twice("sources", "show", "pets").out
 
 
-def test_a_rollback_to_what_is_not_there_is_refused(twice: Toolgate) -> None:
+def test_a_rollback_to_an_unknown_version_is_refused(twice: Toolgate) -> None:
     assert twice("sources", "rollback", "pets", "--to", "7").code == 1
     assert "it has 1, 2" in twice("sources", "rollback", "pets", "--to", "7").err
     assert "There is no source 'pet'" in twice("sources", "rollback", "pet").err

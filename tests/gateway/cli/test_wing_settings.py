@@ -94,7 +94,7 @@ def test_doctor_names_the_mistakes_and_unknown_skills_of_a_wing(
 
 
 @pytest.mark.anyio
-async def test_a_gateway_with_such_a_mistake_does_not_start(
+async def test_a_gateway_with_invalid_wing_settings_does_not_start(
     folder: Path, database_settings: DatabaseSettings
 ) -> None:
     """It would serve without the wing (mending 37)."""

@@ -480,7 +480,7 @@ async def embedded(gateway: Served) -> None:
     await gateway.event("texts_embedded")
 
 
-async def test_the_workers_share_one_model_which_is_replaced_when_it_is_killed(
+async def test_workers_share_a_model_process_replaced_after_a_kill(
     shared: Shared, http: aiohttp.ClientSession
 ) -> None:
     gateway = shared.gateway
@@ -493,7 +493,7 @@ async def test_the_workers_share_one_model_which_is_replaced_when_it_is_killed(
     await children(gateway)
 
 
-async def test_a_worker_that_stands_still_degrades_the_status_and_the_doctor_names_it(
+async def test_doctor_names_a_stalled_worker_and_the_status_is_degraded(
     shared: Shared, http: aiohttp.ClientSession
 ) -> None:
     gateway = shared.gateway

@@ -15,7 +15,7 @@ VENDORED = {  # as in THIRD_PARTY.md
 
 
 @pytest.mark.parametrize("name", sorted(VENDORED))
-def test_a_vendored_file_is_the_published_one(name: str) -> None:
+def test_vendored_files_match_the_published_digests(name: str) -> None:
     digest = hashlib.sha256(STATIC.joinpath(name).read_bytes()).hexdigest()
     assert digest == VENDORED[name]
     assert digest in files("gateway.console").joinpath("THIRD_PARTY.md").read_text()

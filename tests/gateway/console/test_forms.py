@@ -51,7 +51,7 @@ def test_each_type_has_its_field() -> None:
     }
 
 
-def test_a_form_is_read_as_the_value_that_it_shows() -> None:
+def test_a_form_is_read_as_the_displayed_value() -> None:
     whole = {
         "name": "Rex",
         "adopted": True,
@@ -68,7 +68,7 @@ def test_a_form_is_read_as_the_value_that_it_shows() -> None:
     assert not form.holds({"adopted": False, "unknown": 1})
 
 
-def test_what_is_left_empty_is_left_out() -> None:
+def test_empty_fields_are_left_out() -> None:
     reading = Form(PET).read(posted(name="Rex", age="", species="", tags="", extra=""))
     assert reading.value == {"name": "Rex", "adopted": False}
     assert not reading.errors
@@ -84,7 +84,7 @@ def test_what_is_left_empty_is_left_out() -> None:
         ("age", "1e999", ""),
     ],
 )
-def test_a_text_that_is_no_such_value_is_told_at_its_field(name: str, text: str, part: str) -> None:
+def test_an_invalid_text_is_reported_at_its_field(name: str, text: str, part: str) -> None:
     errors = Form(PET).read(posted(name="Rex", **{name: text})).errors
     assert list(errors) == [f"/{name}"]
     assert part in errors[f"/{name}"]

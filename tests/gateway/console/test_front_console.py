@@ -50,7 +50,7 @@ def settings(settings: Settings, tmp_path: Path) -> Settings:
     return replace(settings, audit=audit)
 
 
-async def test_a_gateway_without_it_has_no_trace_of_it(client: Client) -> None:
+async def test_a_gateway_without_a_console_has_no_trace_of_the_console(client: Client) -> None:
     async with client.http.get(f"{client.url}/console") as answer:
         assert answer.status == 404
     assert client.gateway.console is None
@@ -279,7 +279,7 @@ def text_of(cell: str) -> str:
     return " ".join(unescape(re.sub(r"<[^>]+>", "", marked)).split())
 
 
-async def test_a_key_opens_what_its_scopes_allow(settings: Settings) -> None:
+async def test_a_key_opens_the_pages_of_its_scopes(settings: Settings) -> None:
     keyed = replace(settings.auth, mode="keys", api_keys=True)
     async with console(settings, auth=keyed) as (client, browser):
         database = client.gateway._handle.opened
@@ -387,7 +387,7 @@ async def test_a_cookie_that_no_login_gave_costs_no_query(settings: Settings) ->
         assert await doors.session_id(cookie) == ""  # it is known to have ended
 
 
-async def test_an_operation_of_a_wing_takes_an_object_from_who_is_let_in(
+async def test_an_operation_of_a_wing_is_open_only_to_admitted_visitors(
     settings: Settings,
 ) -> None:
     with wings():
@@ -412,7 +412,7 @@ async def a_key_is_made_once(browser: Browser) -> None:
     assert text.count(">ci<") == 1
 
 
-async def test_a_form_of_a_wing_begins_with_what_it_replaces(settings: Settings) -> None:
+async def test_a_form_of_a_wing_begins_with_the_stored_object(settings: Settings) -> None:
     """So that members that it does not change stay, and two who edit it see both."""
     knowledge = replace(settings.knowledge, enabled=True)
     async with console(settings, knowledge=knowledge) as (client, browser):
@@ -461,7 +461,7 @@ async def visitor_of(client: Client) -> ConsoleOperations:
     return ConsoleOperations(made._parts, identity, caller=caller, client="")
 
 
-async def test_what_a_page_may_not_read_of_a_wing_is_not_recorded_as_denied(
+async def test_pages_of_a_wing_closed_to_the_visitor_audit_no_denial(
     settings: Settings,
 ) -> None:
     """Opening a page is no call, so that the audit log has no denial of it (mending 43)."""

@@ -3,7 +3,7 @@
 from gateway.console.graph import NODES, GraphEdge, draw_graph
 
 
-def test_a_node_is_behind_all_that_lead_to_it() -> None:
+def test_a_node_is_placed_behind_all_its_predecessors() -> None:
     edges = [GraphEdge("a", "b"), GraphEdge("a", "c"), GraphEdge("b", "c"), GraphEdge("c", "d")]
     picture = draw_graph("a", edges, str.upper)
     places = {one.name: one.x for one in picture.boxes}

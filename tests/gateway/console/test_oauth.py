@@ -116,7 +116,7 @@ async def test_a_visitor_logs_in_with_code_and_pkce(
         assert await visitor.status(f"{console}/login/begin") == 401
 
 
-async def test_a_session_is_renewed_by_one_of_its_requests_and_ends_at_the_issuer_too(
+async def test_a_session_is_renewed_by_one_request_and_ends_at_the_issuer_too(
     database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with visiting(database_settings, monkeypatch) as (made, visitor, oauth):

@@ -80,7 +80,7 @@ async def counted(database_settings: DatabaseSettings) -> AsyncIterator[Counted]
         yield Counted(database)
 
 
-async def test_a_page_of_a_long_list_reads_no_more_rows_than_it_needs(counted: Counted) -> None:
+async def test_a_page_of_a_long_list_reads_only_its_rows(counted: Counted) -> None:
     await a_page_of_tools_reads_the_rows_that_it_shows(counted)
     await a_page_of_sources_counts_the_tools_of_no_other(counted)
     await a_page_of_the_audit_log_reads_the_records_that_it_shows(counted)

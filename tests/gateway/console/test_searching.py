@@ -32,7 +32,7 @@ def test_recall_grows_with_the_results_and_has_its_interval() -> None:
     assert made.mrr == pytest.approx(100 * (1 + 1 / 3) / 3, abs=0.1)
 
 
-def test_a_calibration_compares_what_was_told_with_what_was_so() -> None:
+def test_a_calibration_compares_predicted_with_observed_hits() -> None:
     fits = [0.95, 0.95, 0.1, None]
     bins = calibration(calibration_pairs(fits, [["x", "a"], ["x"], [], ["a"]], [wanted("a")] * 4))
     assert [(one.low, one.requests, one.told, one.found) for one in bins] == [
@@ -57,7 +57,7 @@ def test_axes_of_plots_begin_at_nothing_and_end_at_all() -> None:
     assert bar.high < bar.y < bar.low  # upwards on the page
 
 
-async def test_requests_of_ones_own_are_evaluated_and_plotted(settings: Settings) -> None:
+async def test_own_requests_are_evaluated_and_plotted(settings: Settings) -> None:
     settings = replace(settings, search=replace(settings.search, usage_log=True))
     async with console(settings) as (_, browser):
         await browser.get("search")

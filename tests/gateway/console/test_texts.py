@@ -113,7 +113,7 @@ def test_invisible_characters_are_written_out() -> None:
         ("<" * (RENDERED + 1), f'<pre tabindex="0">{"&lt;" * (RENDERED + 1)}</pre>'),
     ],
 )
-def test_markdown_has_no_html_of_its_own_and_is_not_rendered_where_it_is_long(
+def test_markdown_escapes_html_and_long_texts_are_not_rendered(
     text: str, shown: str | None
 ) -> None:
     found = markdown(text)

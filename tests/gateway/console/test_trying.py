@@ -83,7 +83,7 @@ async def shops(
             yield found
 
 
-async def test_a_trial_shows_what_was_sent_and_answered_and_no_secret(
+async def test_a_trial_shows_request_and_answer_and_no_secret(
     settings: Settings, service: Recorder, tmp_path: Path
 ) -> None:
     async with shops(settings, service, tmp_path) as (_, browser):

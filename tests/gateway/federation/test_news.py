@@ -67,9 +67,7 @@ async def test_a_tool_that_a_server_adds_is_told_and_listed(bare: Settings, serv
 
 
 @pytest.mark.parametrize("server", SERVERS)
-async def test_a_resource_that_changes_is_told_to_who_subscribed(
-    bare: Settings, server: Era
-) -> None:
+async def test_a_changed_resource_is_announced_to_subscribers(bare: Settings, server: Era) -> None:
     async with gateway_to(bare, every=server) as client:
         session, other = await client.session("2025-11-25"), await client.session("2025-11-25")
         who = await caller(client, MODERN)

@@ -45,7 +45,7 @@ def passing(who: Caller) -> Passing:
 
 
 @pytest.mark.parametrize("server", SERVERS)
-async def test_answers_progress_and_questions_are_those_of_the_tool(
+async def test_answers_progress_and_questions_of_a_tool_are_forwarded(
     bare: Settings, server: Era
 ) -> None:
     async with gateway_to(bare, every=server) as client:

@@ -71,7 +71,7 @@ async def answered(settings: Settings, result: dict[str, Any], capabilities: Any
         ("roots/list", {}, {}, {"roots": {}}),
     ],
 )
-async def test_a_question_that_its_client_did_not_declare_does_not_reach_it(
+async def test_undeclared_questions_do_not_reach_the_client(
     bare: Settings, method: str, params: Any, capabilities: Any, missing: Any
 ) -> None:
     """The client's capabilities decide on questions of stateless servers, too (mending 17)."""
@@ -122,7 +122,7 @@ async def test_more_questions_than_the_limit_are_refused(bare: Settings) -> None
         ({"resultType": "input_required", "requestState": "s", "own": [1]}, {}),
     ],
 )
-async def test_what_a_client_can_be_asked_is_passed_on_as_it_came(
+async def test_declared_questions_are_forwarded_unchanged(
     bare: Settings, result: Any, capabilities: Any
 ) -> None:
     answer = await answered(bare, result, capabilities)

@@ -25,7 +25,7 @@ def pool(client: Client) -> SessionPool:
     return server.pool
 
 
-async def test_clients_that_can_be_asked_nothing_share_one(bare: Settings) -> None:
+async def test_clients_without_answering_capabilities_share_a_session(bare: Settings) -> None:
     async with gateway_to(bare, every="handshake") as client:
         for revision in ("2025-03-26", "2025-11-25", MODERN):
             who = await caller(client, revision, {})
@@ -34,7 +34,7 @@ async def test_clients_that_can_be_asked_nothing_share_one(bare: Settings) -> No
         assert len(pool(client)) == 1
 
 
-async def test_a_client_that_can_be_asked_has_one_to_itself_while_it_calls(
+async def test_a_client_able_to_answer_has_an_exclusive_session_during_a_call(
     bare: Settings,
 ) -> None:
     async with gateway_to(bare, every="handshake") as client:
@@ -61,7 +61,7 @@ async def test_other_capabilities_are_another_session(bare: Settings) -> None:
         assert len(pool(client)) == 3
 
 
-async def test_with_own_sessions_each_client_has_one_as_long_as_its_own(bare: Settings) -> None:
+async def test_own_sessions_last_as_long_as_the_session_of_the_client(bare: Settings) -> None:
     app, lifespan = everything("handshake")
     async with lifespan, serving(app) as url:
         source = SourceSettings(mcp=f"{url}/mcp", own_sessions=True)
@@ -94,7 +94,7 @@ async def test_a_session_that_the_server_forgot_is_begun_anew(bare: Settings) ->
         assert again["result"]["content"][0]["text"].startswith("This is a simple text")
 
 
-async def test_a_call_that_runs_ends_as_it_began_when_the_settings_change(
+async def test_a_running_call_ends_unchanged_when_the_settings_change(
     bare: Settings,
 ) -> None:
     async with gateway_to(bare, every="handshake") as client:

@@ -69,7 +69,7 @@ async def read(mcp: Any, uri: str) -> str:
 
 
 @MODES
-async def test_the_first_keeps_its_names_and_others_are_told_apart(
+async def test_the_first_server_keeps_its_names_and_later_servers_are_prefixed(
     bare: Settings, mode: str
 ) -> None:
     async with two(bare, mode) as (_, mcp):
@@ -91,7 +91,7 @@ async def test_the_first_keeps_its_names_and_others_are_told_apart(
 
 
 @MODES
-async def test_with_prefixes_everything_says_whose_it_is(bare: Settings, mode: str) -> None:
+async def test_prefixes_mark_every_object_with_its_server(bare: Settings, mode: str) -> None:
     async with two(bare, mode, prefix="always") as (_, mcp):
         assert sorted(await tools(mcp)) == [
             "one_link", "one_only_one", "one_whoami", "two_link", "two_only_two", "two_whoami",
@@ -111,9 +111,7 @@ async def test_with_prefixes_everything_says_whose_it_is(bare: Settings, mode: s
 
 
 @MODES
-async def test_without_prefixes_the_first_alone_has_what_both_have(
-    bare: Settings, mode: str
-) -> None:
+async def test_names_without_prefixes_belong_to_the_first_server(bare: Settings, mode: str) -> None:
     async with two(bare, mode, prefix="never") as (_, mcp):
         assert sorted(await tools(mcp)) == ["link", "only_one", "only_two", "whoami"]
         assert await said(mcp, "whoami") == "one"
@@ -142,9 +140,7 @@ async def test_pages_go_on_from_one_server_to_the_next(
 
 
 @MODES
-async def test_resources_in_results_are_called_as_they_can_be_read(
-    bare: Settings, mode: str
-) -> None:
+async def test_links_in_results_have_readable_addresses(bare: Settings, mode: str) -> None:
     async with two(bare, mode) as (_, mcp):
         for tool, name, uri in (("link", "one", SHARED), ("two_link", "two", WRAPPED)):
             linked, embedded = (await mcp.call_tool(tool, {})).content
@@ -153,9 +149,7 @@ async def test_resources_in_results_are_called_as_they_can_be_read(
 
 
 @MODES
-async def test_arguments_are_completed_by_the_server_that_has_them(
-    bare: Settings, mode: str
-) -> None:
+async def test_arguments_are_completed_by_their_own_server(bare: Settings, mode: str) -> None:
     async with two(bare, mode) as (_, mcp):
         argument = {"name": "who", "value": "A"}
         for prompt, values in (("hello", ["one hello"]), ("two_hello", ["two hello"])):
@@ -168,7 +162,9 @@ async def test_arguments_are_completed_by_the_server_that_has_them(
 
 
 @MODES
-async def test_a_server_that_is_down_takes_nothing_with_it(bare: Settings, mode: str) -> None:
+async def test_an_unreachable_server_does_not_affect_other_servers(
+    bare: Settings, mode: str
+) -> None:
     async with two(bare, mode) as (behind, mcp):
         lists = (tools, prompts, resources, templates)
         before = [await listed(mcp) for listed in lists]
@@ -187,7 +183,7 @@ async def test_a_server_that_is_down_takes_nothing_with_it(bare: Settings, mode:
 
 
 @MODES
-async def test_who_wants_whole_lists_or_none_gets_none(bare: Settings, mode: str) -> None:
+async def test_fail_closed_refuses_incomplete_lists(bare: Settings, mode: str) -> None:
     async with two(with_mcp(bare, when_down="fail_closed"), mode) as (behind, mcp):
         assert "two_whoami" in await tools(mcp)
         await behind.kill("two")

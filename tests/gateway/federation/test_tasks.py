@@ -20,7 +20,7 @@ from tests.gateway.federation.tasks import (
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_server_begins_a_task_and_its_result_stands_in_how_it_is(both: Client) -> None:
+async def test_a_task_begun_by_a_server_has_its_result_in_place(both: Client) -> None:
     who = await caller(both, MODERN, KNOWS)
     task = await begun(who, "slow_compute", seconds=0, label="a sum")
     done = await until(who, task, *OVER)
@@ -52,7 +52,7 @@ async def test_a_task_can_be_cancelled(both: Client, revision: str) -> None:
     assert (await until(who, task, *OVER))["status"] == "cancelled"
 
 
-async def test_a_stateless_client_answers_a_task_by_updating_it(both: Client) -> None:
+async def test_a_stateless_client_answers_a_task_by_an_update(both: Client) -> None:
     who = await caller(both, MODERN, KNOWS)
     task = await begun(who, "multi_input")
     asked = (await until(who, task, "input_required"))["inputRequests"]
@@ -68,7 +68,7 @@ async def test_a_stateless_client_answers_a_task_by_updating_it(both: Client) ->
     assert done["result"]["content"][0]["text"] == "Ada, blue"
 
 
-async def test_a_session_is_asked_while_it_waits_for_the_result(both: Client) -> None:
+async def test_a_session_is_asked_while_waiting_for_the_result(both: Client) -> None:
     who = await caller(both, LEGACY)
     task = await begun(who, "confirm_delete", filename="a.txt")
     await until(who, task, "input_required")
@@ -96,7 +96,7 @@ async def test_a_call_may_ask_first_and_then_become_a_task(both: Client) -> None
     assert done["result"]["content"][0]["text"] == "Hello, Ada!"
 
 
-async def test_what_a_task_ends_with_is_what_its_server_said(both: Client) -> None:
+async def test_a_task_ends_with_the_outcome_of_its_server(both: Client) -> None:
     stateless, session = await caller(both, MODERN, KNOWS), await caller(both, LEGACY)
     failed = await until(stateless, await begun(stateless, "protocol_error_job"), *OVER)
     error = {"code": -32603, "message": "This job intentionally breaks", "data": {"step": 1}}
@@ -112,7 +112,7 @@ async def test_what_a_task_ends_with_is_what_its_server_said(both: Client) -> No
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
-async def test_resources_in_the_result_are_called_as_clients_know_them(
+async def test_resources_in_task_results_have_addresses_of_the_gateway(
     bare: Settings, revision: str
 ) -> None:
     async with gateway_to(bare, one="both", two="both") as client:

@@ -88,7 +88,7 @@ async def offered(client: Client, revision: str) -> tuple[bool, bool]:
     ("server", "legacy", "modern"),
     [("handshake", True, False), ("stateless", False, True), ("both", True, True)],
 )
-async def test_each_era_is_offered_what_servers_of_it_have(
+async def test_each_era_is_offered_tasks_of_its_servers(
     bare: Settings, server: Era, legacy: bool, modern: bool
 ) -> None:
     async with gateway_to(bare, every=server) as client:
@@ -118,7 +118,7 @@ async def test_where_no_server_has_tasks_there_are_none(bare: Settings, revision
         ("both", "2025-06-18", KNOWS),
     ],
 )
-async def test_a_client_gets_no_task_of_a_form_that_it_does_not_know(
+async def test_a_client_gets_no_task_of_an_unknown_form(
     bare: Settings, server: Era, revision: str, capabilities: Any
 ) -> None:
     async with gateway_to(bare, every=server) as client:
@@ -130,7 +130,7 @@ async def test_a_client_gets_no_task_of_a_form_that_it_does_not_know(
         assert "taskId" not in said
 
 
-async def test_a_stateless_client_has_to_say_that_it_knows_tasks(both: Client) -> None:
+async def test_a_stateless_client_must_declare_the_task_extension(both: Client) -> None:
     who = await caller(both, MODERN)
     needed = {"extensions": {EXTENSION: {}}}
     for method in ("tasks/get", "tasks/update", "tasks/cancel"):
@@ -140,7 +140,7 @@ async def test_a_stateless_client_has_to_say_that_it_knows_tasks(both: Client) -
     assert (error["code"], error["data"]["requiredCapabilities"]) == (-32021, needed)
 
 
-async def test_tools_say_that_they_run_as_tasks_to_clients_of_that_form_alone(
+async def test_tools_declare_task_support_to_handshake_clients_only(
     both: Client,
 ) -> None:
     for revision, expected in (

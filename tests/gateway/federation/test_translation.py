@@ -90,7 +90,7 @@ async def test_without_a_token_nothing_is_told(who: Caller, revision: str) -> No
 
 
 @in_every_cell
-async def test_log_messages_come_to_who_asked_for_them(who: Caller, revision: str) -> None:
+async def test_log_messages_are_sent_to_requesting_clients(who: Caller, revision: str) -> None:
     wanted = {"io.modelcontextprotocol/logLevel": "info"} if revision == MODERN else {}
     if who.session is not None:
         await who.session.call("logging/setLevel", {"level": "info"})
@@ -193,7 +193,7 @@ async def test_a_server_that_asks_without_end_is_given_up(bare: Settings) -> Non
 
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
-async def test_with_several_servers_people_are_told_which_one_asks(
+async def test_questions_of_several_servers_name_their_server(
     bare: Settings, server: Era, revision: str
 ) -> None:
     async with gateway_to(bare, every=server, other="both") as client:
@@ -279,7 +279,7 @@ async def test_a_call_that_nobody_comes_back_to_ends(bare: Settings) -> None:
         assert "requestState" in refused["error"]["message"]
 
 
-async def test_a_server_is_told_that_it_cannot_ask_when_too_many_calls_wait(
+async def test_a_server_cannot_ask_while_too_many_calls_wait(
     bare: Settings,
 ) -> None:
     async with gateway_to(with_mcp(bare, parked_calls=1), every="handshake") as client:
@@ -291,7 +291,9 @@ async def test_a_server_is_told_that_it_cannot_ask_when_too_many_calls_wait(
 
 
 @pytest.mark.parametrize("server", SERVERS)
-async def test_what_a_client_cannot_do_it_is_not_asked(bare: Settings, server: Era) -> None:
+async def test_undeclared_capabilities_are_not_used_for_questions(
+    bare: Settings, server: Era
+) -> None:
     async with gateway_to(bare, every=server) as client:
         who = await caller(client, MODERN, {"sampling": {}})
         refused = await who.result("tools/call", ASKING)
@@ -300,7 +302,7 @@ async def test_what_a_client_cannot_do_it_is_not_asked(bare: Settings, server: E
 
 
 @pytest.mark.parametrize("server", SERVERS)
-async def test_a_session_that_cannot_answer_hears_of_it_in_the_result(
+async def test_a_session_unable_to_answer_is_told_in_the_result(
     bare: Settings, server: Era
 ) -> None:
     async with gateway_to(bare, every=server) as client:
@@ -312,7 +314,9 @@ async def test_a_session_that_cannot_answer_hears_of_it_in_the_result(
 
 
 @pytest.mark.parametrize("server", SERVERS)
-async def test_a_2024_11_05_client_uses_all_of_it(bare: Settings, server: Era) -> None:
+async def test_a_2024_11_05_client_uses_tools_resources_and_prompts(
+    bare: Settings, server: Era
+) -> None:
     async with gateway_to(bare, every=server) as client:
         listed = await client.rpc({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         assert len(listed["result"]["tools"]) > 20

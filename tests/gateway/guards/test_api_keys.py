@@ -41,7 +41,7 @@ def said(identity: Identity) -> tuple[str, str] | None:
     return identity.refusal.as_status.code, identity.refusal.message
 
 
-async def test_a_key_opens_what_it_was_made_for(database: Database) -> None:
+async def test_a_key_has_its_scopes_roles_and_tenant(database: Database) -> None:
     key, text = await ApiKeys(database.pool, OTHER).create(
         "deploy", None, ["a.r"], ["ops"], makers=["ada"]
     )
@@ -69,7 +69,7 @@ async def test_a_key_opens_what_it_was_made_for(database: Database) -> None:
     assert said(await identified(authenticator, bearer(text))) is not None
 
 
-async def test_nobody_is_told_what_is_wrong_with_a_key(database: Database) -> None:
+async def test_refusals_of_keys_do_not_name_the_reason(database: Database) -> None:
     keys = ApiKeys(database.pool, HOST)
     _, good = await keys.create("good")
     gone, revoked = await keys.create("revoked")
@@ -118,7 +118,7 @@ async def test_nobody_is_told_what_is_wrong_with_a_key(database: Database) -> No
     assert said(await identified(authenticator, bearer(good))) is None
 
 
-async def test_keys_can_be_switched_off_and_need_no_token_beside_them(
+async def test_keys_can_be_switched_off_and_exclude_tokens(
     database: Database, tmp_path: Path
 ) -> None:
     _, text = await ApiKeys(database.pool, HOST).create("deploy")
@@ -144,7 +144,7 @@ def test_a_key_that_somebody_prints_shows_no_secret() -> None:
     assert set(fields) == {"tenant", "key", "digest"}
 
 
-async def test_what_is_revoked_is_refused_even_if_it_is_remembered(tmp_path: Path) -> None:
+async def test_revoked_credentials_are_refused_even_if_cached(tmp_path: Path) -> None:
     authenticator = Authenticator(by_key(tmp_path, ES.pem), HOST, lambda: NOW)
     tokens = {
         name: bearer(ES.token(**claims))

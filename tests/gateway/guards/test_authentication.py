@@ -162,7 +162,7 @@ async def test_the_header_that_a_token_comes_in(
         unsigned({"alg": "ES256", "kid": 5}, CLAIMS),
     ],
 )
-async def test_what_nobody_we_trust_has_signed_is_refused(make: Make, token: str) -> None:
+async def test_tokens_without_a_trusted_signature_are_refused(make: Make, token: str) -> None:
     assert code(await make().identify(sent(token))) == INVALID
 
 
@@ -243,7 +243,7 @@ async def test_a_token_is_good_from_nbf_to_exp(
     assert code(await make().identify(sent(ES.token(**claims)))) == expected
 
 
-async def test_a_token_that_is_remembered_ends_when_it_says(make: Make, clock: Clock) -> None:
+async def test_a_cached_token_ends_at_its_expiry(make: Make, clock: Clock) -> None:
     authenticator, token = make(leeway_s=5), ES.token(exp=NOW + 100)
     for now in (NOW, NOW + 50, NOW + 104.9):
         clock.now = now
@@ -276,7 +276,7 @@ async def test_a_token_that_comes_again_pushes_no_other_out(make: Make) -> None:
     assert remembered(authenticator) == ["first", "second"]
 
 
-async def test_what_was_refused_is_not_remembered(make: Make, clock: Clock) -> None:
+async def test_refused_tokens_are_not_cached(make: Make, clock: Clock) -> None:
     authenticator, good = make(cached_tokens=1), ES.token()
     await authenticator.identify(sent(good))
     (kept,) = authenticator._tokens._known
@@ -294,7 +294,7 @@ async def test_a_token_of_one_key_says_nothing_to_an_authenticator_of_another(ma
     assert code(await make(signer("ES256", "other")).identify(sent(token))) == INVALID
 
 
-async def test_issuer_and_audience_count_where_they_are_set(make: Make) -> None:
+async def test_issuer_and_audience_are_checked_if_configured(make: Make) -> None:
     strict = make(issuer="https://id.example", audience="toolgate")
     good = {"iss": "https://id.example", "aud": "toolgate"}
     assert code(await strict.identify(sent(ES.token(**good)))) is None
@@ -325,7 +325,9 @@ async def test_issuer_and_audience_count_where_they_are_set(make: Make) -> None:
         ({"sub": "a" * 255}, "a" * 255),
     ],
 )
-async def test_the_name_of_who_calls(make: Make, claims: dict[str, Any], name: str) -> None:
+async def test_the_principal_is_named_by_the_first_usable_claim(
+    make: Make, claims: dict[str, Any], name: str
+) -> None:
     identity = await make().identify(sent(ES.token(**claims)))
     assert code(identity) is None
     assert identity.principal.id == name

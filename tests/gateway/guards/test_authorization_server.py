@@ -56,7 +56,7 @@ def document(issuer: str, **members: Any) -> dict[str, Any]:
     return {"issuer": issuer, "token_endpoint": f"{issuer}/token", "x": "kept", **members}
 
 
-async def test_it_is_passed_on_as_it_is_and_kept(serve: Serve, server: Metadata) -> None:
+async def test_metadata_is_forwarded_unchanged_and_cached(serve: Serve, server: Metadata) -> None:
     url = await serve(server)
     server.documents[PLACE] = document(url)
     source = AuthorizationServer(url, OAUTH)
@@ -78,7 +78,7 @@ async def test_however_many_ask_one_request_is_made(serve: Serve, server: Metada
 
 
 @pytest.mark.parametrize("place", range(3))
-async def test_it_is_looked_for_at_every_usual_place(
+async def test_metadata_is_looked_up_at_every_well_known_place(
     serve: Serve, server: Metadata, place: int
 ) -> None:
     issuer = await serve(server) + "/tenant"
@@ -146,7 +146,7 @@ async def test_a_server_that_is_not_there_is_no_bug() -> None:
         await AuthorizationServer("http://127.0.0.1:1", OAUTH).metadata()
 
 
-async def test_it_is_fetched_again_when_it_is_old(serve: Serve, server: Metadata) -> None:
+async def test_metadata_is_fetched_again_after_its_ttl(serve: Serve, server: Metadata) -> None:
     url = await serve(server)
     server.documents[PLACE] = document(url)
     source = AuthorizationServer(url, replace(OAUTH, metadata_ttl_s=0))

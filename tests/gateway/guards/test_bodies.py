@@ -79,7 +79,7 @@ async def settle():
     await anyio.wait_all_tasks_blocked()
 
 
-async def test_one_address_has_its_share_and_others_have_theirs(gate):
+async def test_each_address_has_its_own_share(gate):
     body = b"x" * LARGE
     for _ in range(2):
         gate.sends("192.0.2.1", body, size=LARGE)
@@ -106,7 +106,7 @@ async def test_all_together_have_no_more_than_there_is(gate):
     assert gate.refused == ["buffered_body_bytes"]
 
 
-async def test_small_bodies_are_taken_however_full_it_is(gate):
+async def test_small_bodies_are_accepted_by_a_full_budget(gate):
     for number in range(4):
         gate.sends(f"192.0.2.{number}", b"x" * LARGE, size=LARGE)
     small = gate.sends("192.0.2.1", b"x" * SMALL_BYTES, size=SMALL_BYTES)
@@ -129,7 +129,7 @@ async def test_there_is_room_again_when_a_request_was_answered(gate):
     assert answered.status == 200
 
 
-async def test_one_body_is_taken_even_if_it_is_larger_than_the_budget(gate):
+async def test_a_single_body_may_exceed_the_budget(gate):
     gate.sends("192.0.2.1", b"x" * 8 * LARGE, size=8 * LARGE)
     await settle()
     gate.app.release.set()
@@ -139,7 +139,7 @@ async def test_one_body_is_taken_even_if_it_is_larger_than_the_budget(gate):
     assert gate.app.read == [8 * LARGE] * 2
 
 
-async def test_a_body_that_does_not_say_how_large_it_is_counts_as_it_comes(gate):
+async def test_a_body_of_unknown_size_counts_as_received(gate):
     gate.sends("192.0.2.1", b"x" * LARGE, size=LARGE)
     await settle()
     growing = gate.sends("192.0.2.1", *[b"x" * (LARGE // 2)] * 4)
@@ -174,13 +174,13 @@ async def test_a_client_of_ipv6_has_one_share_for_all_its_addresses(gate):
     assert other.sent == []
 
 
-async def test_what_no_front_would_read_takes_no_room(gate):
+async def test_bodies_beyond_the_body_limit_take_no_budget(gate):
     gate.sends("192.0.2.1", size=1 << 40)
     await settle()
     assert gate.budget.held_bytes == 0
 
 
-async def test_who_leaves_in_the_middle_takes_no_room(gate):
+async def test_a_client_leaving_midway_frees_its_budget(gate):
     scope = {**http("POST", "/rpc", [("content-length", str(LARGE))]), "client": ("192.0.2.1", 1)}
     wire = Wire().arrive(part(b"x", more=True), DISCONNECT)
     gate.app.release.set()
@@ -200,6 +200,6 @@ async def test_who_leaves_in_the_middle_takes_no_room(gate):
         ({"buffered_body_bytes": 100 << 20, "client_buffered_body_bytes": 50 << 20}, 100, 50),
     ],
 )
-def test_without_a_setting_they_are_shares_of_the_memory(limits, of_all, of_client):
+def test_default_budgets_are_shares_of_the_memory(limits, of_all, of_client):
     budget = BodyBudget(replace(LIMITS, **limits))
     assert (budget._most, budget._of_client) == (of_all << 20, of_client << 20)

@@ -133,7 +133,7 @@ def request(path="/", headers=(), body=b"", method="POST"):
     return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
 
 
-async def test_requests_pass_one_after_the_other_and_in_pieces():
+async def test_pipelined_and_split_requests_are_served_in_order():
     async with server() as served:
         client = await served.connect()
         whole = request(body=b"12345") + request(body=b"12")
@@ -197,7 +197,7 @@ async def test_a_body_has_to_arrive_in_time():
         assert served.refused == ["body_timeout_s"]
 
 
-async def test_the_time_of_a_body_does_not_run_while_nobody_reads_it():
+async def test_the_body_timeout_pauses_while_the_app_does_not_read():
     async with server(body_timeout_s=SHORT_S) as served:
         served.app.release.clear()
         client = await served.connect()
@@ -276,7 +276,7 @@ async def test_headers_are_few_and_short(sent, limit):
         assert (served.refused, served.app.seen) == ([limit], [])
 
 
-async def test_as_many_headers_as_are_allowed_pass_however_they_come():
+async def test_allowed_numbers_of_headers_pass_in_any_pieces():
     sent = request(headers=[*((f"X-{n}", "1") for n in range(17)), ("X-A", "1" * 3700)])
     async with server() as served:
         client = await served.connect()
@@ -353,7 +353,7 @@ async def test_there_are_so_many_connections_but_for_probes():
         assert served.refused == ["connections"]
 
 
-async def test_and_not_many_of_those():
+async def test_spare_connections_for_refusals_are_limited():
     async with server(connections=1) as served:
         for _ in range(1 + SPARE):
             await served.connect()
@@ -371,7 +371,7 @@ async def test_and_not_many_of_those():
     ],
     ids=["header", "body"],
 )
-async def test_what_arrived_of_the_requests_of_one_address_is_bounded(sent, rest):
+async def test_buffered_bytes_per_address_are_bounded(sent, rest):
     async with server(buffered_body_bytes=60_000, client_buffered_body_bytes=12_000) as served:
         clients = [await served.connect() for _ in range(4)]
         answers = {asyncio.create_task(client.answer()): client for client in clients}
@@ -394,7 +394,7 @@ async def test_what_arrived_of_the_requests_of_one_address_is_bounded(sent, rest
         assert (await more.answer())[0] == 200
 
 
-async def test_clients_of_a_trusted_proxy_are_not_bounded_as_one():
+async def test_clients_of_a_trusted_proxy_are_bounded_separately():
     sent = request(body=b"x" * 9000)
     budget = {"buffered_body_bytes": 11_000, "client_buffered_body_bytes": 4000}
     async with server(proxies=["10.0.0.0/8", "127.0.0.1"], **budget) as served:
@@ -449,7 +449,7 @@ async def test_a_client_that_ends_its_side_after_its_request_has_left():
         assert (await again.answer())[0] == 200
 
 
-async def test_who_hangs_up_in_the_middle_leaves_no_bytes_behind():
+async def test_a_client_hanging_up_midway_leaves_no_bytes_behind():
     async with server(buffered_body_bytes=60_000, client_buffered_body_bytes=4000) as served:
         for _ in range(5):
             client = await served.connect()

@@ -98,7 +98,7 @@ async def test_the_same_subject_of_another_issuer_is_somebody_else(make: Make) -
     assert await code(both, THEIRS.token(iss=B, sub="a" * 248)) == INVALID  # 256 with the prefix
 
 
-async def test_what_an_issuer_leaves_out_is_as_for_all(make: Make) -> None:
+async def test_settings_left_out_by_an_issuer_are_inherited(make: Make) -> None:
     changes = {"audience": "toolgate", "required_claims": ("team",), "roles_claim": "groups"}
     both = make({}, **changes)
     good = {"iss": B, "aud": "toolgate", "team": "blue", "groups": "a b"}
@@ -153,7 +153,7 @@ async def test_a_claim_whose_name_is_the_whole_path_goes_first(make: Make) -> No
         ({"acme": ACME}, ACME, None),
     ],
 )
-async def test_the_tenant_is_what_the_token_says(
+async def test_the_tenant_comes_from_the_token(
     make: Make, tenants: dict[str, str], org: Any, expected: str | None
 ) -> None:
     authenticator = make(tenant_claim="org", tenants=tenants)

@@ -68,7 +68,7 @@ async def read_head(reader):
 @pytest.mark.parametrize(
     ("path", "body"), [(b"/whole", b"abcdef"), (b"/none", b""), (b"/empty", b"")]
 )
-async def test_responses_are_whole_one_after_the_other(path, body):
+async def test_pipelined_responses_are_complete_and_in_order(path, body):
     async with connected() as (_, reader, writer):
         writer.write(2 * HEAD % (path, b"keep-alive", path, b"keep-alive"))
         for _ in range(2):

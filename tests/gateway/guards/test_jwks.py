@@ -96,7 +96,7 @@ async def test_keys_are_fetched_once_and_tokens_are_good(trusting: Trusting) -> 
     assert trusting.publisher.asked == 1
 
 
-async def test_a_new_key_is_fetched_when_a_token_names_it(trusting: Trusting) -> None:
+async def test_a_new_key_is_fetched_when_named_by_a_token(trusting: Trusting) -> None:
     await trusting.outcome(OLD.token())
     trusting.publisher.keys = [OLD.jwk(), NEW.jwk()]
     assert await trusting.outcome(NEW.token()) == INVALID  # jwks_cooldown_s
@@ -125,7 +125,7 @@ async def test_tokens_with_keys_that_nobody_has_fetch_nothing_more(trusting: Tru
     assert trusting.publisher.asked == 2
 
 
-async def test_those_who_come_at_once_share_one_request(trusting: Trusting) -> None:
+async def test_concurrent_refreshes_share_one_request(trusting: Trusting) -> None:
     trusting.publisher.released.clear()
     good: list[str | None] = []
 
@@ -207,7 +207,7 @@ async def test_the_last_keys_serve_while_none_can_be_fetched(trusting: Trusting)
     assert await trusting.outcome(token) is None
 
 
-async def test_a_gateway_without_keys_says_that_it_cannot_tell_and_recovers(serve: Serve) -> None:
+async def test_a_gateway_without_keys_is_unavailable_and_recovers(serve: Serve) -> None:
     publisher = Publisher([OLD.jwk()], status=503)
     publisher.released.set()
     trusting = trusted(await serve(publisher), publisher)

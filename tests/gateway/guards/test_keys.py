@@ -173,7 +173,7 @@ def test_a_jwks_of_no_use_is_refused_with_the_reason(
         (json.dumps(RS.jwk()), "found other JSON"),  # one key is no set
     ],
 )
-def test_what_is_no_jwks_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+def test_invalid_jwks_are_refused(tmp_path: Path, text: str, reason: str) -> None:
     auth = by_jwks(tmp_path, [])
     Path(auth.jwks_file).write_text(text)
     assert reason in refused(auth)
@@ -185,7 +185,7 @@ def test_keys_for_other_ends_are_left_out_of_a_jwks(tmp_path: Path) -> None:
     assert [key.id for key in ring.keys] == ["rsa"]
 
 
-def test_the_algorithm_that_a_key_names_is_the_only_one(tmp_path: Path) -> None:
+def test_the_algorithm_of_a_key_is_the_only_allowed_algorithm(tmp_path: Path) -> None:
     ring = load_keys(by_jwks(tmp_path, [RS.jwk(alg="PS256")]))
     assert algorithms(ring) == [("PS256",)]
 
@@ -211,6 +211,6 @@ def test_without_a_kid_the_only_key_that_suits_will_do(tmp_path: Path) -> None:
     assert key(ring, alg="ES256") == ES.private.public_key()
 
 
-def test_a_key_file_has_the_key_whatever_a_token_calls_it(tmp_path: Path) -> None:
+def test_the_key_of_a_key_file_matches_any_kid(tmp_path: Path) -> None:
     ring = load_keys(by_key(tmp_path, ES.pem))
     assert key(ring, alg="ES256", kid="2026-11") == ES.private.public_key()

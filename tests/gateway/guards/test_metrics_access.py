@@ -24,7 +24,7 @@ def test_a_client_on_this_machine_may_look(client):
 
 
 @pytest.mark.parametrize("client", ["10.0.0.7", "192.0.2.1", "2001:db8::1", "::ffff:10.0.0.7", ""])
-def test_others_may_not_unless_they_have_the_token(client):
+def test_remote_clients_read_metrics_only_with_the_token(client):
     metrics_access = MetricsAccess(replace(CLOSED, token=TOKEN))
     assert not metrics_access.allows(asked(client))
     assert not MetricsAccess(CLOSED).allows(asked(client, ("Authorization", "Bearer ")))
@@ -41,11 +41,11 @@ def test_others_may_not_unless_they_have_the_token(client):
     ["X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "Forwarded", "X-Real-IP", "Via",
      "X-Client-IP", "True-Client-IP"],
 )  # fmt: skip
-def test_what_a_proxy_on_this_machine_passes_on_comes_from_elsewhere(name):
+def test_requests_forwarded_by_a_local_proxy_are_remote(name):
     assert not is_local(asked("127.0.0.1", (name, "127.0.0.1")))
 
 
-def test_what_a_proxy_passes_on_without_a_header_is_known_by_its_version_of_http():
+def test_http_1_0_requests_of_a_headerless_proxy_are_remote():
     """`proxy_pass` of nginx alone adds no header, but speaks HTTP/1.0, as no browser does."""
     assert not is_local({**asked("127.0.0.1"), "http_version": "1.0"})
     assert is_local({**asked("127.0.0.1"), "http_version": "1.1"})
@@ -60,7 +60,7 @@ def test_what_a_proxy_passes_on_without_a_header_is_known_by_its_version_of_http
         ("192.0.2.1", "203.0.113.9", "192.0.2.1"),  # anybody may send the header
     ],
 )
-async def test_trusted_proxies_say_who_their_client_is(peer, sent, client):
+async def test_trusted_proxies_name_their_client(peer, sent, client):
     seen = []
 
     async def app(scope, _receive, _send):

@@ -44,7 +44,7 @@ def resources(public_url: str = "", **options: Any) -> ResourceIdentifiers:
         ("", None),
     ],
 )
-def test_a_path_belongs_to_the_endpoint_above_it(path: str, endpoint: str | None) -> None:
+def test_a_path_belongs_to_its_endpoint(path: str, endpoint: str | None) -> None:
     assert resources().endpoint(path) == endpoint
 
 
@@ -64,7 +64,7 @@ def test_an_endpoint_has_a_url_that_its_metadata_can_be_found_by(
     assert resources(public_url).metadata_url(HERE, "/mcp") == metadata
 
 
-def test_without_a_host_header_the_address_stands_in_for_it() -> None:
+def test_the_server_address_replaces_a_missing_host_header() -> None:
     scope = http() | {"scheme": "http", "server": ("127.0.0.1", 8765)}
     assert resources().identifier(scope, "/rpc") == "http://127.0.0.1:8765/rpc"
 
@@ -84,7 +84,7 @@ def test_metadata_is_found_with_and_without_the_path_of_the_public_url(prefix: s
     assert found.described_endpoint("/t/gnu/mcp") is None
 
 
-def test_where_tokens_are_for_endpoints_one_of_them_is_meant() -> None:
+def test_a_bound_audience_names_one_endpoint() -> None:
     assert resources(main="/mcp").described_endpoint("/") == "/mcp"
 
 
@@ -133,7 +133,7 @@ async def test_a_challenge_leads_to_the_metadata_and_names_all_scopes(
     assert await challenged("/mcp", status, header, *required) == expected
 
 
-async def test_what_is_no_endpoint_is_challenged_as_it_was() -> None:
+async def test_paths_outside_endpoints_keep_their_challenge() -> None:
     assert await challenged("/metrics", 401, REALM, "a") == REALM
 
 
@@ -163,11 +163,11 @@ async def known(identity: Identity, *required: str) -> Identity:
 
 
 @pytest.mark.parametrize("required", [(), ("a",), ("a", "b")])
-async def test_who_has_all_scopes_is_let_in(required: tuple[str, ...]) -> None:
+async def test_a_caller_with_all_scopes_is_admitted(required: tuple[str, ...]) -> None:
     assert await known(ADA, *required) is ADA
 
 
-async def test_who_lacks_a_scope_is_told_which_are_needed() -> None:
+async def test_a_caller_without_a_scope_is_told_the_required_scopes() -> None:
     found = await known(ADA, "a", "c")
     assert found.principal is ADA.principal
     assert isinstance(found.refusal, ScopeMismatch)
@@ -176,11 +176,11 @@ async def test_who_lacks_a_scope_is_told_which_are_needed() -> None:
 
 
 @pytest.mark.parametrize("fault", [StatusFault(MISSING_AUTH_TOKEN), Unavailable("x")])
-async def test_who_is_refused_already_hears_the_first_reason(fault: Fault) -> None:
+async def test_an_earlier_refusal_comes_before_missing_scopes(fault: Fault) -> None:
     refused = replace(ADA, refusal=fault)
     assert (await known(refused, "c")).refusal is fault
 
 
-async def test_nobody_needs_scopes_where_nobody_has_to_say_who_they_are() -> None:
+async def test_scopes_are_not_required_without_authentication() -> None:
     anonymous = Identity(Principal("anonymous", "t"))
     assert await known(anonymous, "a") is anonymous

@@ -91,7 +91,7 @@ def nothing_to_reclaim(monkeypatch):
 
 
 @pytest.mark.usefixtures("nothing_to_reclaim")
-def test_what_the_process_takes_by_itself_is_refused_to_nobody_for_ever():
+def test_memory_that_stays_used_does_not_shed_for_ever():
     looked = Looked()
     assert looked.at(2000) is not None
     assert looks_until_served(looked, 1500) is not None
@@ -113,7 +113,7 @@ def test_while_calls_run_their_memory_is_waited_for():
     assert looks_until_served(looked, 1500) is not None
 
 
-def test_a_loop_that_lags_twice_in_a_row_gets_no_more_until_it_keeps_up():
+def test_a_loop_lagging_twice_sheds_until_recovered():
     looked = Looked()
     assert looked.at(lag_s=3) is None
     assert looked.at(lag_s=1) is None
@@ -126,7 +126,7 @@ def test_a_loop_that_lags_twice_in_a_row_gets_no_more_until_it_keeps_up():
     assert set(looked.refused) == {"loop_lag_s"}
 
 
-def test_without_a_limit_four_fifths_of_what_there_is_are_one(monkeypatch):
+def test_the_default_limit_is_four_fifths_of_the_memory(monkeypatch):
     monkeypatch.setattr(shedding, "machine_bytes", lambda: 1000)
     looked = Looked(memory_bytes=0)
     assert looked.at(800) is None
@@ -153,7 +153,7 @@ def test_a_control_group_has_less_than_the_machine(tmp_path, files, bytes_):
     assert found == bytes_ if bytes_ else found > 1 << 20
 
 
-def test_a_process_knows_what_it_takes():
+def test_a_process_reads_its_resident_memory():
     assert 1 << 20 < resident_bytes() < machine_bytes()
 
 

@@ -15,13 +15,13 @@ async def forever(seconds):
         await asyncio.Event().wait()
 
 
-async def test_what_takes_too_long_is_a_timeout():
+async def test_an_expired_deadline_raises_timeout():
     with anyio.fail_after(30), pytest.raises(TimeoutError):
         await forever(0.001)
     assert asyncio.current_task().cancelling() == 0  # and the task goes on
 
 
-async def test_what_is_done_in_time_is_left_alone():
+async def test_work_done_in_time_is_unaffected():
     with Deadline(FOREVER_S):
         await anyio.lowlevel.checkpoint()
     with pytest.raises(KeyError), Deadline(FOREVER_S):
@@ -35,7 +35,7 @@ async def test_nothing_fires_after_the_block():
     assert asyncio.current_task().cancelling() == 0
 
 
-async def test_cancellation_by_somebody_else_stays_one():
+async def test_foreign_cancellation_stays_a_cancellation():
     waiting = asyncio.create_task(forever(FOREVER_S))
     await anyio.wait_all_tasks_blocked()
     waiting.cancel("by the client")
@@ -57,7 +57,7 @@ async def test_the_outer_of_two_stops_the_inner():
     assert asyncio.current_task().cancelling() == 0
 
 
-async def test_an_error_on_the_way_out_is_the_one_that_is_seen():
+async def test_an_error_during_cleanup_replaces_the_timeout():
     async def clumsy():
         with Deadline(0.001):
             try:
@@ -85,7 +85,7 @@ async def running(deadlines, work):
             call.settle()
 
 
-async def test_calls_of_one_source_expire_one_after_the_other():
+async def test_calls_of_one_source_expire_in_order():
     deadlines, ended = Deadlines(0.001), []
 
     async def wait(name):
@@ -115,7 +115,7 @@ async def test_a_call_of_one_source_that_somebody_else_cancels_stays_cancelled()
     assert not deadlines.running
 
 
-async def test_an_error_of_a_call_at_its_deadline_is_the_one_that_is_seen():
+async def test_an_error_of_a_call_at_its_deadline_replaces_the_timeout():
     async def clumsy():
         try:
             await asyncio.Event().wait()

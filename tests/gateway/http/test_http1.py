@@ -338,9 +338,7 @@ async def test_a_server_that_sends_faster_than_is_read_has_to_wait() -> None:
         ("/x\0", {}),
     ],
 )
-def test_a_request_that_would_be_more_than_one_is_not_sent(
-    target: str, headers: dict[str, str]
-) -> None:
+def test_request_splitting_is_refused(target: str, headers: dict[str, str]) -> None:
     with pytest.raises(MalformedRequest):
         SITE.head(Http1Request("GET", target, headers))
 
@@ -386,7 +384,7 @@ def test_the_head_names_path_and_host(url: str, target: str, line: str, host: st
     assert lines[:2] == [line, f"Host: {host}"]
 
 
-def test_headers_of_a_call_replace_those_of_the_site() -> None:
+def test_headers_of_a_call_replace_headers_of_the_site() -> None:
     site = Site(URL("http://ann:s3cret@h/"))
     assert b"Authorization: Basic YW5uOnMzY3JldA==\r\n" in site.head(Http1Request("GET", "/x", {}))
     head = site.head(
@@ -531,7 +529,7 @@ async def test_a_valid_response_means_the_same_as_to_aiohttp(answer: bytes) -> N
         ours.close()
 
 
-def test_headers_are_sent_as_servers_read_them() -> None:
+def test_request_headers_are_encoded_as_servers_decode() -> None:
     """Letters of Latin-1 are sent as browsers send and Starlette reads them (mending 29)."""
     headers = {"X-Name": "Åsa Ölander", "X-Plain": "a", "X-Place": "東京 é"}
     head = SITE.head(Http1Request("GET", "/x", headers))
@@ -542,7 +540,7 @@ def test_headers_are_sent_as_servers_read_them() -> None:
     assert arrived["x-place"].encode("latin-1").decode() == "東京 é"  # no Latin-1: UTF-8
 
 
-async def test_headers_of_a_response_are_read_as_servers_send_them() -> None:
+async def test_response_headers_are_decoded_as_servers_encode() -> None:
     """Starlette sends Latin-1, other servers UTF-8; both are read (mending 29)."""
     raw = Response(headers={"X-Name": "Åsa"}).raw_headers
     name = dict(raw)[b"x-name"]

@@ -79,7 +79,7 @@ async def hangs_up_second(peer: Peer) -> None:
     await peer.head()
 
 
-async def test_a_request_that_met_a_closing_connection_is_sent_again_if_it_may_be() -> None:
+async def test_a_repeatable_request_is_resent_after_a_closing_connection() -> None:
     async with talking(hangs_up_second) as server, pool() as opened:
         await ask(opened, server.url)
         assert await ask(opened, server.url, repeatable=True) == (200, b"ok")
@@ -89,7 +89,7 @@ async def test_a_request_that_met_a_closing_connection_is_sent_again_if_it_may_b
         assert server.connections == 2
 
 
-async def test_it_is_not_when_a_byte_of_the_response_has_come() -> None:
+async def test_a_request_is_not_resent_after_the_first_response_byte() -> None:
     async def talk(peer: Peer) -> None:
         await hangs_up_second(peer)
         await peer.send(b"H")
@@ -216,7 +216,7 @@ async def test_a_server_that_announces_its_idle_timeout_is_obeyed(
     assert server.connections == connections
 
 
-def test_idle_connections_are_given_up_before_usual_servers_close_them() -> None:
+def test_idle_connections_are_closed_before_usual_servers_close() -> None:
     """Uvicorn, Node and Apache close connections after 5 s (mending 16)."""
     assert IDLE_S < 5
     assert load(None, {}).upstream.connection_idle_s < 5
@@ -259,7 +259,7 @@ async def test_a_connection_of_one_origin_serves_no_other() -> None:
     assert server.connections == 2
 
 
-async def test_closing_ends_calls_that_run_and_refuses_further_ones() -> None:
+async def test_closing_ends_running_calls_and_refuses_later_calls() -> None:
     asked = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
@@ -295,7 +295,7 @@ class Told(AbstractResolver):
     async def close(self) -> None: ...
 
 
-async def test_what_is_connected_to_is_the_address_that_was_checked(
+async def test_connections_go_to_the_checked_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A name that resolves otherwise later (DNS rebinding) is not resolved a second time."""
@@ -375,7 +375,7 @@ async def test_concurrent_calls_share_one_lookup_of_a_name() -> None:
     assert resolver.asked == ["pets.example"]
 
 
-async def test_a_lookup_that_fails_fails_for_those_who_wait_and_is_not_remembered() -> None:
+async def test_a_failed_lookup_fails_its_waiters_and_is_not_cached() -> None:
     resolver = Gated()
     resolver.fails = True
     async with talking(sends(ANSWER)) as server, pool() as opened:

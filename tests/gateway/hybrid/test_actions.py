@@ -73,7 +73,7 @@ def test_a_decorator_says_all_that_there_is_to_say(tmp_path: Path) -> None:
     )
 
 
-def test_the_docstring_describes_what_the_decorator_does_not(tmp_path: Path) -> None:
+def test_the_docstring_supplies_a_missing_description(tmp_path: Path) -> None:
     code = """
         @hybrid.action("a")
         def a(data):
@@ -108,9 +108,7 @@ def test_two_files_of_one_name_are_two_services(tmp_path: Path) -> None:
         ("@hybrid.action('')\ndef f(data): ...", "rules.py:2: ValueError: expected an id such as"),
     ],
 )
-def test_what_cannot_be_loaded_says_which_where_and_why(
-    tmp_path: Path, code: str, text: str
-) -> None:
+def test_load_errors_name_module_line_and_reason(tmp_path: Path, code: str, text: str) -> None:
     target = written(tmp_path, code)
     with pytest.raises(ToolgateError) as caught:
         hybrid.load(target)
@@ -207,7 +205,7 @@ def test_an_action_whose_restriction_is_misspelled_is_not_served(
     assert "action_description_invalid" in {record.message for record in caplog.records}
 
 
-def test_a_spec_that_describes_nothing_of_it_leaves_no_actions(tmp_path: Path) -> None:
+def test_a_spec_without_matching_actions_leaves_no_actions(tmp_path: Path) -> None:
     with pytest.raises(ToolgateError, match="no actions"):
         hybrid.load(written(tmp_path, marked("other"), SPEC))
 
@@ -328,7 +326,7 @@ def test_a_function_that_cannot_be_called_is_named(tmp_path: Path, parameters: s
         ("a", {"schema": {"$ref": "#/schemas/X"}}, "a: schema: no schema is called 'X'"),
     ],
 )
-def test_what_a_decorator_cannot_mean_is_refused_where_it_stands(
+def test_invalid_decorator_arguments_are_refused_at_once(
     id_: Any, said: dict[str, Any], text: str
 ) -> None:
     with pytest.raises((TypeError, ValueError), match=text):
@@ -336,6 +334,6 @@ def test_what_a_decorator_cannot_mean_is_refused_where_it_stands(
 
 
 @pytest.mark.parametrize("status", [399, 600, 200, 0])
-def test_a_failure_is_one(status: int) -> None:
+def test_a_failure_requires_an_error_status(status: int) -> None:
     with pytest.raises(ValueError, match="400 to 599"):
         hybrid.Failure(status, "x")

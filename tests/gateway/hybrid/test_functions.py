@@ -123,7 +123,7 @@ def test_annotations_are_the_input_schema() -> None:
     assert load_function("made_functions:odd").schema is None
 
 
-async def test_values_come_as_the_annotations_have_them() -> None:
+async def test_arguments_are_converted_to_the_annotations() -> None:
     assert text(await call("area", box={"width": 3}, times=2)) == '{"area":18}'
     assert text(await call("greet", name="Rex")) == "Rex, ada box"
     assert text(await call("untyped", a={"x": 1})) == '[{"x":1},[1]]'
@@ -145,7 +145,7 @@ async def test_a_function_that_does_not_fit_is_the_fault_of_the_tool(which: str)
     assert text(beyond) == "box cannot be called: its function does not take often"
 
 
-async def test_what_it_returns_or_raises() -> None:
+async def test_results_and_exceptions_of_functions_become_tool_results() -> None:
     assert await call("whole") == ToolResult((TextContent("whole"),), is_error=True)
     crashed = await call("crash")
     assert (crashed.is_error, text(crashed)) == (
@@ -169,14 +169,14 @@ async def test_what_it_returns_or_raises() -> None:
     ],
     ids=["missing", "constant", "annotation", "spread", "module"],
 )
-def test_what_cannot_be_loaded_names_the_setting(target: str, told: str) -> None:
+def test_load_errors_name_the_setting(target: str, told: str) -> None:
     with pytest.raises(ToolgateError) as failed:
         load_functions({"good": "made_functions:area", "bad": target})
     assert str(failed.value).startswith("functions.bad: ")
     assert told in str(failed.value)
 
 
-def test_what_is_loaded_stays_as_it_is() -> None:
+def test_loaded_functions_are_reused() -> None:
     first = load_functions({"f": "made_functions:area"})
     again = load_functions({"f": "made_functions:area", "g": "made_functions:greet"}, first)
     assert again["f"] is first["f"]

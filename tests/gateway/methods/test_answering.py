@@ -71,7 +71,7 @@ async def test_the_parts_of_any_json_are_the_whole(value: Any) -> None:
     assert json.loads("".join(await parts(answering(tokens=5), result))) == value
 
 
-async def test_a_handle_is_of_no_use_to_others() -> None:
+async def test_a_handle_is_useless_to_other_callers() -> None:
     fits = answering(tokens=5)
     cut = await fits.fit(ToolResult((TextContent("word " * 100),)), "t", "id", context())
     handle = handle_in(cut)
@@ -104,7 +104,7 @@ class Away(Counter):
         raise Unavailable("The state cannot be reached")
 
 
-async def test_what_cannot_be_kept_is_cut_with_a_word() -> None:
+async def test_an_unstorable_answer_is_cut_with_a_notice() -> None:
     fits = answering(StoredAnswers(MemoryLog(100, 900, 10_000), Away(), ROOMY), tokens=5)
     cut = await fits.fit(ToolResult((TextContent("word " * 100),)), "t", "id", context())
     assert handle_in(cut) is None
@@ -127,7 +127,7 @@ def test_a_tool_keeps_arguments_of_its_own() -> None:
     )
 
 
-def test_tools_of_other_servers_get_what_was_sent() -> None:
+def test_tools_of_mcp_servers_get_unchanged_arguments() -> None:
     arguments = {"_fields": 7}
     assert answering().split_arguments(tool(McpBinding("x")), arguments) == (
         NOTHING_ASKED,

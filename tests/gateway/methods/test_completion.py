@@ -75,14 +75,14 @@ async def test_a_server_that_completes_nothing_is_not_asked(revision):
     assert relay.asked == []
 
 
-async def test_a_server_of_2024_11_05_could_not_say_that_it_completes_and_is_asked():
+async def test_a_2024_11_05_server_is_asked_for_completions():
     methods, relay = completion()
     await methods.complete(context(V2025_11_25), ask(prompt("old")))
     assert relay.asked[0].source.name == "old"
 
 
 @by_revision
-async def test_a_server_that_knows_no_such_method_completes_nothing(revision):
+async def test_a_server_without_the_method_completes_nothing(revision):
     methods, _ = completion(RelayedFault(-32601, "Method not found"))
     result = shown(await methods.complete(context(revision), ask(prompt("old"))))
     assert result["completion"] == {"values": []}
@@ -106,7 +106,7 @@ async def test_clients_get_at_most_100_values(revision):
 
 @by_revision
 @pytest.mark.parametrize("ref", [prompt("other"), resource("other://x"), resource("other://{id}")])
-async def test_what_nobody_has_is_refused(revision, ref):
+async def test_unknown_references_are_refused(revision, ref):
     methods, relay = completion()
     with pytest.raises(InvalidParams, match="Unknown"):
         await methods.complete(context(revision), ask(ref))
@@ -134,7 +134,7 @@ async def test_bad_params_are_named(params):
 
 
 @by_revision
-async def test_without_a_server_that_completes_there_is_no_such_method(revision):
+async def test_completion_is_unknown_without_a_completing_server(revision):
     alone = Catalog(sources=[source("silent", SILENT)], items=[ITEMS[2]])
     methods, _ = completion(catalog=alone)
     if revision is V2024_11_05:  # knows no capability that would have said so

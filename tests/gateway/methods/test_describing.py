@@ -65,7 +65,7 @@ def told(tools: list[Tool], most: int = 2000, profile: str = "plain", **argument
     return decode(result.content[0].text)
 
 
-def test_what_fits_is_told_whole() -> None:
+def test_small_tools_are_described_whole() -> None:
     tools = [described("a", SMALL, description="Long. " * 300, output=SMALL), described("b", SMALL)]
     answer = told(tools, names=["b", "a"])
     assert [one["name"] for one in answer["tools"]] == ["b", "a"]
@@ -80,7 +80,7 @@ def test_output_schemas_go_first() -> None:
     assert "Output schemas are left out" in answer["more"]
 
 
-def test_a_large_one_is_shortened_and_its_parts_are_to_be_had() -> None:
+def test_a_large_tool_is_shortened_and_its_parts_are_available() -> None:
     tools = [described(name, HUGE) for name in ("a", "b")]
     answer = told(tools, names=["a", "b"])
     assert all("part_39" in one["inputSchema"]["properties"] for one in answer["tools"])
@@ -91,7 +91,7 @@ def test_a_large_one_is_shortened_and_its_parts_are_to_be_had() -> None:
     assert "A longer path tells the rest." in str(folded["tools"][0]["schema"])
 
 
-def test_a_part_that_none_has_is_a_mistake_and_one_that_some_have_is_told() -> None:
+def test_an_unknown_part_is_refused_and_partly_missing_parts_are_noted() -> None:
     tools = [described("a", SMALL), described("b", HUGE)]
     with pytest.raises(InvalidParams, match="there is no 'idd' in the input schema of a; there is"):
         told(tools, names=["a"], path="idd")

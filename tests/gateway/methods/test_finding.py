@@ -97,7 +97,7 @@ async def found(
     return decode(result.content[0].text)
 
 
-async def test_the_search_is_narrowed_to_what_the_caller_may_call() -> None:
+async def test_the_search_is_filtered_by_the_permissions_of_the_caller() -> None:
     search = Searches(["getPet"])
     await found(search, caller("other", ["x"], toolset="few"), limit=500)
     [query] = search.asked
@@ -132,7 +132,7 @@ async def test_plain_words_know_no_domain_and_say_so() -> None:
     assert [one["name"] for one in told["tools"]] == ["deletePet", "getPet"]
 
 
-async def test_what_the_search_finds_too_much_is_not_told() -> None:
+async def test_surplus_hits_of_the_search_are_dropped() -> None:
     """The index may be ahead of the catalog, or behind."""
     search = Searches(["secret", "gone", "getPet"])
     assert [one["name"] for one in (await found(search))["tools"]] == ["getPet"]
@@ -150,7 +150,7 @@ async def test_entries_are_ready_to_be_called_and_scores_are_short() -> None:
 
 
 @pytest.mark.parametrize("failure", [Unavailable("gone"), OperationalError("gone")], ids=str)
-async def test_without_a_database_plain_words_find_what_the_caller_may_call(
+async def test_the_fallback_by_words_finds_only_callable_tools(
     failure: Exception,
 ) -> None:
     told = await found(Searches(failure=failure), query="Remove a pet")
@@ -168,7 +168,7 @@ async def test_where_meaning_is_wanted_or_nothing_its_absence_is_a_failure_to_re
 
 
 @pytest.mark.parametrize("most", [250, 500, 2000])
-async def test_no_answer_has_more_tokens_than_it_may(most: int) -> None:
+async def test_no_answer_exceeds_its_token_budget(most: int) -> None:
     huge = {"type": "object", "properties": {f"p{n}": SCHEMA for n in range(400)}}
     tools = [described(f"{n:02}{'x' * 60}", huge, description="Does. " * 999) for n in range(20)]
     lists = Lists(
@@ -266,7 +266,7 @@ async def test_a_call_with_success_after_a_search_is_told_once() -> None:
     assert records.said == [("t", "getPet", "pets", "m", [0.5], "ann")]
 
 
-async def test_what_is_called_much_later_follows_from_something_else() -> None:
+async def test_late_calls_are_not_attributed_to_a_search() -> None:
     records, tool = Records(), TOOLS[0]
     usage = Usage([records.record], lambda: records.now)
     search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]
@@ -277,7 +277,7 @@ async def test_what_is_called_much_later_follows_from_something_else() -> None:
     assert records.said == []
 
 
-async def test_who_cannot_be_told_from_others_is_not_remembered() -> None:
+async def test_indistinguishable_callers_are_not_remembered() -> None:
     records, tool = Records(), TOOLS[0]
     usage = Usage([records.record])
     anybody = Context(Identity(Principal("anonymous", "t")), V2026_07_28, "r")
@@ -288,7 +288,7 @@ async def test_who_cannot_be_told_from_others_is_not_remembered() -> None:
     assert records.said == []
 
 
-async def test_what_cannot_be_recorded_is_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unrecorded_usage_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     records = Records(failure=OperationalError("the server is away\nand more"))
     usage, tool = Usage([records.record]), TOOLS[0]
     search = await Searches(["getPet"], vector=[0.5]).run(None)  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ async def test_without_other_servers_there_are_tools(revision):
 
 @by_revision
 @pytest.mark.parametrize("server", [handshake, stateless])
-async def test_what_a_server_can_in_either_era_the_gateway_can(revision, server):
+async def test_capabilities_are_the_union_over_servers_of_either_era(revision, server):
     one = server(prompts={}, resources={}, logging={}, completions={})
     can = await capabilities(revision, server(tools={}), one)
     expected = {"tools": CHANGES, "prompts": CHANGES, "resources": CHANGES, "logging": {}}
@@ -62,7 +62,7 @@ async def test_what_a_server_can_in_either_era_the_gateway_can(revision, server)
 
 
 @by_revision
-async def test_changes_of_resources_are_told_where_one_server_tells_them(revision):
+async def test_changes_of_resources_are_announced_if_any_server_does(revision):
     can = await capabilities(
         revision, handshake(resources={}), stateless(resources={"subscribe": True})
     )
@@ -93,14 +93,14 @@ async def test_tasks_are_for_clients_of_the_servers_own_era(revision):
         {"experimental": {"x": {}}, "com.example": {}},
     ],
 )
-async def test_what_is_not_relayed_is_not_promised(revision, odd):
+async def test_unrelayed_capabilities_are_not_announced(revision, odd):
     can = await capabilities(revision, handshake(**odd), stateless(**odd))
     assert not can.keys() - {"tools", "resources"}
     assert can.get("resources", CHANGES) == CHANGES
 
 
 @by_revision
-async def test_instructions_are_ours_and_then_those_of_the_servers_under_their_names(revision):
+async def test_instructions_are_ours_followed_by_instructions_of_servers(revision):
     first = ServerFacts("2025-11-25", {}, instructions="  Say please.\n")
     answer = await told(revision, first, handshake(), first, own="Be kind.")
     assert answer["instructions"] == ("Be kind.\n\n## s0\n\nSay please.\n\n## s2\n\nSay please.")
@@ -142,7 +142,7 @@ async def test_initialize_answers_with_the_revision_of_the_session(revision):
     assert not answer.keys() & {"resultType", "_meta", "ttlMs"}
 
 
-async def test_discover_says_all_that_it_must():
+async def test_discover_has_all_required_members():
     answer = await told(V2026_07_28)
     assert answer["supportedVersions"] == list(SUPPORTED)
     assert (answer["resultType"], answer["ttlMs"]) == ("complete", 1000)

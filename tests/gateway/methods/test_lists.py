@@ -64,7 +64,7 @@ def test_no_cursor_may_be_written_as_null(kind):
 
 
 @by_kind
-def test_a_list_that_lost_an_entry_goes_on_behind_it(kind):
+def test_a_cursor_at_a_removed_entry_continues_behind_the_entry(kind):
     gone = cursors.seal("x://bb" if kind != "tool" else "bb", KINDS[kind])
     listed = page(lists(CATALOG), V2025_11_25, kind, cursor=gone)[KINDS[kind]]
     assert len(listed) == 2
@@ -94,13 +94,13 @@ def test_while_a_server_is_down_its_entries_stay_and_no_list_holds(kind):
 
 @by_revision
 @by_kind
-def test_where_it_is_wanted_so_a_list_that_may_be_incomplete_is_no_list(revision, kind):
+def test_fail_closed_refuses_incomplete_lists(revision, kind):
     with pytest.raises(Unreachable, match=r"incomplete: one, two cannot be reached$"):
         page(lists(CATALOG, down=["two", "one"], fail_closed=True), revision, kind)
     assert page(lists(CATALOG, fail_closed=True), revision, kind)[KINDS[kind]]
 
 
-def test_a_list_is_written_once_for_all_who_ask():
+def test_a_list_is_serialized_once_for_all_callers():
     served = lists(CATALOG)
     first, second = (listed_by(served, context(V2026_07_28), {}, "tool") for _ in range(2))
     assert first is second

@@ -31,7 +31,7 @@ def set_level(level):
 
 
 @by_revision
-async def test_a_session_says_what_it_wants_to_hear(revision):
+async def test_a_session_sets_its_log_level(revision):
     kept, client = Kept(), context(revision)
     methods = LogLevels(lists(CATALOG), kept)
     levels = [*LOG_LEVELS, LOG_LEVELS[-1]]
@@ -50,19 +50,19 @@ async def test_a_level_that_does_not_exist_is_refused(revision, level):
     assert (client.session.log_level, kept.levels) == (None, [])
 
 
-async def test_the_refusal_says_which_levels_there_are():
+async def test_an_unknown_level_is_refused_with_the_known_levels():
     with pytest.raises(InvalidParams, match=r"'loud'; expected one of debug, info, .*emergency"):
         await LogLevels(lists(CATALOG), Kept()).set_level(context(V2025_11_25), set_level("loud"))
 
 
-async def test_who_has_no_session_has_nothing_to_keep():
+async def test_a_client_without_a_session_stores_no_level():
     kept = Kept()
     client = context(V2025_11_25, session=None)
     assert await LogLevels(lists(CATALOG), kept).set_level(client, set_level("info")) == {}
     assert kept.levels == []
 
 
-async def test_without_a_server_that_logs_there_is_no_such_method():
+async def test_logging_is_unknown_without_a_logging_server():
     mute = Catalog(sources=[source("one", ServerFacts("2025-11-25", {"tools": {}}))])
     with pytest.raises(MethodNotFound, match="no server here has logging"):
         await LogLevels(lists(mute), Kept()).set_level(context(V2025_11_25), set_level("info"))

@@ -77,7 +77,7 @@ async def answer(work) -> tuple[int, str]:
     return caught.value.code, caught.value.message
 
 
-def test_lists_leave_out_what_is_denied() -> None:
+def test_lists_leave_out_denied_entries() -> None:
     of = lists(**DENIED)
     assert names(of, "prompt", "prompts") == ["greet"]
     assert names(of, "resource", "resources") == ["test://open"]
@@ -108,14 +108,14 @@ async def test_a_resource_that_is_denied_is_not_there(revision, uri: str) -> Non
     assert not relay.asked
 
 
-async def test_what_is_open_is_read() -> None:
+async def test_permitted_resources_are_read() -> None:
     methods, relay = reading(lists(**DENIED))
     for uri in ("test://open", "test://files/notes"):
         await methods.read(context(V2025_11_25), request("resources/read", {"uri": uri}))
     assert [one.params["uri"] for one in relay.asked] == ["test://open", "test://files/notes"]
 
 
-async def test_a_template_that_is_allowed_opens_what_it_gives() -> None:
+async def test_an_allowed_template_opens_its_resources() -> None:
     allowed = Rule("allow", tools=("test://files/{name}",))
     methods, relay = reading(lists("deny", one=allowed))
     wanted = request("resources/read", {"uri": "test://files/notes"})
@@ -157,12 +157,12 @@ def test_a_skill_does_not_name_tools_that_are_denied() -> None:
     assert (list(found.tools), found.missing) == (["a"], ["gone"])
 
 
-def test_a_source_of_which_all_is_denied_is_not_there() -> None:
+def test_a_fully_denied_source_is_hidden() -> None:
     of = lists(one=Rule("deny", sources=("two",)))
     assert set(of.catalog(context(V2025_11_25)).sources) == {"one"}
 
 
-def test_callers_who_see_the_same_share_one_catalog() -> None:
+def test_callers_with_equal_views_share_one_catalog() -> None:
     of = lists(**DENIED, other=Rule("deny", roles=("nobody",), tools=("a",)))
     first = of.catalog(context(V2025_11_25))
     assert of.catalog(context(V2026_07_28)) is first

@@ -30,7 +30,7 @@ def projected(value, wanted):
         (["tags"], {"tags": PET["tags"]}),
     ],
 )
-def test_what_is_wanted_is_kept_in_its_order(wanted, kept):
+def test_requested_fields_are_kept_in_order(wanted, kept):
     assert projected(PET, wanted) == (kept, [])
 
 
@@ -38,7 +38,7 @@ def test_paths_go_through_arrays_inside_arrays():
     assert projected([[PET], []], ["owner.age"]) == ([[{"owner": {"age": 3}}], []], [])
 
 
-def test_what_is_not_there_is_named():
+def test_missing_fields_are_named():
     found = projected(PET, ["id", "nope", "owner.x"])
     assert found == ({"id": 7, "owner": {}}, ["nope", "owner.x"])
 
@@ -47,7 +47,7 @@ def test_a_member_in_some_of_many_is_there():
     assert projected([{"a": 1}, {"b": 2}], ["a"]) == ([{"a": 1}, {}], [])
 
 
-def test_a_value_that_has_no_members_is_kept_as_it_is():
+def test_a_value_without_members_is_kept_unchanged():
     assert projected(7, ["a"]) == (7, ["a"])
 
 
@@ -62,7 +62,7 @@ def test_numbers_keep_their_digits():
     [7, None, {}, [], "", " , ", [1], ["a", 2], ["a..b"], ["."], ["a."], ["x" * 501],
      [".".join("abcdefghijklmnopqrstuvw")], [f"a{n}" for n in range(PATHS_LIMIT + 1)]],
 )  # fmt: skip
-def test_what_is_no_list_of_paths_is_refused(wanted):
+def test_invalid_lists_of_paths_are_refused(wanted):
     with pytest.raises(InvalidParams, match="_fields"):
         paths_of(wanted)
 

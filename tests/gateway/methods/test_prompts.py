@@ -58,7 +58,7 @@ async def test_a_prompt_is_got_from_its_server_by_its_own_name(revision):
     assert ("resultType" in result) is revision.result_type
 
 
-async def test_older_clients_get_content_that_they_know():
+async def test_older_clients_get_content_of_known_types():
     audio = {"type": "audio", "data": "", "mimeType": "audio/wav"}
     methods, _ = prompts({"messages": [{"role": "user", "content": audio}]})
     result = shown(await methods.get(context(V2024_11_05), get("ask")))
@@ -104,7 +104,7 @@ async def test_prompts_are_listed_page_by_page(revision):
 
 
 @by_revision
-async def test_without_a_server_that_has_prompts_there_are_no_such_methods(revision):
+async def test_prompt_methods_are_unknown_without_a_prompting_server(revision):
     only_tools = ServerFacts("2025-11-25", {"tools": {}})
     methods, _ = prompts(catalog=Catalog(sources=[source("one", only_tools)]))
     for verb, ask in ((methods.list, request("prompts/list")), (methods.get, get("ask"))):

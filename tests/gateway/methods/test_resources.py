@@ -101,7 +101,7 @@ async def test_each_of_two_servers_with_one_address_is_asked_by_its_own(revision
 
 
 @by_revision
-async def test_contents_without_an_address_come_from_the_one_that_was_read(revision):
+async def test_contents_without_an_address_get_the_requested_address(revision):
     """As the client knows it: each of two servers has the address (mending 22)."""
     methods, _ = resources({"contents": [{"text": "no address"}]})
     for uri in ("test://shared", "toolgate://two/test://shared"):
@@ -109,13 +109,13 @@ async def test_contents_without_an_address_come_from_the_one_that_was_read(revis
         assert result["contents"] == [{"text": "no address", "uri": uri}]
 
 
-async def test_a_template_leads_to_its_server_in_the_era_that_has_it():
+async def test_a_template_is_read_from_its_server_in_its_era():
     methods, relay = resources()
     await reading(methods, V2025_11_25, "test://t/123")
     assert (relay.asked[0].params["uri"], relay.asked[0].eras) == ("test://t/123", "handshake")
 
 
-async def test_what_a_client_sends_again_with_answers_goes_on_whole():
+async def test_repeated_reads_with_answers_are_forwarded_whole():
     methods, relay = resources({"resultType": "input_required", "requestState": "s"})
     rounds = {"inputResponses": {"k": {"action": "accept"}}, "requestState": "s"}
     result = shown(await reading(methods, V2026_07_28, "test://a", **rounds))
@@ -167,7 +167,7 @@ async def test_bad_params_are_named(params):
 
 
 @by_revision
-async def test_without_a_server_that_has_resources_there_are_no_such_methods(revision):
+async def test_resource_methods_are_unknown_without_a_server_of_resources(revision):
     facts = ServerFacts("2025-11-25", {"tools": {}, "prompts": {}})
     methods, _ = resources(catalog=Catalog(sources=[source("one", facts)]))
     for verb in (methods.list, methods.templates, methods.read, methods.subscribe):
@@ -213,7 +213,7 @@ async def test_a_session_cannot_watch_without_end():
         await methods.subscribe(client, request("x", {"uri": "test://t/more"}))
 
 
-async def test_only_what_exists_is_watched_and_only_in_sessions():
+async def test_subscriptions_require_an_existing_resource_and_a_session():
     methods, _ = resources()
     with pytest.raises(Fault) as caught:
         await methods.subscribe(context(V2025_11_25), request("x", {"uri": "other://x"}))

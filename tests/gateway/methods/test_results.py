@@ -43,7 +43,7 @@ def test_a_plain_result_is_its_content(revision):
     assert shown(ToolResult(TEXT), revision) == {"content": [{"type": "text", "text": "x"}]}
 
 
-def test_a_stateless_result_says_that_it_is_complete_and_who_gave_it():
+def test_a_stateless_result_names_its_type_and_server():
     wire = shown(ToolResult(TEXT), V2026_07_28)
     assert wire["resultType"] == "complete"
     assert wire["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "toolgate"
@@ -84,7 +84,7 @@ def test_revisions_without_structure_get_none(revision):
     assert "structuredContent" not in shown(ToolResult(TEXT, Raw(b"{}")), revision)
 
 
-def test_audio_is_described_to_the_one_revision_that_cannot_carry_it():
+def test_audio_is_described_to_2024_11_05_clients():
     result = ToolResult((TextContent("x"), SOUND))
     assert shown(result, V2024_11_05)["content"] == [
         {"type": "text", "text": "x"},
@@ -134,7 +134,7 @@ def test_a_json_rpc_client_gets_a_failed_tool_as_an_error(content, structure, me
     assert caught.value.code == 1500
 
 
-def test_what_a_failed_tool_said_is_carried_unread():
+def test_structured_errors_of_tools_are_carried_verbatim():
     result = ToolResult(TEXT, Raw(b'{"status": 400, "body": {"a": 1.00, "b": 1e400}}'), True)
     with pytest.raises(ToolFailed) as caught:
         plain_result(result)
@@ -172,7 +172,7 @@ LINK = ResourceLink("toolgate-answer:x", "a.zip", mime_type="application/zip", s
 
 
 @pytest.mark.parametrize("revision", [*HANDSHAKE.values(), V2026_07_28], ids=lambda r: r.name)
-def test_a_link_is_one_or_is_told_in_words(revision):
+def test_links_are_described_to_revisions_without_links(revision):
     [content] = shown(ToolResult((LINK,)), revision)["content"]
     if revision in (V2024_11_05, V2025_03_26):
         words = "[a.zip, application/zip, 5,000,000 bytes: read the resource toolgate-answer:x]"
@@ -188,7 +188,7 @@ def test_a_link_is_one_or_is_told_in_words(revision):
 
 
 @pytest.mark.parametrize("revision", [V2025_06_18, V2026_07_28], ids=lambda r: r.name)
-def test_what_a_result_says_about_itself_is_handed_on(revision):
+def test_meta_of_a_result_is_forwarded(revision):
     wire = shown(ToolResult(TEXT, meta={"toolgate/next": {"arguments": {"page": 2}}}), revision)
     assert wire["_meta"]["toolgate/next"] == {"arguments": {"page": 2}}
     assert ("io.modelcontextprotocol/serverInfo" in wire["_meta"]) is revision.result_type

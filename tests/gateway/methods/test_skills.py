@@ -215,7 +215,7 @@ def claiming(agent: Any) -> Principal:
     return Principal("p", PRINCIPAL.tenant, claims={"agent": agent})
 
 
-async def test_a_verified_token_says_which_agent_it_is() -> None:
+async def test_a_verified_token_names_its_agent() -> None:
     rig, keeper = Rig(), claiming("keeper")
     listed = await rig.list(stateless(principal=keeper, verified=True))
     assert [one["name"] for one in listed["skills"]] == ["trade", "care"]
@@ -297,7 +297,7 @@ async def test_that_descriptions_are_shortened_is_told(query: str | None) -> Non
         assert ("Descriptions are shortened" in listed.get("more", "")) == shortened
 
 
-async def test_using_a_skill_gives_instructions_tools_and_what_it_requires_first() -> None:
+async def test_using_a_skill_loads_its_requirements_first() -> None:
     used = await Rig().use(stateless(), "care")
     assert used["loaded"] == ["basics", "care"]
     assert used["instructions"] == (
@@ -310,7 +310,7 @@ async def test_using_a_skill_gives_instructions_tools_and_what_it_requires_first
     assert (used["name"], used["version"], used["good_for_s"]) == ("care", "1.0", 3600)
 
 
-async def test_a_model_reads_the_instructions_as_they_are() -> None:
+async def test_instructions_are_given_to_models_verbatim() -> None:
     result = await Rig().using.call(OWN, None, {"name": "basics"}, stateless())
     assert result.content[0].text == "Wash your hands."
     assert "instructions" not in result.content[1].text
@@ -342,7 +342,7 @@ async def test_beyond_the_end_there_is_nothing() -> None:
     ],
     ids=["beyond the end", "empty file", "no instructions"],
 )
-async def test_where_there_is_nothing_to_read_it_says_why(arguments: Any, said: str) -> None:
+async def test_missing_text_of_a_skill_is_explained(arguments: Any, said: str) -> None:
     care = skill("care", files=(SkillFile("empty.md", "text/markdown", "", 0),))
     skills = [care, skill("basics", text="Wash your hands."), skill("bare", text="\n")]
     rig = Rig(Catalog(TOOLS, skills=SkillSnapshot(skills)))
@@ -351,7 +351,7 @@ async def test_where_there_is_nothing_to_read_it_says_why(arguments: Any, said: 
     assert result.content[0].text == said
 
 
-async def test_a_skill_that_is_not_here_names_those_that_come_near() -> None:
+async def test_an_unknown_skill_is_refused_with_suggestions() -> None:
     with pytest.raises(InvalidParams, match="there is no skill 'cares'; there is"):
         await Rig().use(stateless(), "cares")
     with pytest.raises(InvalidParams, match="there is no skill 'basics'"):
@@ -371,7 +371,7 @@ async def test_tools_that_are_too_many_are_told_by_name() -> None:
     assert "left out: t" in used["more_tools"]
 
 
-async def test_what_a_skill_may_not_use_is_withheld_and_what_is_not_here_is_named() -> None:
+async def test_tools_withheld_from_a_skill_and_missing_tools_are_named() -> None:
     reader = tool("read")
     object.__setattr__(reader, "annotations", Annotations(read_only_hint=True))
     catalog = Catalog(
@@ -393,7 +393,7 @@ async def test_what_a_skill_may_not_use_is_withheld_and_what_is_not_here_is_name
         found.check(catalog.get("feed"))
 
 
-async def test_a_handle_is_good_for_its_bearer_until_it_expires() -> None:
+async def test_a_handle_is_good_for_its_bearer_until_expiry() -> None:
     rig = Rig()
     handle = (await rig.use(stateless("keeper"), "care"))["skill"]
     found = await rig.handles.granted_tools(stateless(), CATALOG, handle)
@@ -417,7 +417,7 @@ async def test_a_handle_is_of_its_agent_alone(agent: str | None) -> None:
     assert [*found.tools] == ["clean", "feed"]
 
 
-async def test_a_handle_ends_with_what_its_agent_has() -> None:
+async def test_a_handle_ends_with_the_skills_of_its_agent() -> None:
     rig = Rig()
     handle = (await rig.use(stateless("keeper"), "care"))["skill"]
     later = Catalog(
@@ -467,7 +467,7 @@ HEAVY = Catalog(
 )
 
 
-async def test_a_list_has_the_tools_of_skills_while_they_fit_the_newest_first() -> None:
+async def test_tools_of_the_newest_skills_are_listed_within_the_budget() -> None:
     rig, here = Rig(HEAVY, modes=Modes("search", {}, 500)), context(V2025_11_25)
     for name in ("light", "first"):
         assert "more_tools" not in await rig.use(here, name)
@@ -480,7 +480,7 @@ async def test_a_list_has_the_tools_of_skills_while_they_fit_the_newest_first() 
     assert len(rig.heard) == 3
 
 
-async def test_a_skill_whose_tools_do_not_fit_says_so_and_leaves_the_list_as_it_is() -> None:
+async def test_a_skill_with_too_many_tools_leaves_the_list_unchanged() -> None:
     rig, here = Rig(HEAVY, modes=Modes("search", {}, 500)), context(V2025_11_25)
     await rig.use(here, "light")
     used = await rig.use(here, "both")
@@ -524,7 +524,7 @@ async def test_files_are_read_through_the_tool() -> None:
         await rig.use(stateless(), "care", file="../x")
 
 
-async def test_a_toolset_has_the_skills_that_it_has_tools_for() -> None:
+async def test_a_toolset_has_the_skills_of_its_tools() -> None:
     part = SkillSnapshot(SKILLS, AGENTS).within({"sell"})
     assert [*part.of(None)] == ["care-fish", "trade"]
     assert [one.name for one in part.with_requirements("care")] == ["basics", "care"]
@@ -619,7 +619,7 @@ BAD_URIS = [
 
 
 @pytest.mark.parametrize("uri", BAD_URIS)
-async def test_what_is_no_file_of_a_skill_is_missing(uri: str) -> None:
+async def test_invalid_uris_of_skill_files_are_not_found(uri: str) -> None:
     catalog = Catalog(skills=SkillSnapshot(SKILLS))
     with pytest.raises(Fault) as caught:
         await resources(Rig(catalog)).read(stateless(), request("resources/read", {"uri": uri}))
@@ -659,7 +659,7 @@ async def test_the_extension_tells_every_file_with_its_digest(revision: Any) -> 
         assert isinstance(listed["ttlMs"], int)
 
 
-async def test_pages_of_skills_have_all_of_them_once() -> None:
+async def test_pages_of_skills_list_each_skill_once() -> None:
     many = [skill(f"s{number:04}", text="x" * 100) for number in range(3000)]
     rig, seen, cursor = Rig(Catalog(skills=SkillSnapshot(many))), [], None
     while cursor is not None or not seen:
@@ -690,7 +690,7 @@ async def test_directories_have_their_direct_children() -> None:
 
 
 @by_revision
-async def test_where_skills_are_not_listed_nothing_tells_of_them(revision: Any) -> None:
+async def test_unlisted_skills_are_invisible(revision: Any) -> None:
     hidden = SkillSnapshot(SKILLS, AGENTS)
     hidden.listed = False
     for skills in (hidden, SkillSnapshot()):

@@ -170,7 +170,7 @@ async def test_arguments_that_are_too_deep_are_an_error(revision):
 
 
 @by_revision
-async def test_what_the_relay_refuses_is_no_result(revision):
+async def test_a_refusal_of_the_relay_is_an_error(revision):
     methods, _ = tools(InvalidParams("requestState is not ours"))
     with pytest.raises(InvalidParams, match="requestState"):
         await call(methods, revision, "free", requestState="x-TAMPERED")
@@ -185,7 +185,7 @@ async def test_the_error_of_a_server_reaches_the_client(revision):
 
 
 @by_revision
-async def test_an_address_to_open_is_told_to_those_who_cannot_open_it(revision):
+async def test_clients_without_url_elicitation_are_told_the_address(revision):
     asked = {"elicitations": [{"url": "https://a.example", "message": "Sign in"}]}
     methods, _ = tools(RelayedFault(-32042, "First", asked))
     if revision is V2025_11_25:

@@ -170,5 +170,5 @@ async def lived(all_steps, first):
 
 @settings(max_examples=40, deadline=None)
 @given(all_steps=steps, first=oracle.tools())
-def test_no_call_is_judged_by_what_held_before_or_holds_for_others(all_steps, first):
+def test_no_call_is_judged_by_stale_or_foreign_rules(all_steps, first):
     anyio.run(lived, all_steps, first)

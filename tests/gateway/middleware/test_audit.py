@@ -107,7 +107,7 @@ SAME = {
     ],
     ids=lambda one: one if isinstance(one, str) else type(one).__name__,
 )
-async def test_a_call_is_recorded_however_it_ends(log, outcome, said):
+async def test_a_call_is_recorded_with_any_outcome(log, outcome, said):
     if isinstance(outcome, BaseException):
         with pytest.raises(type(outcome)):
             await log.send(outcome)
@@ -128,7 +128,7 @@ async def through(log, call, result):
     return await log.send(handler)
 
 
-async def test_what_reached_a_tool_has_its_name_and_its_arguments(log):
+async def test_a_tool_call_is_recorded_with_name_and_arguments(log):
     result = ToolResult((TextContent("é"),), Raw(b'{"b":1}'))
     got = await through(log, ToolCall(PAY, None, {"pin": "9911"}, None), result)
     assert got is result
@@ -144,7 +144,7 @@ async def test_what_reached_a_tool_has_its_name_and_its_arguments(log):
     assert await log.records() == [SAME | expected]
 
 
-async def test_sizes_of_results_of_other_servers_are_those_of_their_members(log):
+async def test_sizes_of_relayed_results_are_sums_of_their_members(log):
     await through(log, ToolCall(PAY, None, {}, None), RelayedResult({"content": Raw(b"[1,2]")}))
     [record] = await log.records()
     assert record["result_bytes"] == 5
@@ -225,12 +225,12 @@ async def test_lists_are_recorded_where_that_is_wanted(tmp_path, lists):
 
 
 @pytest.mark.parametrize("method", ["ping", "tasks/get", "notifications/mail/send/1.0"])
-async def test_a_tool_of_such_a_name_is_recorded_where_tools_are_methods(log, method):
+async def test_a_tool_named_like_a_method_is_recorded_over_rpc(log, method):
     await log.send({}, Request("2.0", method, {"a": 1}, 1), revision=JSON_RPC)
     assert [record["method"] for record in await log.records()] == [method]
 
 
-async def test_what_others_note_is_in_the_record(log):
+async def test_notes_of_other_middleware_are_recorded(log):
     async def denied(context):
         context.note.decision, context.note.rule = "deny", "night"
         raise Forbidden("no")
@@ -242,7 +242,7 @@ async def test_what_others_note_is_in_the_record(log):
     ]
 
 
-async def test_who_is_refused_is_recorded_once_and_not_without_end(log):
+async def test_refused_clients_are_recorded_once_and_bounded(log):
     refusal = Forbidden("no")
     stranger = Identity(Principal("anonymous", "t"), refusal)
 
@@ -275,7 +275,7 @@ async def test_who_is_refused_is_recorded_once_and_not_without_end(log):
     }
 
 
-async def test_what_cannot_be_recorded_is_not_done(tmp_path):
+async def test_a_call_without_room_for_its_record_is_refused(tmp_path):
     log = Log(tmp_path / "spool", queue=1, spool_bytes=1)
     done = []
 
@@ -289,7 +289,7 @@ async def test_what_cannot_be_recorded_is_not_done(tmp_path):
     assert done == [1]
 
 
-async def test_guessing_from_many_addresses_shows_for_each_of_them(log, monkeypatch):
+async def test_guessing_from_many_addresses_is_recorded_per_address(log, monkeypatch):
     monkeypatch.setattr(trails, "REFUSALS", 0)
     monkeypatch.setattr(trails, "ADDRESSES", 2)
     identity = Identity(Principal("anonymous", "t"), Forbidden("no"))

@@ -111,7 +111,7 @@ async def test_other_sources_are_called():
     assert source.breaker.states() == {"crm": "open"}
 
 
-async def test_it_opens_by_the_share_of_failures_among_recent_calls():
+async def test_the_breaker_opens_by_the_failure_share_of_recent_calls():
     source = Source()
     for _ in range(6):
         await source.call(FINE)
@@ -130,7 +130,7 @@ async def test_it_opens_by_the_share_of_failures_among_recent_calls():
      RelayedFault(-32602, "x")],
     ids=["fine", "failed", "unsendable", "unreachable", "relayed"],
 )  # fmt: skip
-async def test_what_is_said_of_a_call_is_no_failure_of_the_source(answer):
+async def test_errors_about_a_call_are_no_failures_of_the_source(answer):
     source = Source()
     for _ in range(20):
         if isinstance(answer, Exception):
@@ -161,14 +161,14 @@ async def test_a_hybrid_call_gets_a_status():
     assert told["body"]["metadata"] == {"retryAfter": 5}
 
 
-async def test_what_runs_here_has_no_breaker():
+async def test_local_functions_have_no_breaker():
     source = Source()
     for _ in range(10):
         assert await source.call(DOWN, PYTHON) is DOWN
     assert source.breaker.states() == {}
 
 
-async def test_single_probes_close_it(caplog):
+async def test_single_probes_close_the_breaker(caplog):
     caplog.set_level(logging.INFO, "toolgate.upstream")
     source = Source()
     await source.fail(4)
@@ -241,7 +241,7 @@ async def test_each_probe_that_fails_doubles_the_time_up_to_the_longest():
     assert waits == [5, 10, 15, 15]
 
 
-async def test_calls_that_began_before_it_opened_count_no_more():
+async def test_calls_begun_before_the_opening_are_not_counted():
     source, late = Source(), anyio.Event()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(source.call, late)
@@ -266,13 +266,13 @@ async def test_nodes_do_not_come_back_together():
         assert await source.call(FINE) is FINE
 
 
-async def test_it_can_be_switched_off():
+async def test_the_breaker_can_be_switched_off():
     source = Source(enabled=False)
     await source.fail(50)
     assert source.calls == 50
 
 
-async def test_metrics_show_the_states_and_what_was_refused():
+async def test_metrics_show_states_and_refusals():
     source, registry, refusals = Source(), CollectorRegistry(), RefusalCounts()
     registry.register(source.breaker)
     registry.register(refusals)

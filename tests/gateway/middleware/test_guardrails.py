@@ -95,7 +95,7 @@ def text_of(result):
     return result.content[0].text
 
 
-async def test_a_tool_without_marks_and_rules_gets_its_result_as_it_is():
+async def test_a_tool_without_marks_and_rules_keeps_its_result():
     result = structured({"card": CARD})
     assert (await called(settings(), result))[0] is result
 
@@ -115,13 +115,13 @@ async def test_marked_values_are_masked_in_structured_content_and_in_its_text():
     assert note.decision == ""
 
 
-async def test_marked_values_are_masked_in_a_text_that_tells_them():
+async def test_marked_values_are_masked_in_accompanying_text():
     result = structured({"card": CARD}, f"Paid with {CARD}.")
     got, _, _ = await called(settings(), result, tool(SECRET_OUTPUT))
     assert text_of(got) == "Paid with ***."
 
 
-async def test_however_many_values_are_marked_no_text_repeats_one():
+async def test_texts_repeat_none_of_many_marked_values():
     """Nor does it take the time of all of them for each text."""
     cards = [f"{10**15 + number}" for number in range(3000)]
     schema = {"properties": {"cards": {"items": {"x-mask": True}}}}
@@ -179,7 +179,7 @@ async def test_results_of_other_servers_are_masked_in_all_their_texts():
     }
 
 
-async def test_a_result_that_has_nothing_of_it_stays_as_it_came():
+async def test_a_result_without_matches_stays_unchanged():
     result = relayed(content=[{"type": "text", "text": "fine"}])
     assert (await called(settings(cards=CARDS), result))[0] is result
 
@@ -208,7 +208,7 @@ async def test_an_error_of_another_server_is_looked_at_as_its_results_are():
 
 
 @pytest.mark.parametrize("failed", [RelayedFault(-32000, "away"), RelayedFault(1, "x", [CARD])])
-async def test_an_error_that_has_nothing_of_it_stays_as_it_came(failed):
+async def test_an_error_without_matches_stays_unchanged(failed):
     with pytest.raises(RelayedFault) as caught:
         await called(settings(other=Guardrail("result", "redact", pattern="secret")), failed)
     assert caught.value is failed
@@ -253,7 +253,7 @@ async def test_fields_are_paths(fields, expected):
     assert json.loads(text_of(got)) == expected
 
 
-async def test_redacted_arguments_are_what_the_service_gets():
+async def test_the_service_receives_redacted_arguments():
     rule = Guardrail("arguments", "redact", fields=("note",), pattern=CARDS.pattern)
     arguments = {"note": f"my {CARD}", "card": CARD}
     _, sent, _ = await called(settings(r=rule), structured({}), arguments=arguments)
@@ -269,7 +269,7 @@ async def test_redacted_arguments_are_what_the_service_gets():
         ("{no json " + CARD, "{no json ***"),
     ],
 )
-async def test_texts_that_are_json_are_looked_at_as_what_they_say(text, expected):
+async def test_json_texts_are_inspected_as_values(text, expected):
     got, _, _ = await called(settings(cards=CARDS), ToolResult((TextContent(text),)))
     assert text_of(got) == expected
 
@@ -290,7 +290,7 @@ async def test_texts_that_are_json_are_looked_at_as_what_they_say(text, expected
     ],
     ids=str,
 )
-async def test_rules_concern_whom_they_name(rule, applies):
+async def test_rules_apply_to_matching_tools_and_roles(rule, applies):
     roles = frozenset({"auditor"})
     got, _, _ = await called(settings(r=rule), structured("x"), roles=roles)
     assert got.is_error == applies
@@ -323,9 +323,7 @@ async def test_a_rule_that_cannot_be_applied_denies():
     ],
 )
 @pytest.mark.parametrize("looks_at", ["arguments", "result"])
-async def test_of_whom_too_much_is_claimed_passes_no_rule_that_looks_at_them(
-    looks_at, when, passes
-):
+async def test_oversized_claims_pass_no_rule_over_claims(looks_at, when, passes):
     many = {"blocked": True, "groups": [0] * CLAIMS[0]}
     rule = Guardrail(looks_at, "deny", when=when)
     got, _, note = await called(settings(r=rule), structured("x"), claims=many)
@@ -358,7 +356,7 @@ async def test_a_result_that_is_broken_is_not_passed_on():
     ],
     ids=["large", "file", "link", "task"],
 )
-async def test_what_cannot_be_inspected_is_denied_or_passed_as_the_settings_say(result):
+async def test_uninspectable_results_are_denied_or_passed_by_setting(result):
     got, _, _ = await called(settings(cards=CARDS), result)
     assert got.is_error
     assert "cannot be inspected" in text_of(got)
@@ -428,7 +426,7 @@ MASKED_SHAPES = {
 
 
 @pytest.mark.parametrize("result", MASKED_SHAPES.values(), ids=MASKED_SHAPES)
-async def test_marked_values_are_masked_in_whatever_shape_they_come(result):
+async def test_marked_values_are_masked_in_every_shape(result):
     got, _, note = await called(settings(), result, tool(SECRETS))
     assert CARD not in said(got)
     assert CVV not in said(got)
@@ -488,12 +486,12 @@ async def test_where_marks_cannot_be_looked_for_the_settings_decide(result):
     ],
     ids=range(6),
 )
-async def test_what_says_nothing_of_what_is_marked_stays_as_it_is(result):
+async def test_results_without_marked_values_stay_unchanged(result):
     got, _, _ = await called(settings(), result, tool(SECRETS))
     assert got is result
 
 
-async def test_an_error_of_another_server_hides_what_is_marked():
+async def test_an_error_of_an_mcp_server_hides_marked_values():
     failed = RelayedFault(-32000, "no funds", {"request": RECORD, "why": json.dumps(RECORD)})
     with pytest.raises(RelayedFault) as caught:
         await called(settings(), failed, tool(SECRETS))
@@ -514,7 +512,7 @@ async def test_a_text_of_very_many_beginnings_takes_no_time():
     assert got.is_error
 
 
-async def test_lines_of_json_are_looked_at_as_what_they_say():
+async def test_lines_of_json_are_inspected_as_values():
     text = '{"n":"\\u0034111111111111111"}\n{"n":2}'
     got, _, _ = await called(settings(cards=CARDS), ToolResult((TextContent(text),)))
     assert text_of(got) == '{"n":"***"}\n{"n":2}'

@@ -45,7 +45,7 @@ async def test_json_rpc_is_not_deprecated(told):
     assert told() == []
 
 
-async def test_a_client_is_told_once_wherever_it_calls(told):
+async def test_a_client_is_logged_once_for_all_endpoints(told):
     use = LegacyUse()
     for side in ("query", "command", None, "query"):
         await send(use, side=side, client="10.0.0.1")
@@ -53,7 +53,7 @@ async def test_a_client_is_told_once_wherever_it_calls(told):
     assert told() == ["10.0.0.1", "10.0.0.2"]
 
 
-async def test_a_client_is_who_it_is_known_to_be(told):
+async def test_a_client_is_logged_by_principal_or_address(told):
     use = LegacyUse()
     await send(use, identity=ada(), client="10.0.0.1")
     await send(use, identity=ada(), client="10.0.0.1")

@@ -94,7 +94,7 @@ async def test_limits_that_were_lowered_hold_for_callers_that_are_known():
 
 
 @pytest.mark.parametrize("limit", ["tenant_calls", "tenant_daily"])
-async def test_a_tenant_has_so_many_calls_whoever_makes_them(limit):
+async def test_calls_of_a_tenant_are_limited_over_all_its_callers(limit):
     serving = Serving(**{limit: 3})
     await serving.ask(of("ann"), times=2)
     await serving.ask(of("bob"))
@@ -116,7 +116,7 @@ async def test_a_call_that_is_refused_costs_nothing():
 
 
 @pytest.mark.parametrize("method", ["initialize", "ping", "notifications/cancelled"])
-async def test_what_keeps_a_connection_alive_does_not_count(method):
+async def test_keep_alive_methods_do_not_count(method):
     serving = Serving(principal_calls=1)
     await serving.ask(of("ann"), Request("2.0", method), times=5)
     await serving.ask(of("ann"))
@@ -124,14 +124,14 @@ async def test_what_keeps_a_connection_alive_does_not_count(method):
 
 
 @pytest.mark.parametrize("method", ["ping", "notifications/x", "tools/list", "completion/complete"])
-async def test_everything_else_counts_and_so_do_services_of_those_names(method):
+async def test_every_other_method_and_services_of_these_names_count(method):
     serving = Serving(principal_calls=1)
     request = Request("2.0", method)
     await serving.ask(of("ann"), request, revision=JSON_RPC)
     await refused(serving, "principal_calls", of("ann"), request=request, revision=JSON_RPC)
 
 
-async def test_where_nobody_says_who_they_are_nobody_is_counted_as_one():
+async def test_anonymous_callers_are_not_counted_as_one_principal():
     serving = Serving(principal_calls=1, principal_concurrent=1)
     await serving.ask(times=3)
     serving = Serving(tenant_calls=1)
@@ -188,7 +188,7 @@ async def test_a_principal_runs_so_many_calls_at_a_time():
     await serving.ask(of("ann"), times=2)
 
 
-async def test_what_only_waits_does_not_run():
+async def test_waiting_streams_do_not_count_as_running():
     serving = Serving(principal_concurrent=1, concurrent=1)
     serving.release.clear()
     async with anyio.create_task_group() as tasks:
@@ -266,7 +266,7 @@ async def test_the_first_pattern_that_fits_limits_each_tool_by_itself():
         ("all", ["ann"], "in 60 s, shared by all callers (limits"),
     ],
 )
-async def test_a_limit_is_shared_by_those_whom_it_names(setting, per, passing, shared):
+async def test_limits_of_tools_are_shared_by_caller_or_tenant(setting, per, passing, shared):
     """A limit of a tool may be of each caller, and texts say who shares it (mending 41)."""
     name = "get" if setting == "tools" else "crm"
     limits = replace(NONE, **{setting: {name: Rate(calls=1, per=per)}})
@@ -285,7 +285,7 @@ async def test_a_limit_is_shared_by_those_whom_it_names(setting, per, passing, s
     assert [text for text in refusals if shared not in text] == []
 
 
-async def test_calls_at_a_time_of_one_caller_leave_those_of_others_alone():
+async def test_concurrency_of_one_caller_does_not_limit_another_caller():
     """A slow caller holds no place of another one (mending 41)."""
     limits = replace(NONE, tools={"get": Rate(concurrent=1, per="caller")})
     limiting, began, release = RateLimits(limits, LocalRates()), anyio.Event(), anyio.Event()

@@ -66,7 +66,7 @@ async def agreed(database: Database, asked: ApprovalRequired) -> None:
     assert await approvals.decide(asked.data["approval"], True, "bob")
 
 
-async def test_what_is_denied_goes_nowhere_and_is_noted() -> None:
+async def test_denied_calls_are_not_sent_and_noted() -> None:
     upstream, note = Upstream([DONE]), AuditDraft()
     guarded = judging(None, no=Rule("deny", when="arguments.sum > 5")).guard(upstream)
     with pytest.raises(Denied):
@@ -93,7 +93,9 @@ async def test_the_order_of_arguments_makes_no_other_call(database: Database) ->
     assert await guarded(call({"b": 2, "a": 1})) is DONE
 
 
-async def test_an_approval_is_of_the_tool_as_it_was(database: Database) -> None:
+async def test_an_approval_covers_only_the_approved_definition_of_a_tool(
+    database: Database,
+) -> None:
     guarded = judging(database.pool, **WAITS).guard(Upstream([DONE]))
     with pytest.raises(ApprovalRequired) as asked:
         await guarded(call())
@@ -129,7 +131,7 @@ async def test_without_a_database_nothing_is_approved() -> None:
     assert upstream.calls == []
 
 
-def test_who_decides_sees_no_secrets() -> None:
+def test_approvers_see_no_secrets() -> None:
     schema = Raw(b'{"properties":{"iban":{"type":"string","x-mask":true}}}')
     asked = call({"iban": "DE02", "api_key": "sk-1", "sum": 5}, tool("pay", input_schema=schema))
     shown = arguments_for_approvers(asked)

@@ -17,7 +17,7 @@ async def handler(_context, _request):
 
 
 @pytest.mark.parametrize("revision", [JSON_RPC, V2025_11_25, V2026_07_28])
-def test_only_the_legacy_payload_is_counted_as_such(revision):
+def test_only_the_legacy_payload_counts_as_legacy_use(revision):
     use = LegacyUse()
     assert use.middleware(handler, Route(revision, "tools/call")) is handler
     assert use.middleware(handler, Route(HYBRID, "")) is not handler

@@ -203,7 +203,7 @@ async def test_preconditions_are_checked_when_the_job_starts(bench: Bench) -> No
     assert not bench.toys.asked
 
 
-async def test_what_is_away_is_tried_again_up_to_its_attempts(bench: Bench) -> None:
+async def test_unavailable_dependencies_are_retried_up_to_the_attempts(bench: Bench) -> None:
     async def away(_asked: OperationInput) -> None:
         raise unavailable("It does not answer.")
 
@@ -217,7 +217,7 @@ async def test_what_is_away_is_tried_again_up_to_its_attempts(bench: Bench) -> N
     assert [event for event, _ in bench.events] == ["started", "started", "failed"]
 
 
-async def test_waiting_for_others_is_no_failure(bench: Bench) -> None:
+async def test_waiting_for_running_jobs_is_no_failure(bench: Bench) -> None:
     async def crowded(_asked: OperationInput) -> None:
         raise ProblemDetails(429, "too-many-requests", "Others run.", headers={"Retry-After": "7"})
 
@@ -307,7 +307,7 @@ async def test_a_job_of_a_revoked_caller_does_not_run(bench: Bench, of: str) -> 
     )
 
 
-async def test_a_job_may_what_its_key_still_may(bench: Bench) -> None:
+async def test_a_job_has_the_current_scopes_of_its_key(bench: Bench) -> None:
     key, _ = await ApiKeys(bench.database.pool, HOST).create("ci", scopes=["toys:write"])
     who = dataclasses.replace(
         ADA,
@@ -373,7 +373,7 @@ async def test_cancelling_ends_a_running_job(bench: Bench) -> None:
     assert bench.events == [("started", 0), ("cancelled", 0)]
 
 
-async def test_progress_is_stored_while_it_runs(bench: Bench) -> None:
+async def test_progress_is_stored_during_a_run(bench: Bench) -> None:
     async def slow(asked: OperationInput) -> None:
         asked.job.progress(4, 9, "tools")
         await sleeping(asked)

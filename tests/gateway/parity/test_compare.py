@@ -49,7 +49,7 @@ def outcome(
         (b"", b""),
     ],
 )
-def test_what_no_two_servers_agree_on_is_no_difference(one: Any, other: Any) -> None:
+def test_volatile_values_are_no_difference(one: Any, other: Any) -> None:
     assert compare(outcome(one), outcome(other)) == []
 
 
@@ -71,7 +71,7 @@ def test_marks_made_for_the_run_are_no_difference() -> None:
         (b"no", b"OK", "body"),
     ],
 )
-def test_what_is_a_difference(one: Any, other: Any, where: str) -> None:
+def test_differing_values_are_differences(one: Any, other: Any, where: str) -> None:
     found = compare(outcome(one), outcome(other))
     assert [difference.finding.where for difference in found] == [where]
     assert found[0].reason is None
@@ -84,7 +84,7 @@ def test_statuses_and_media_types_differ_but_a_missing_type_does_not() -> None:
     assert compare(one, outcome({}, 400)) == []
 
 
-def test_the_ledger_explains_a_difference_from_what_it_says_of_light_hybrid_4j() -> None:
+def test_the_ledger_explains_a_difference_by_the_legacy_behaviour() -> None:
     ours, theirs = outcome({}, 400, ledger=LEDGER), outcome({}, 500, ledger=LEDGER)
     [found] = compare(ours, theirs)
     assert found.reason == "why"
@@ -101,7 +101,7 @@ def test_the_ledger_does_not_explain_any_other_answer() -> None:
 UNKNOWN = LEDGER | {"legacy": None}
 
 
-def test_the_ledger_explains_nothing_where_it_does_not_know_what_the_other_answers() -> None:
+def test_the_ledger_does_not_explain_unknown_legacy_answers() -> None:
     for status in (404, 500):
         [found] = compare(outcome({}, 400, ledger=UNKNOWN), outcome({}, status, ledger=UNKNOWN))
         assert (found.reason, found.unknown) == (None, True)

@@ -49,7 +49,7 @@ def expect(**members: Any) -> Expect:
         ({"$starts": "a", "more": 1}, {"$starts": "a", "more": 1}),  # two members: no matcher
     ],
 )
-def test_what_fits(expected: Any, actual: Any) -> None:
+def test_fitting_values_match(expected: Any, actual: Any) -> None:
     assert fits(expected, actual)
 
 
@@ -85,7 +85,7 @@ def test_what_fits(expected: Any, actual: Any) -> None:
         ({"$unordered": [1]}, {"a": 1}),
     ],
 )
-def test_what_does_not_fit(expected: Any, actual: Any) -> None:
+def test_unfitting_values_do_not_match(expected: Any, actual: Any) -> None:
     assert not fits(expected, actual)
 
 
@@ -106,7 +106,7 @@ def test_an_exact_body_has_no_further_members_at_any_depth() -> None:
     ]
 
 
-def test_a_wrong_status_shows_what_was_said() -> None:
+def test_a_wrong_status_shows_the_answer() -> None:
     [found] = judge(expect(status=[200, 204]), answer(b"what?", 500))
     assert found == Deviation("status", "200 or 204", "500 what?")
 
@@ -154,7 +154,7 @@ def test_bodies(wanted: dict[str, Any], body: bytes, fine: bool) -> None:
 
 
 @pytest.mark.parametrize("body", [b"NaN", b"[Infinity]", b"{", b"\xff", b'{"a":1,}', b"[" * 99999])
-def test_what_is_no_json_is_told(body: bytes) -> None:
+def test_invalid_json_is_reported(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse(body)
     [found] = judge(expect(match={}), answer(body))
@@ -166,6 +166,6 @@ def test_a_matcher_that_does_not_exist_is_a_mistake_in_the_vector() -> None:
         fits({"$begins": "x"}, "x")
 
 
-def test_what_was_answered_is_never_taken_for_a_matcher() -> None:
+def test_answers_are_never_taken_for_matchers() -> None:
     one, other = {"a": {"$any": True}}, {"a": 5}
     assert list(differences(one, other, "body", matchers=False)) != []

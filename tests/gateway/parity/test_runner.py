@@ -80,7 +80,7 @@ async def test_a_gateway_in_spec_mode_passes(spec: str) -> None:
     assert told["ledger"]["L17"].startswith("Data must arrive as it was sent")
 
 
-async def test_failures_are_shown_with_what_was_expected_and_found(spec: str) -> None:
+async def test_failures_are_shown_with_expected_and_actual_values(spec: str) -> None:
     code, out, _ = await command("parity", "--target", spec, "--only", "J11", "--only", "L1")
     assert code == 1
     row, _, *_ = out.splitlines()
@@ -97,7 +97,7 @@ async def test_two_gateways_in_one_mode_do_not_differ(strict: str, settings: Set
     assert " compared, 0 differ without an entry in the ledger" in out.splitlines()[-1]
 
 
-async def test_gateways_in_two_modes_differ_and_the_ledger_does_not_excuse_it(
+async def test_differing_modes_of_gateways_are_not_excused_by_the_ledger(
     strict: str, spec: str
 ) -> None:
     arguments = ("--target", strict, "--against", spec, "--only", "J4", "--only", "L1", "--json")
@@ -126,9 +126,7 @@ async def test_the_ledger_explains_how_the_gateway_differs_from_light_hybrid_4j(
     assert "L1" not in out
 
 
-async def test_a_server_that_lacks_what_the_ledger_does_not_know_of_is_not_excused(
-    strict: str, serve: Serve
-) -> None:
+async def test_gaps_unknown_to_the_ledger_are_not_excused(strict: str, serve: Serve) -> None:
     old = await serve(Old())
     chosen = ("--only", "L6", "--only", "L34", "--against-path", "rpc=")
     code, out, _ = await command("parity", "--target", strict, "--against", old, *chosen)
@@ -147,7 +145,7 @@ async def test_a_server_that_lacks_what_the_ledger_does_not_know_of_is_not_excus
     assert {name: one["unknown"] for name, one in told.items()} == {"L6": False, "L34": True}
 
 
-async def test_light_hybrid_4j_is_judged_by_what_the_ledger_says_of_it(serve: Serve) -> None:
+async def test_light_hybrid_4j_is_judged_by_its_ledger_entries(serve: Serve) -> None:
     old = await serve(Old())
     arguments = ("parity", "--target", old, "--only", "L1", "--only", "L6", "--only", "L31")
     code, out, _ = await command(*arguments, "--expect", "legacy")
@@ -244,7 +242,7 @@ async def test_a_target_that_trusts_another_key_is_told_so(strict: str, tmp_path
         ),
     ],
 )
-async def test_what_cannot_be_done_is_said_in_a_sentence(
+async def test_invalid_arguments_are_reported_in_one_sentence(
     arguments: list[str], code: int, said: str
 ) -> None:
     found, out, err = await command("parity", *arguments)
@@ -282,7 +280,7 @@ async def test_a_server_that_falls_silent_is_a_failure_and_not_the_end(
     ]
 
 
-async def test_vectors_of_ones_own_are_played(strict: str, tmp_path: Path) -> None:
+async def test_own_vectors_are_played(strict: str, tmp_path: Path) -> None:
     for name in ("tokens.json", "keys"):
         source = CHECKOUT / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)

@@ -36,7 +36,7 @@ SOUND = {"id": "L1", "title": "One", "modes": ["strict"], "given": {"target": "c
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_file_is_as_its_schema_has_it(path: Path) -> None:
+def test_a_file_of_vectors_matches_its_schema(path: Path) -> None:
     Draft202012Validator.check_schema(SCHEMA)
     Draft202012Validator(SCHEMA).validate(json.loads(path.read_text()))
 
@@ -73,18 +73,18 @@ def test_a_vector_for_rpc_is_of_the_mode_that_rpc_has(vector: Vector) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS.values(), ids=lambda vector: str(vector.id))
-def test_an_entry_of_the_ledger_can_be_read_without_the_others(vector: Vector) -> None:
+def test_an_entry_of_the_ledger_is_self_contained(vector: Vector) -> None:
     if vector.ledger is not None:
         for text in (vector.ledger.was, vector.ledger.now, vector.ledger.reason):
             assert not re.search(r"^As [A-Z]\d|\bsee [A-Z]\d", text)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_file_says_which_action_is_looked_for_first(path: Path) -> None:
+def test_a_file_of_vectors_names_its_required_action(path: Path) -> None:
     assert json.loads(path.read_text())["needs"] == "lightapi.net/parity/echo/0.1.0"
 
 
-def test_sizes_are_those_that_the_titles_promise() -> None:
+def test_sizes_of_vectors_match_their_titles() -> None:
     def size(id_: str) -> int:
         given = VECTORS[id_].given
         assert given is not None
@@ -102,7 +102,7 @@ def test_the_keys_beside_the_vectors_sign_the_tokens() -> None:
     assert all(token.count(".") == 2 for token in tokens.values())
 
 
-def test_the_ledger_is_what_the_vectors_say() -> None:
+def test_the_ledger_matches_the_vectors() -> None:
     assert ledger.LEDGER.read_text() == ledger.rendered(), "run: python -m tests.vectors.ledger"
 
 
@@ -158,7 +158,7 @@ def test_a_folder_without_vectors_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "nowhere")
 
 
-def test_a_missing_key_says_how_to_name_one(tmp_path: Path) -> None:
+def test_a_missing_key_is_reported_with_its_option(tmp_path: Path) -> None:
     write(tmp_path, SOUND)
     with pytest.raises(ToolgateError, match=r"tokens\.json: No such file.*describes the tokens"):
         mint(load(tmp_path), None)

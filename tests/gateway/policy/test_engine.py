@@ -91,7 +91,7 @@ def test_engine_and_views_decide_as_the_rules_say(
 
 @settings(max_examples=60, deadline=None)
 @given(policy=oracle.policies(), principal=oracle.principals(), tools=oracle.tools())
-def test_what_is_hidden_is_what_each_verdict_says(
+def test_hidden_tools_agree_with_single_verdicts(
     policy: Policy, principal: Principal, tools: list[Tool]
 ) -> None:
     """Of one that calls another tool later, by rules about itself (mending 36)."""
@@ -111,7 +111,7 @@ def test_what_is_hidden_is_what_each_verdict_says(
     assert hidden == [verdict.is_hidden for verdict in verdicts]
 
 
-def test_what_looks_the_same_to_an_expression_is_asked_about_once(
+def test_equal_conditions_are_evaluated_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is work that each new token brings: for thousands of tools, while everybody waits."""
@@ -220,7 +220,7 @@ def test_arguments_that_a_rule_has_no_steps_for_count_against_the_call(
     assert few.effect == ("deny" if effect == "allow" else "allow")
 
 
-def test_rules_of_the_settings_stand_before_stored_ones() -> None:
+def test_rules_of_the_settings_precede_stored_rules() -> None:
     engine = Engine(ruled(one=Rule("allow")), {"one": Rule("deny"), "two": Rule("approve")})
     assert [(rule.name, rule.effect) for rule in engine.rules] == [
         ("two", "approve"),
@@ -256,7 +256,7 @@ def test_no_rule_opens_a_tool_above_the_clearance() -> None:
     ],
     ids=["silent", "destroys", "adds", "reads"],
 )
-def test_what_may_destroy_needs_an_approval(hints: Annotations, effect: str) -> None:
+def test_destructive_tools_require_an_approval(hints: Annotations, effect: str) -> None:
     policy = replace(usual(), approve_destructive=True)
     found = decided(policy, tool("pay", annotations=hints), {})
     assert (found.effect, found.rule) == (effect, DESTRUCTIVE if effect == "approve" else DEFAULT)
@@ -302,7 +302,7 @@ def test_arguments_nested_thousands_deep_are_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize("claims", [{"deep": nested(CLAIMS[2])}, {"groups": [0] * CLAIMS[0]}])
-def test_what_cannot_be_known_of_a_token_allows_nothing(claims: dict[str, Any]) -> None:
+def test_unknown_claims_of_a_token_allow_nothing(claims: dict[str, Any]) -> None:
     eve = Principal("eve", TENANT, claims=claims, mark="3")
     rule = Rule("allow", when="!has(principal.claims.blocked)")
     assert decided(ruled("deny", one=rule), tool("pay"), {}).effect == "allow"
@@ -344,7 +344,7 @@ def test_a_rule_on_arguments_looks_at_the_caller_of_the_call() -> None:
             assert (found.effect == "allow") == (owner == principal.id), (principal.id, owner)
 
 
-def test_what_is_prepared_for_a_caller_holds_under_its_rules_only() -> None:
+def test_prepared_views_hold_only_under_their_rules() -> None:
     denying, allowing = ruled(no=Rule("deny", when="arguments.n > 1")), ruled("deny")
     principal, one = Principal("eve", TENANT, mark="3"), tool("a")
     first, second = PolicyView(denying, 50), PolicyView(allowing, 50)
@@ -382,7 +382,7 @@ def test_toolsets_that_a_caller_names_do_not_pile_up() -> None:
     assert len(principal.prepared[PREPARED][1]) <= TOOLSETS + 1
 
 
-def test_a_small_bound_holds_for_what_was_encoded_before() -> None:
+def test_the_argument_limit_applies_to_encoded_arguments() -> None:
     policy = replace(ruled(big=Rule("deny", when="arguments.n > 9")), argument_bytes=8)
     asking = context()
     asking.note = AuditDraft(arguments=b'{"n": "0123456789"}')

@@ -17,7 +17,7 @@ def nested(levels: int) -> dict[str, Any]:
     return deep
 
 
-def test_they_are_json() -> None:
+def test_facts_of_a_principal_are_json() -> None:
     scopes, roles = frozenset({"b", "a"}), frozenset({"z", "y"})
     assert facts_of(Principal("ada", "t", scopes, {"team": ["blue"]}, roles=roles, mark="m")) == {
         "id": "ada",

@@ -65,7 +65,7 @@ def refused(headers, message):
         (Response(1, {}), -32600, 400),  # a 2026-07-28 client has nothing to respond to
     ],
 )
-def test_what_a_stateless_request_must_not_be(message, code, status):
+def test_invalid_stateless_requests_are_refused(message, code, status):
     assert refused(modern_headers(), message) == (code, status)
 
 
@@ -87,7 +87,7 @@ def test_headers_must_mirror_a_stateless_body(headers):
 
 
 @pytest.mark.parametrize("version", [OLD, "2025-11-25", "2099-01-01", "", "x"])
-def test_a_version_that_is_not_served_without_handshake_is_named_with_those_that_are(version):
+def test_an_unserved_version_is_refused_with_the_served_versions(version):
     message = modern(meta={**META, META_VERSION: version})
     with pytest.raises(Fault) as caught:
         admit(modern_headers(version=version), message, SESSIONS.get)
@@ -127,13 +127,13 @@ def test_the_name_header_is_required_wherever_a_body_names_something(method, par
     assert refused(modern_headers(method=method), modern(method, params)) == (-32020, 400)
 
 
-def test_a_stateless_request_needs_no_session_and_ignores_one():
+def test_a_stateless_request_ignores_a_session():
     headers = modern_headers(session="not one of ours")
     admitted = admit(headers, modern(), SESSIONS.get)
     assert (admitted.revision, admitted.session, admitted.opens) == (V2026_07_28, None, None)
 
 
-def test_a_stateless_notification_is_taken_as_it_is():
+def test_a_stateless_notification_is_admitted_without_checks():
     message = call("notifications/cancelled", {"requestId": 1}, UNSET)
     assert admit(Headers(version=NEW), message, SESSIONS.get).revision is V2026_07_28
 
@@ -158,7 +158,7 @@ def test_a_stateless_notification_is_taken_as_it_is():
         (Headers(session=OLD, version=NEW), Response(1, {}), -32600, 400),
     ],
 )
-def test_what_a_request_with_handshake_must_not_be(headers, message, code, status):
+def test_invalid_handshake_requests_are_refused(headers, message, code, status):
     assert refused(headers, message) == (code, status)
 
 
@@ -230,7 +230,7 @@ def test_where_sessions_may_be_left_out_the_header_says_the_revision(version, me
     assert (admitted.session, admitted.opens) == (None, None)
 
 
-def test_where_sessions_may_be_left_out_those_that_are_named_still_count():
+def test_named_sessions_count_in_sessionless_mode():
     admitted = admit(Headers(session=OLD), call(), SESSIONS.get, sessionless=True)
     assert admitted.session is SESSIONS[OLD]
     opened = admit(Headers(), call("initialize", HELLO), SESSIONS.get, sessionless=True)
@@ -238,7 +238,7 @@ def test_where_sessions_may_be_left_out_those_that_are_named_still_count():
 
 
 @pytest.mark.parametrize("version", [None, "2025-03-26"])
-def test_a_batch_without_a_session_is_one_of_2025_03_26(version):
+def test_a_batch_without_a_session_is_of_2025_03_26(version):
     admitted = admit(Headers(version=version), [call()], SESSIONS.get, sessionless=True)
     assert (admitted.revision, admitted.session) == (V2025_03_26, None)
 
@@ -256,7 +256,7 @@ def test_a_batch_without_a_session_is_one_of_2025_03_26(version):
         (Headers(), Response(1, {}), -32600, 400),  # nobody was asked anything
     ],
 )
-def test_what_is_refused_even_where_sessions_may_be_left_out(headers, message, code, status):
+def test_invalid_requests_are_refused_in_sessionless_mode(headers, message, code, status):
     with pytest.raises(Fault) as caught:
         admit(headers, message, SESSIONS.get, sessionless=True)
     assert (caught.value.code, caught.value.status) == (code, status)

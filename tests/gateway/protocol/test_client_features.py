@@ -56,7 +56,7 @@ def properties(asked):
 
 @pytest.mark.parametrize("revision", NEWER, ids=lambda revision: revision.name)
 @pytest.mark.parametrize("can", [{}, {"form": {}}, {"form": {}, "url": {}}])
-def test_a_form_is_unchanged_where_all_of_it_is_known(revision, can):
+def test_a_fully_supported_form_is_unchanged(revision, can):
     assert for_client(ELICIT, FORM, revision, {"elicitation": can}) == FORM
 
 
@@ -94,7 +94,7 @@ def test_one_choice_goes_back_as_the_list_that_was_asked_for():
         None,
     ],
 )
-def test_any_other_answer_goes_back_as_it_came(result):
+def test_valid_answers_to_forms_are_returned_unchanged(result):
     assert for_server(ELICIT, FORM, result, V2025_11_25) == result
     assert for_server(ELICIT, {"requestedSchema": 1}, result, V2025_11_25) == result
 
@@ -103,7 +103,7 @@ def test_any_other_answer_goes_back_as_it_came(result):
 @pytest.mark.parametrize(
     "can", [{}, {"form": {}}, {"url": {}}, {"form": {}, "url": {}}], ids=lambda can: str(list(can))
 )
-def test_addresses_are_opened_by_who_says_so(revision, can):
+def test_urls_are_opened_only_by_declaring_clients(revision, can):
     asked = for_client(ELICIT, ADDRESS, revision, {"elicitation": can})
     if revision in NEWER and "url" in can:
         assert {**ADDRESS, **asked} == asked
@@ -122,7 +122,7 @@ def test_an_address_has_an_id_on_2025_11_25_alone():
 
 
 @by_revision
-def test_who_cannot_be_asked_for_input_is_not(revision):
+def test_clients_without_elicitation_are_not_asked(revision):
     for can in ({}, {"elicitation": None}, {"elicitation": True}, {"sampling": {}}):
         assert isinstance(for_client(ELICIT, FORM, revision, can), RefusalReason)
     asked = for_client(ELICIT, FORM, revision, ABLE)
@@ -130,13 +130,13 @@ def test_who_cannot_be_asked_for_input_is_not(revision):
 
 
 @pytest.mark.parametrize("revision", NEWER, ids=lambda revision: revision.name)
-def test_who_opens_addresses_only_gets_no_form(revision):
+def test_clients_with_only_urls_get_no_form(revision):
     asked = for_client(ELICIT, FORM, revision, {"elicitation": {"url": {}}})
     assert asked == RefusalReason("The client shows no forms", {"elicitation": {"form": {}}})
 
 
 @pytest.mark.parametrize("params", [FORM, ADDRESS])
-def test_people_are_told_which_server_it_is(params):
+def test_questions_name_the_asking_server(params):
     asked = for_client(ELICIT, params, V2025_11_25, ABLE, asker="petshop")
     assert asked["message"] == f"petshop: {params['message']}"
     assert "message" not in for_client(ELICIT, {"mode": "form"}, V2025_11_25, ABLE, asker="petshop")
@@ -184,7 +184,7 @@ def test_a_model_without_ears_reads_that_there_is_sound(revision):
 
 @by_revision
 @pytest.mark.parametrize("more", [{"tools": []}, {"toolChoice": {"mode": "auto"}}])
-def test_tools_are_for_models_that_take_them(revision, more):
+def test_sampling_with_tools_requires_client_support(revision, more):
     params = {**SAMPLING, **more}
     without = for_client(SAMPLE, params, revision, {"sampling": {}})
     assert isinstance(without, RefusalReason)
@@ -194,7 +194,7 @@ def test_tools_are_for_models_that_take_them(revision, more):
 
 @by_revision
 @pytest.mark.parametrize("method", [SAMPLE, ROOTS])
-def test_what_the_client_does_not_have_is_not_asked_for(revision, method):
+def test_undeclared_client_features_are_not_requested(revision, method):
     name = "sampling" if method == SAMPLE else "roots"
     refused = for_client(method, {"messages": []}, revision, {"elicitation": {}, name: None})
     assert isinstance(refused, RefusalReason)

@@ -5,7 +5,7 @@ from schemas.errors import InvalidParams
 
 
 @pytest.mark.parametrize("name", ["a", "getPet", "x" * 64, "naïve", "a/b c", "日本"])
-def test_a_cursor_comes_back_as_the_name_that_it_stands_for(name):
+def test_a_cursor_is_decoded_to_its_name(name):
     cursor = seal(name, "tools")
     assert unseal(cursor, "tools") == name
     assert cursor.isascii()

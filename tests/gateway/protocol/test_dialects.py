@@ -85,7 +85,7 @@ def test_a_request_of_json_rpc(rules):
 
 @every
 @pytest.mark.parametrize("data", [{}, {"a": [1, None]}, None, "text", 5, [1]])
-def test_a_legacy_payload_is_the_request_of_the_action_that_it_names(rules, data):
+def test_a_legacy_payload_becomes_a_request_of_its_action(rules, data):
     sent = {**LEGACY, "data": data, "title": "x", "success": "/app", "rest": True}
     assert found(sent, rules) == Legacy(Request("2.0", ID, data, 0))
     assert found(LEGACY, rules) == Legacy(Request("2.0", ID, UNSET, 0))
@@ -93,7 +93,7 @@ def test_a_legacy_payload_is_the_request_of_the_action_that_it_names(rules, data
 
 @both
 @pytest.mark.parametrize("version", [2.0, 2, "1.0", "2", None, ["2.0"], True])
-def test_only_the_text_2_0_makes_it_json_rpc(rules, version):
+def test_only_the_text_2_0_marks_json_rpc(rules, version):
     """For light-hybrid-4j anything else is a legacy payload, here one that names no action."""
     sent = {"jsonrpc": version, "method": ID, "id": 3}
     if rules.spec:
@@ -218,7 +218,7 @@ def test_a_method_is_text(rules, method):
     assert '"method"' in refused.fault.message
 
 
-def test_a_request_without_a_method_is_told_as_light_hybrid_4j_tells_it():
+def test_a_request_without_a_method_gets_the_light_hybrid_4j_error():
     refused = found(message(id=42), STRICT)
     assert (refused.id, refused.fault.code) == (42, -32600)
     assert refused.fault.data["code"] == "ERR11200"
@@ -227,7 +227,7 @@ def test_a_request_without_a_method_is_told_as_light_hybrid_4j_tells_it():
 
 
 @both
-def test_a_path_without_the_legacy_payload_says_what_to_send(rules):
+def test_a_path_without_the_legacy_dialect_asks_for_json_rpc(rules):
     off = Rules(PORTAL, rules.spec, legacy=False)
     with pytest.raises(StatusFault, match="send JSON-RPC") as caught:
         found(LEGACY, off)
@@ -247,7 +247,7 @@ def test_a_path_without_the_legacy_payload_says_what_to_send(rules):
         (ServiceFailed(503, "Try later"), Answer(503, b"Try later", TEXT)),
     ],
 )
-def test_a_legacy_client_gets_what_the_action_said(outcome, answer):
+def test_a_legacy_client_gets_the_outcome_of_the_action(outcome, answer):
     for rules in ALL:
         assert legacy_answer(outcome, rules) == answer
 
@@ -310,13 +310,13 @@ def test_a_json_rpc_client_gets_the_status_in_the_envelope(fault, strict, spec, 
 
 
 @pytest.mark.parametrize("fault", [MISSING, UNKNOWN, VIOLATION], ids=str)
-def test_without_wrapping_it_gets_the_status_itself(fault):
+def test_unwrapped_errors_are_the_status_itself(fault):
     for rules in (RAW, SPEC_RAW):
         assert rpc_answer(7, fault, rules, "r-1") == legacy_answer(fault, rules)
 
 
 @pytest.mark.parametrize("rules", [RAW, SPEC_RAW], ids=["strict", "spec"])
-def test_what_light_hybrid_4j_wraps_itself_is_always_wrapped(rules):
+def test_failures_wrapped_by_light_hybrid_4j_are_always_wrapped(rules):
     """The failure of a handler, and params by position."""
     failed = rpc_answer(7, ServiceFailed(400, STATUS), rules, "r-1")
     assert failed.status == (200 if rules.spec else 400)
@@ -348,7 +348,7 @@ def test_a_member_of_a_batch_is_always_in_an_envelope(rules):
 
 
 @every
-def test_a_result_is_carried_as_it_is(rules):
+def test_a_result_is_carried_verbatim(rules):
     answer = rpc_answer("x", Raw(b'{"n": 9007199254740993}'), rules, "r-1")
     text = b"".join(answer.body) if isinstance(answer.body, list) else answer.body
     assert text == b'{"jsonrpc":"2.0","id":"x","result":{"n": 9007199254740993}}'
@@ -368,7 +368,7 @@ def test_a_result_is_carried_as_it_is(rules):
         (b"\n[1,2]", InvalidRequest("too many", {"limit": 1}), -32600),
     ],
 )
-def test_a_body_that_is_refused_whole_is_answered_in_the_dialect_it_seems_to_be(text, fault, code):
+def test_a_refused_body_is_answered_in_its_apparent_dialect(text, fault, code):
     strict = json.loads(refusal(text, fault, STRICT, "r-1").body)
     assert strict.get("error", {}).get("code") == code
     assert (strict.get("code") is None) is (code is not None)

@@ -36,7 +36,7 @@ async def test_a_fault_becomes_an_error_that_names_the_request(verbs):
 
 
 @pytest.mark.parametrize("method", ["crash", "unwritable", "half_a_character"])
-async def test_what_nobody_expected_is_logged_and_kept_to_ourselves(verbs, caplog, method):
+async def test_unexpected_errors_are_logged_and_not_revealed(verbs, caplog, method):
     caplog.set_level(logging.ERROR)
     reply = await verbs.dispatcher().dispatch(context(), request(method))
     assert reply == ErrorReply(1, ErrorObject(-32603, "Internal error", {"requestId": "r-1"}))
@@ -46,7 +46,7 @@ async def test_what_nobody_expected_is_logged_and_kept_to_ourselves(verbs, caplo
 
 
 @pytest.mark.parametrize("method", ["update", "subtract", "crash", "unwritable", "foobar"])
-async def test_a_notification_is_never_answered_whatever_became_of_it(verbs, method):
+async def test_a_notification_is_never_answered(verbs, method):
     for revision in (JSON_RPC, V2025_06_18):
         assert await verbs.dispatcher().dispatch(context(revision), notification(method)) is None
 
@@ -112,7 +112,7 @@ async def test_other_metadata_is_passed_on(verbs, meta):
     assert isinstance(await verbs.dispatcher().dispatch(context(V2025_06_18), asked), Reply)
 
 
-async def test_a_method_that_we_lack_is_told_from_one_that_another_server_lacks(verbs):
+async def test_an_unknown_method_differs_from_a_method_unknown_upstream(verbs):
     reply = await verbs.dispatcher().dispatch(context(V2026_07_28), request("foobar"))
     assert isinstance(reply, UnknownMethod)
     assert json.loads(encode(reply))["error"]["code"] == -32601
@@ -125,7 +125,7 @@ async def test_an_unknown_method_is_not_found(verbs, method):
     assert reply.error.message == f"Method not found: {method[:100]}"
 
 
-async def test_a_method_is_known_to_the_revisions_that_have_it(verbs):
+async def test_a_method_is_known_only_to_its_revisions(verbs):
     dispatcher = verbs.dispatcher()
     known = await dispatcher.dispatch(context(V2026_07_28), request("mcp_only"))
     assert known == Reply(1, Raw(b"null"))

@@ -52,7 +52,7 @@ def test_data_of_any_kind_is_fit_for_a_reply(data):
     assert encode(reply)
 
 
-def test_data_that_are_an_object_also_say_which_request_it_was():
+def test_error_data_of_an_object_include_the_request_id():
     reply = error_reply(1, RelayedFault(-1, "No", {"a": 1}), "r-1")
     assert reply.error.data == {"a": 1, "requestId": "r-1"}
 
