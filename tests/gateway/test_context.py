@@ -93,7 +93,7 @@ async def test_a_client_that_leaves_too_many_bytes_loses_its_stream():
     assert await box.take(0) == [b"x" * OUTBOX_BYTES]
 
 
-async def test_a_message_of_any_length_goes_out_when_it_is_alone():
+async def test_a_single_message_of_any_length_is_sent():
     box = Outbox()
     for _ in range(2):  # taking makes room
         box.put(b"x" * (OUTBOX_BYTES + 1))
@@ -124,7 +124,7 @@ def test_a_touched_session_was_used_now(monkeypatch):
     assert 0 < session.last_used <= context.time.monotonic()
 
 
-async def test_what_waits_goes_to_the_next_stream_and_the_one_before_ends():
+async def test_pending_messages_move_to_the_next_stream_and_the_old_stream_ends():
     box = Outbox()
     with anyio.fail_after(30):
         reading = asyncio.create_task(box.take(60))
@@ -136,7 +136,7 @@ async def test_what_waits_goes_to_the_next_stream_and_the_one_before_ends():
     assert (box.closed, successor.closed) == (True, False)
 
 
-async def test_what_waits_goes_with_what_the_client_knows_behind_what_the_next_stream_has():
+async def test_pending_messages_follow_messages_queued_at_the_next_stream():
     box, successor = Outbox("v1"), Outbox()
     box.put(b"2")
     successor.put(b"1")
@@ -158,7 +158,7 @@ async def test_a_reader_is_sent_to_look_at_the_log():
         assert await box.take(60) == [b"1"]
 
 
-def test_what_is_prepared_for_a_principal_is_of_that_object_alone():
+def test_prepared_values_belong_to_one_principal_object():
     principal = Principal("ada", "t")
     principal.prepared["policy"] = (object(), "kept")
     assert principal == Principal("ada", "t")

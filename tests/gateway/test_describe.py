@@ -146,7 +146,7 @@ async def described(client: Client, **arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_the_official_client_is_told_what_the_list_leaves_out(
+async def test_describe_tool_gives_the_shortened_parts_to_the_official_client(
     client: Client, mode: Any
 ) -> None:
     async with McpClient(client.url + "/mcp", mode=mode) as mcp:
@@ -178,7 +178,7 @@ async def test_a_client_of_2024_11_05_is_told_too(client: Client) -> None:
         assert "$ref" not in result.content[0].text
 
 
-async def test_plain_json_rpc_gets_all_of_it(client: Client) -> None:
+async def test_json_rpc_callers_get_the_whole_description(client: Client) -> None:
     told = await described(client, name="createBig")
     assert told["description"].count("It goes on and on.") > 90
     assert told["inputSchema"]["properties"]["home"]["properties"].keys() >= {"house", "house_39"}
@@ -186,7 +186,7 @@ async def test_plain_json_rpc_gets_all_of_it(client: Client) -> None:
     assert told["name"] == "createBig"
 
 
-async def test_what_is_not_there_is_answered_with_what_is_near(client: Client) -> None:
+async def test_unknown_tools_and_parts_are_refused_with_suggestions(client: Client) -> None:
     assert "there is no tool 'createBigg'; there is createBig" in str(
         await described(client, name="createBigg")
     )
@@ -210,7 +210,7 @@ async def test_a_long_answer_is_cut_and_can_be_gone_on_with(settings: Settings) 
     assert json.loads(told)["name"] == "createBig"
 
 
-async def test_a_list_in_which_nothing_is_missing_has_no_describe_tool(client: Client) -> None:
+async def test_an_unshortened_list_has_no_describe_tool(client: Client) -> None:
     assert list(await tools_of(client, "/mcp/small")) == ["getPet"]
     assert list(await tools_of(client, "/mcp/big")) == ["createBig", "describe_tool"]
 
@@ -229,7 +229,7 @@ async def test_a_toolset_describes_its_own_tools_alone(client: Client) -> None:
     assert "there is no tool 'createBig'" in answers["small"]["content"][0]["text"]
 
 
-async def test_nobody_is_told_of_tools_that_they_may_not_call(
+async def test_descriptions_of_forbidden_tools_are_refused(
     settings: Settings, tmp_path: Path
 ) -> None:
     async with portal(with_tokens(settings, tmp_path)) as to:
@@ -242,7 +242,7 @@ async def test_nobody_is_told_of_tools_that_they_may_not_call(
         assert "there is no tool 'rule_deleteRule'" in str(refused["error"])
 
 
-async def test_who_a_client_says_it_is_tells_how_its_list_is_written(client: Client) -> None:
+async def test_the_client_name_selects_the_profile_of_its_list(client: Client) -> None:
     plain, gemini = await tools_of(client), await tools_of(client, name="gemini-cli-mcp-client")
     assert plain["createPet"]["inputSchema"]["additionalProperties"] is False
     assert "additionalProperties" not in str(gemini)
@@ -266,7 +266,7 @@ async def test_a_name_that_is_shortened_for_a_client_calls_its_tool(
         assert json.loads(told.content[0].text)["name"] == short
 
 
-async def test_a_cut_answer_names_the_tool_as_the_client_knows_it(settings: Settings) -> None:
+async def test_a_cut_answer_names_the_tool_by_its_listed_name(settings: Settings) -> None:
     few = replace(settings, answers=replace(settings.answers, tokens=25))
     info = Implementation(name="claude-code", version="2")
     async with running(few) as client, McpClient(client.url + "/mcp", client_info=info) as mcp:
@@ -289,7 +289,7 @@ async def test_a_profile_that_there_is_not_is_refused(client: Client) -> None:
     assert "createBig" in str(answer["result"])
 
 
-async def test_metrics_say_what_lists_cost(client: Client) -> None:
+async def test_metrics_show_the_costs_of_lists(client: Client) -> None:
     await tools_of(client, name="cursor-vscode")
     async with client.http.get(client.url + "/metrics") as response:
         text = await response.text()

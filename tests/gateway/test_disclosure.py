@@ -44,7 +44,7 @@ async def client(settings: Settings) -> AsyncIterator[Client]:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_the_official_client_finds_a_tool_and_calls_it(client: Client, mode: Any) -> None:
+async def test_the_official_client_finds_and_calls_a_tool(client: Client, mode: Any) -> None:
     async with McpClient(client.url + SEARCH, mode=mode) as mcp:
         assert [tool.name for tool in (await mcp.list_tools()).tools] == OWN
         found = await mcp.call_tool("search_tools", {"query": "Remove a pet."})
@@ -72,7 +72,7 @@ async def test_a_client_of_2024_11_05_does_so_over_sse(client: Client) -> None:
         assert '"/pets/7"' in result.content[0].text
 
 
-async def test_plain_json_rpc_has_it_all_as_methods_and_in_batches(client: Client) -> None:
+async def test_search_methods_work_over_json_rpc_and_in_batches(client: Client) -> None:
     inside = {"name": "getPet", "arguments": {"id": 5}}
     batch = [
         {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
@@ -94,7 +94,7 @@ async def test_plain_json_rpc_has_it_all_as_methods_and_in_batches(client: Clien
     assert by_id[6]["result"]["structuredContent"]["heard"]["path"] == "/pets/5"
 
 
-async def test_who_asks_says_how_tools_are_listed_else_the_toolset_else_the_settings(
+async def test_the_mode_of_lists_comes_from_request_toolset_or_settings(
     settings: Settings,
 ) -> None:
     everything = 65
@@ -134,7 +134,7 @@ async def test_tools_of_a_toolset_are_found_there_alone(client: Client) -> None:
     assert other["unknown"][0]["name"] == "createPet"
 
 
-async def test_nobody_finds_describes_or_calls_what_they_may_not(
+async def test_forbidden_tools_are_not_found_described_or_called(
     settings: Settings, tmp_path: Path
 ) -> None:
     async with portal(with_tokens(settings, tmp_path)) as to:
@@ -217,7 +217,7 @@ async def test_a_search_of_a_domain_finds_its_tools_alone(
     assert len((await told(client, "search_tools", query="pet"))["tools"]) > 1
 
 
-async def test_a_large_answer_says_what_is_not_in_it_and_how_to_get_it(
+async def test_a_large_answer_names_the_omitted_parts_and_their_retrieval(
     settings: Settings,
 ) -> None:
     async with running(finding(settings, answer_tokens=250, limit_max=20)) as client:
@@ -335,7 +335,7 @@ async def test_a_list_that_grows_too_long_is_news(settings: Settings, tmp_path: 
         assert changed == [(client.gateway.principal.tenant, frozenset({"tools"}))]
 
 
-async def test_tools_are_found_by_meaning_and_what_is_called_then_is_remembered(
+async def test_tools_are_found_by_meaning_and_subsequent_calls_are_logged(
     settings: Settings,
 ) -> None:
     bundled = replace(load(None, {}).embedding, poll_s=0.1)

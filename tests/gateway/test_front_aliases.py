@@ -39,7 +39,7 @@ async def after_renaming(settings: Settings, tmp_path: Path) -> Settings:
     return replace(settings, toolsets={"readers": toolset})
 
 
-async def test_the_old_name_calls_the_tool_and_the_result_says_the_new_one(
+async def test_an_alias_calls_the_tool_and_the_result_names_the_new_name(
     after_renaming: Settings,
 ) -> None:
     async with running(after_renaming) as client:

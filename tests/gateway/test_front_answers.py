@@ -96,7 +96,7 @@ async def test_a_short_file_is_in_the_result(client: Client) -> None:
     assert base64.b64decode(content["resource"]["blob"]) == file_of(INLINE)
 
 
-async def test_text_that_wants_to_be_a_file_is_one(client: Client) -> None:
+async def test_attachments_of_text_become_files(client: Client) -> None:
     [content] = (await called(client, "export", {}))["content"]
     assert (content["type"], content["name"]) == ("resource_link", "export")
     [contents] = (await read(client, content["uri"]))["result"]["contents"]
@@ -122,7 +122,7 @@ async def test_a_file_that_finds_no_room_is_refused(library: tuple[Settings, Lib
         assert "answers.caller_bytes is reached" in result["content"][0]["text"]
 
 
-async def test_plain_json_rpc_is_linked_to_a_file_and_reads_it(client: Client) -> None:
+async def test_json_rpc_callers_get_a_link_to_a_file_and_read_the_file(client: Client) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "getFile", "params": {"size": 5000}}
     [link] = (await client.rpc(call))["result"]
     ask = {"jsonrpc": "2.0", "id": 2, "method": "resources/read", "params": {"uri": link["uri"]}}
@@ -211,7 +211,7 @@ async def test_plain_json_rpc_is_never_cut(client: Client) -> None:
 @pytest.mark.parametrize(
     "handle", ["x", "0" * 40 + ".0", "0" * 40, "ab" * 20 + ".-1", "ab" * 20 + ".9" * 20]
 )
-async def test_a_continuation_that_nobody_has_says_what_to_do(client: Client, handle: str) -> None:
+async def test_an_unknown_continuation_asks_for_a_new_call(client: Client, handle: str) -> None:
     result = await called(client, "listBooks", {"_continue": handle})
     assert result["isError"] is True
     assert "call listBooks again without _continue" in result["content"][0]["text"]
@@ -266,7 +266,7 @@ async def test_pages_are_followed_to_the_last(
     assert found == pages
 
 
-async def test_plain_json_rpc_gets_pages_as_they_are(client: Client) -> None:
+async def test_json_rpc_callers_get_pages_unchanged(client: Client) -> None:
     reply = await client.rpc({"jsonrpc": "2.0", "id": 1, "method": "links", "params": {}})
     assert reply["result"] == [{"id": 1}]
 
@@ -329,7 +329,7 @@ async def test_answers_are_not_compared_unless_asked_for(client: Client) -> None
     assert "_meta" not in await called(client, "wrong", {})
 
 
-async def test_what_is_asked_for_is_what_is_described(
+async def test_the_accept_header_follows_the_description(
     library: tuple[Settings, Library], client: Client
 ) -> None:
     for tool in ("getFile", "listBooks"):
@@ -338,7 +338,7 @@ async def test_what_is_asked_for_is_what_is_described(
     assert accepted == ["application/zip, */*;q=0.1", "application/json, */*;q=0.8"]
 
 
-async def test_an_answer_without_a_body_says_how_it_went(client: Client) -> None:
+async def test_an_answer_without_a_body_has_status_and_headers(client: Client) -> None:
     assert (await called(client, "removeAll", {}))["content"][0]["text"] == "204 No Content"
     told = (await called(client, "headFile", {"size": 5000}))["content"][0]["text"]
     assert told.split("\n") == [
@@ -350,7 +350,7 @@ async def test_an_answer_without_a_body_says_how_it_went(client: Client) -> None
 
 
 @pytest.mark.parametrize("backend", ["redis", "postgres"])
-async def test_another_node_reads_what_one_has_kept(
+async def test_another_node_reads_a_stored_answer(
     library: tuple[Settings, Library], request: pytest.FixtureRequest, backend: str
 ) -> None:
     settings = library[0]
@@ -386,7 +386,7 @@ async def test_the_official_client_follows_links_and_continuations(
         assert "".join(parts) == LINES
 
 
-async def test_a_client_of_2024_11_05_reads_a_file_that_it_is_told_of(client: Client) -> None:
+async def test_a_2024_11_05_client_reads_a_linked_file(client: Client) -> None:
     async with (
         sse_client(client.url + "/mcp/sse") as (receive, send),
         ClientSession(receive, send) as session,

@@ -102,7 +102,7 @@ async def test_a_2024_11_05_client_is_asked_on_its_one_stream(client: Client, ve
         }
 
 
-async def test_a_2024_11_05_client_says_what_it_can_when_it_initializes(client: Client) -> None:
+async def test_a_2024_11_05_client_declares_its_capabilities_on_initialize(client: Client) -> None:
     params = {
         "protocolVersion": "2024-11-05",
         "capabilities": {"roots": {}},
@@ -122,7 +122,7 @@ async def test_a_2024_11_05_client_says_what_it_can_when_it_initializes(client: 
         assert (status, refusal["error"]["code"]) == (400, -32602)
 
 
-async def test_who_has_no_session_cannot_be_asked(settings: Settings) -> None:
+async def test_clients_without_a_session_cannot_be_asked(settings: Settings) -> None:
     async with running(with_mcp(settings, sessionless=True)) as client:
         install(client.gateway)
         status, answered = await client.modern("test/ask", ROOTS)
@@ -154,9 +154,7 @@ async def test_a_client_that_does_not_answer_fails_its_call(settings: Settings) 
         assert (error["code"], "within 0.05 s" in error["message"]) == (1504, True)
 
 
-async def test_ending_the_session_ends_what_waits_for_an_answer(
-    client: Client, verbs: Verbs
-) -> None:
+async def test_ending_the_session_ends_its_waiting_questions(client: Client, verbs: Verbs) -> None:
     session: SessionClient = await client.session()
     async with (
         listening(client, "/mcp", session.headers, ask()) as events,

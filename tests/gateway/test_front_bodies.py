@@ -110,9 +110,7 @@ async def test_a_stranger_may_send_a_small_body(client: Client) -> None:
 
 
 @pytest.mark.parametrize("path", FRONTS)
-async def test_bodies_beyond_the_budget_are_refused_before_they_are_read(
-    client: Client, path: str
-) -> None:
+async def test_bodies_beyond_the_budget_are_refused_unread(client: Client, path: str) -> None:
     budget = client.gateway.access.bounds.bodies
     async with AsyncExitStack() as stack:
         slow = [await stack.enter_async_context(connected(client)) for _ in range(3)]
@@ -153,7 +151,7 @@ async def test_a_body_that_grows_beyond_the_budget_is_read_no_further(
         assert (status, headers["retry-after"]) == (429, "1")
 
 
-async def test_pipelined_requests_with_large_bodies_are_answered_one_by_one(client: Client) -> None:
+async def test_pipelined_requests_with_large_bodies_are_answered_in_turn(client: Client) -> None:
     body = json.dumps({**PING, "more": "x" * LARGE}).encode()
     async with connected(client) as socket, anyio.create_task_group() as tasks:
         for _ in range(3):

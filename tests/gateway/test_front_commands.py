@@ -58,7 +58,7 @@ async def test_a_command_sent_again_gets_its_answer_again(open_portal: Portal) -
     assert rules.state.done == [DATA]
 
 
-async def test_without_a_key_it_is_done_each_time(open_portal: Portal) -> None:
+async def test_commands_without_a_key_run_each_time(open_portal: Portal) -> None:
     for _ in range(2):
         await open_portal.post(COMMAND, rpc("deleteRule", params=DATA))
     assert len(rules.state.done) == 2

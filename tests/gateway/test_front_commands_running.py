@@ -88,7 +88,7 @@ async def test_a_gateway_that_stops_lets_a_command_end(settings: Settings) -> No
     assert rules.state.done == []  # by this gateway
 
 
-async def test_a_gateway_waits_for_no_command_longer_than_it_may(settings: Settings) -> None:
+async def test_shutdown_waits_for_commands_only_up_to_drain_s(settings: Settings) -> None:
     rules.state = rules.State()
     hasty = replace(settings, server=replace(settings.server, drain_s=0.05))
     with anyio.fail_after(30):

@@ -54,9 +54,7 @@ async def test_a_toolset_is_an_endpoint_with_sessions_of_its_own(
 
 
 @pytest.mark.parametrize("path", ["/mcp/reading", "/mcp?scope=reading"])
-async def test_a_stateless_client_sees_the_toolset_that_it_asks(
-    settings: Settings, path: str
-) -> None:
+async def test_a_stateless_client_sees_the_requested_toolset(settings: Settings, path: str) -> None:
     async with running(with_toolsets(settings)) as client:
         headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"}
         body = request("tools/list", {"_meta": META})
@@ -108,7 +106,7 @@ async def test_a_client_that_knows_one_url_gets_the_stream_of_2024_11_05(client:
         {"Last-Event-ID": "g.1"},
     ],
 )
-async def test_whoever_cannot_be_one_of_those_is_told_what_is_missing(
+async def test_ambiguous_requests_are_told_the_missing_session_header(
     client: Client, headers: dict[str, str]
 ) -> None:
     status, error = await refused(client, "/mcp", headers)
@@ -124,7 +122,7 @@ async def test_the_stream_of_2024_11_05_can_be_left_to_its_own_url(settings: Set
 
 
 @pytest.mark.parametrize("version", [None, "2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_a_client_that_never_initializes_is_served_if_it_may_be(
+async def test_a_client_without_initialize_is_served_in_sessionless_mode(
     settings: Settings, version: str | None
 ) -> None:
     async with running(with_mcp(settings, sessionless=True)) as client:
@@ -158,7 +156,7 @@ async def test_a_client_that_never_initializes_may_send_batches_of_2025_03_26(
         assert (status, answer["error"]["code"]) == (400, -32022)
 
 
-async def test_where_sessions_may_be_left_out_those_that_begin_one_still_get_it(
+async def test_sessions_are_still_opened_in_sessionless_mode(
     settings: Settings,
 ) -> None:
     async with running(with_mcp(settings, sessionless=True)) as client:
@@ -195,7 +193,7 @@ async def test_a_batch_that_was_told_something_is_answered_by_one_stream(client:
 
 
 @pytest.mark.parametrize("era", ["2025-06-18", "2025-11-25", MODERN])
-async def test_a_call_that_takes_long_shows_that_it_lives(
+async def test_a_long_call_sends_keep_alives(
     settings: Settings, service: Recorder, era: str
 ) -> None:
     async with running(with_mcp(settings, keep_alive_s=0.02)) as client:
@@ -214,7 +212,7 @@ async def test_a_call_that_takes_long_shows_that_it_lives(
             assert (await events.message())["id"] == 1
 
 
-async def test_the_status_says_what_a_stateless_client_looks_for(client: Client) -> None:
+async def test_the_http_status_of_errors_suits_stateless_clients(client: Client) -> None:
     install(client.gateway)
     assert [(await client.modern(method))[0] for method in ("test/need", "test/unknown")] == [
         400,

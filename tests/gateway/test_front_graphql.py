@@ -89,7 +89,7 @@ async def test_arguments_are_checked_before_anybody_is_asked(settings, shop):
         assert len(shop.requests) == asked
 
 
-async def test_answers_fit_the_schemas_that_describe_them(settings):
+async def test_answers_match_their_schemas(settings):
     sources = {"shop": replace(settings.sources["shop"], validate_answers="report")}
     async with running(replace(settings, sources=sources)) as client:
         session = await client.session()

@@ -84,7 +84,7 @@ async def test_nobody_gets_anywhere_without_a_token(client: Client, method: str,
         ({"Authorization": f"Bearer {signer('ES256', 'eve', '2026').token()}"}, "ERR10000"),
     ],
 )
-async def test_a_token_of_no_use_is_told_what_is_wrong(
+async def test_an_unusable_token_is_refused_with_the_reason(
     client: Client, headers: dict[str, str], code: str
 ) -> None:
     status, answer, received = await client.post("/mcp", LIST, headers)
@@ -112,7 +112,7 @@ async def test_the_caller_s_token_does_not_reach_the_service(client: Client, ser
     assert "authorization" not in request["headers"]
 
 
-async def test_a_session_is_only_there_for_who_opened_it(client: Client) -> None:
+async def test_a_session_is_accessible_only_to_its_owner(client: Client) -> None:
     session = await opened(client, "ada")
     status, answer, _ = await client.post("/mcp", LIST, session | bearer("eve"))
     assert (status, answer["error"]["code"]) == (404, -32001)
@@ -125,7 +125,7 @@ async def test_a_session_is_only_there_for_who_opened_it(client: Client) -> None
     assert (await client.post("/mcp", LIST, session))[0] == 401
 
 
-async def test_an_event_stream_is_only_there_for_who_opened_it(client: Client) -> None:
+async def test_an_event_stream_is_accessible_only_to_its_owner(client: Client) -> None:
     async with client.http.get(client.url + "/mcp/sse", headers=bearer("ada")) as stream:
         assert stream.status == 200
         await stream.content.readline()
@@ -159,7 +159,7 @@ async def test_probes_need_no_token(client: Client) -> None:
             assert response.status == 200
 
 
-async def test_an_expired_token_is_refused_although_it_has_been_good(
+async def test_an_expired_token_is_refused_despite_the_cache(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headers = bearer(exp=NOW * 2)

@@ -40,7 +40,7 @@ async def ask(client: Client, revision: str, method: str, **params: Any) -> Any:
 
 
 @by_revision
-async def test_what_a_server_has_is_offered_and_listed(client, revision):
+async def test_capabilities_and_items_of_a_server_are_offered(client, revision):
     if revision == MODERN:
         can = (await ask(client, revision, "server/discover"))["capabilities"]
     else:

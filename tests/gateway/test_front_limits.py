@@ -119,7 +119,7 @@ async def test_the_official_client_is_told_and_goes_on(client: Client) -> None:
                 assert refused.value.error.data["retryAfter"] >= 1
 
 
-async def test_a_client_of_2024_11_05_hears_it_on_its_stream(client: Client) -> None:
+async def test_a_2024_11_05_client_gets_refusals_on_its_stream(client: Client) -> None:
     async with listening(client, "/mcp/sse", bearer("sse")) as events:
         address = (await events.next())[1]
         for number in range(CALLS + 1):
@@ -145,7 +145,7 @@ async def test_a_principal_has_so_many_sessions_and_streams(client: Client) -> N
     assert error["data"]["limit"] == "limits.principal_streams"
 
 
-async def test_what_is_overloaded_says_so_with_503_at_every_front(client: Client) -> None:
+async def test_an_overloaded_gateway_answers_503_at_every_endpoint(client: Client) -> None:
     shedding = client.gateway.access.bounds.shedding
     shedding._limit = 1  # byte
     shedding.look(0.0)

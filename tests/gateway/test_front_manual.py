@@ -42,7 +42,7 @@ def by_hand(client: Client) -> ManualTools:
     return ManualTools(pool, gateway.principal.tenant)
 
 
-async def test_what_is_made_is_served_and_what_is_disabled_is_not(
+async def test_manual_tools_are_served_and_disabled_tools_are_not(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "front_functions.py").write_text(FUNCTIONS)
@@ -81,7 +81,7 @@ async def test_what_is_made_is_served_and_what_is_disabled_is_not(
         assert {"greet", "getPet"} <= await listed(session)
 
 
-async def test_scripts_are_shown_only_while_they_are_switched_on(settings: Settings) -> None:
+async def test_scripts_are_listed_only_while_enabled(settings: Settings) -> None:
     on = replace(settings, scripts=replace(settings.scripts, enabled=True))
     async with running(settings) as client:
         tools, session = by_hand(client), await client.session()

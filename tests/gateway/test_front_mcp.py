@@ -59,7 +59,7 @@ async def test_a_session_pings_lists_and_calls(client: Client, revision: str) ->
     assert ("structuredContent" in result) is (revision >= "2025-06-18")
 
 
-async def test_tools_look_as_each_revision_knows_them(client: Client) -> None:
+async def test_tools_have_the_shape_of_each_revision(client: Client) -> None:
     old = await (await client.session("2024-11-05")).call("tools/list")
     new = await (await client.session("2025-03-26")).call("tools/list")
     assert "annotations" not in old["result"]["tools"][0]
@@ -78,7 +78,7 @@ async def test_a_stateless_request_needs_no_session(client: Client) -> None:
     assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "toolgate"
 
 
-async def test_discover_and_lists_say_how_long_they_hold(client: Client) -> None:
+async def test_discover_and_lists_have_a_ttl(client: Client) -> None:
     _, discovered = await client.modern("server/discover")
     _, listed = await client.modern("tools/list")
     for result in (discovered["result"], listed["result"]):
@@ -116,12 +116,12 @@ async def test_the_stateless_ladder_refuses(
 @pytest.mark.parametrize(
     "method", ["initialize", "ping", "logging/setLevel", "resources/subscribe", "unknown/method"]
 )
-async def test_what_2026_07_28_does_not_have_is_404(client: Client, method: str) -> None:
+async def test_methods_missing_from_2026_07_28_are_404(client: Client, method: str) -> None:
     status, answer = await client.modern(method)
     assert (status, answer["error"]["code"], answer["id"]) == (404, -32601, 1)
 
 
-async def test_what_a_server_behind_us_does_not_have_is_an_answer(client: Client) -> None:
+async def test_methods_missing_upstream_are_an_answer(client: Client) -> None:
     install(client.gateway)
     status, answer = await client.modern("test/lack")
     assert (status, answer["error"]["code"]) == (200, -32601)
@@ -139,7 +139,7 @@ async def test_a_client_that_says_too_much_of_itself_gets_no_session(
     assert "mcp-session-id" not in headers
 
 
-async def test_unsupported_versions_are_told_what_is_supported(client: Client) -> None:
+async def test_unsupported_versions_are_refused_with_the_supported_versions(client: Client) -> None:
     for headers in ({"MCP-Protocol-Version": "1999-01-01"},):
         status, answer, _ = await client.post("/mcp", request("tools/list"), headers)
         assert (status, answer["error"]["code"]) == (400, -32022)
@@ -155,7 +155,7 @@ async def test_the_name_header_must_mirror_the_body(client: Client) -> None:
         assert status == expected, name
 
 
-async def test_bad_arguments_are_a_result_or_an_error_as_the_revision_has_it(
+async def test_bad_arguments_are_a_result_or_an_error_by_revision(
     client: Client,
 ) -> None:
     call = {"name": "getPet", "arguments": {}}
@@ -224,7 +224,7 @@ async def test_a_session_ends_by_delete_and_is_unknown_afterwards(client: Client
         assert response.status == 404
 
 
-async def test_without_a_session_the_client_learns_what_to_do(client: Client) -> None:
+async def test_requests_without_a_session_are_told_to_initialize(client: Client) -> None:
     status, answer, _ = await client.post("/mcp", request("tools/list"))
     assert status == 400
     assert "initialize" in answer["error"]["message"]

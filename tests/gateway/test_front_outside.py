@@ -30,7 +30,7 @@ async def test_a_page_of_another_site_opens_no_session(client: Client, path: str
             assert (await events.next())[0] == "endpoint"
 
 
-async def test_a_page_that_may_call_the_gateway_opens_one(client: Client) -> None:
+async def test_a_page_of_an_allowed_origin_opens_a_stream(client: Client) -> None:
     page = {**CROSS_SITE, "Origin": "http://localhost:3000"}
     async with listening(client, "/mcp/sse", page) as events:
         assert (await events.next())[0] == "endpoint"
@@ -39,7 +39,7 @@ async def test_a_page_that_may_call_the_gateway_opens_one(client: Client) -> Non
         assert response.status == 403
 
 
-async def test_metrics_are_for_this_machine_and_those_with_the_token(settings: Settings) -> None:
+async def test_metrics_are_for_local_clients_and_token_holders(settings: Settings) -> None:
     async def metrics(**headers: str) -> tuple[int, str | None]:
         async with client.http.get(client.url + "/metrics", headers=headers) as response:
             return response.status, response.headers.get("www-authenticate")
@@ -56,7 +56,7 @@ async def test_metrics_are_for_this_machine_and_those_with_the_token(settings: S
         assert await metrics(**PASSED_ON) == (200, None)
 
 
-async def test_others_learn_only_whether_the_gateway_is_ready(client: Client) -> None:
+async def test_remote_clients_learn_only_the_readiness(client: Client) -> None:
     async with client.http.get(client.url + "/ready", headers=PASSED_ON) as response:
         assert (response.status, await response.json()) == (200, {"status": "ok"})
     async with client.http.get(client.url + "/ready") as response:

@@ -219,7 +219,7 @@ def ruled(client: Client, default: str = "allow", **rules: Rule) -> None:
     apply(client, replace(oracle.usual(), default=default, rules=rules, approvals=2))
 
 
-async def test_an_action_that_is_denied_is_one_that_there_is_not(client: Client) -> None:
+async def test_denied_actions_look_like_missing_actions(client: Client) -> None:
     ruled(client, one=Rule("deny", tools=("*[eE]cho*",)))
     caller = Caller(client, "ada")
     for path in ("/portal/query", "/portal/command", "/rpc"):
@@ -233,7 +233,7 @@ async def test_an_action_that_is_denied_is_one_that_there_is_not(client: Client)
         assert "result" in await caller.rpc(request(service("public"), {}), "/portal/query")
 
 
-async def test_who_comes_with_a_bad_token_is_told_so_before_anything_is_unknown(
+async def test_a_bad_token_is_reported_before_an_unknown_action(
     client: Client,
 ) -> None:
     ruled(client, "deny", one=Rule("allow", principals=("ada",)))
@@ -263,7 +263,7 @@ async def test_rules_of_the_database_count_at_once(client: Client) -> None:
     assert "getPet" in await caller.listed()
 
 
-async def test_a_tier_counts_where_tools_have_one(client: Client) -> None:
+async def test_tiers_limit_only_tools_with_a_tier(client: Client) -> None:
     policy = replace(oracle.usual(), default_clearance="internal", clearances={"hr": "restricted"})
     apply(client, policy)
     gateway = client.gateway

@@ -164,7 +164,7 @@ SWITCHED_OFF["jsonrpc 2.0"] = (400, (None, -32600, "ERR18410"))
     ],
     ids=["strict", "raw", "spec", "spec raw", "auth first", "void", "no legacy"],
 )
-async def test_the_settings_decide_what_an_answer_looks_like(
+async def test_the_settings_decide_the_shape_of_answers(
     secured: Settings, changes: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     async with portal(secured, **changes) as to:
@@ -224,7 +224,7 @@ async def test_each_portal_path_has_a_switch_of_its_own(settings: Settings) -> N
         assert (await to.post(QUERY, rpc("echo", params={}))).brief == (200, (1, {}))
 
 
-async def test_without_a_portal_there_are_no_such_paths(settings: Settings) -> None:
+async def test_portal_paths_are_missing_without_a_portal(settings: Settings) -> None:
     async with portal(settings, enabled=False) as to:
         assert (await to.post(QUERY, legacy("echo"))).status == 404
         assert (await to.get(COMMAND, legacy("echo"))).status == 404

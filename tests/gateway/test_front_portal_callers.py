@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 DELETE = legacy("deleteRule", data=DATA)
 
 
-async def test_who_may_call_what(secured: Settings) -> None:
+async def test_actions_require_their_scopes(secured: Settings) -> None:
     reader, expired = (f"Bearer {token(scope='portal.r')}", f"Bearer {token(exp=HOUR_AGO)}")
     cases: list[tuple[dict[str, str | None], str | None]] = [
         ({"authorization": None}, "ERR10002"),
@@ -113,7 +113,7 @@ async def test_tools_call_takes_the_id_of_an_action(secured: Settings) -> None:
         assert labelled.json["result"]["content"][0]["text"] == "AB"
 
 
-async def test_strangers_do_not_learn_by_tools_call_what_there_is(secured: Settings) -> None:
+async def test_strangers_learn_no_action_names_by_tools_call(secured: Settings) -> None:
     def call(name: str) -> dict[str, Any]:
         params = {"name": name, "arguments": {}}
         return {"jsonrpc": "2.0", "method": "tools/call", "id": 1, "params": params}

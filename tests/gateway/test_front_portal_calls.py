@@ -37,7 +37,7 @@ async def test_text_that_is_json_counts_as_json(open_portal: Portal) -> None:
     assert (await open_portal.post(QUERY, rpc("text"))).json["result"] == 'a "text"'
 
 
-async def test_a_status_is_valid_json_whatever_it_is_about(open_portal: Portal) -> None:
+async def test_a_status_is_valid_json_for_any_text(open_portal: Portal) -> None:
     found = await open_portal.post(QUERY, legacy('no"\\\n'))
     assert found.json["description"] == (
         'Handler for service lightapi.net/rule/no"\\\n/0.1.0 cannot be found.'
@@ -58,7 +58,7 @@ async def test_an_action_that_crashes_says_nothing_but_that(
     assert any(record.message == "action_crashed" for record in caplog.records)
 
 
-async def test_an_action_gets_its_data_and_what_surrounds_it(secured: Settings) -> None:
+async def test_an_action_gets_its_data_and_context(secured: Settings) -> None:
     async with portal(secured) as to:
         await to.post(COMMAND, legacy("deleteRule", data=DATA), x_correlation_id="c-1")
         call = rules.state.calls[0]
@@ -79,7 +79,7 @@ async def test_data_that_is_no_object_is_checked_and_passed_on(open_portal: Port
     assert missing.json["description"].endswith("$: null found, string expected")
 
 
-async def test_a_violation_is_told_as_light_hybrid_4j_tells_it(open_portal: Portal) -> None:
+async def test_a_violation_is_reported_like_light_hybrid_4j(open_portal: Portal) -> None:
     found = await open_portal.post(COMMAND, legacy("deleteRule", data={"hostId": "h"}))
     text = "Schema Validation Error - $: required property 'ruleId' not found"
     assert found.json["description"] == text
@@ -98,7 +98,7 @@ async def test_deep_data_is_the_clients_mistake(open_portal: Portal) -> None:
         assert (found.status, code) == (400, -32602 if depth < 200 else -32700)
 
 
-async def test_positions_are_for_actions_that_know_them(open_portal: Portal) -> None:
+async def test_positional_params_require_a_supporting_action(open_portal: Portal) -> None:
     async def by_position(method: str, params: list[Any]) -> Any:
         answer = (await open_portal.post(RPC, rpc(method, params=params))).json
         return answer.get("result", answer.get("error", {}).get("message"))
@@ -200,7 +200,7 @@ async def test_an_action_that_is_too_slow_is_told_so(settings: Settings) -> None
         assert rules.state.stopped
 
 
-async def test_what_a_service_calls_its_errors_makes_no_series(open_portal: Portal) -> None:
+async def test_codes_of_services_create_no_metric_series(open_portal: Portal) -> None:
     await open_portal.post(COMMAND, rpc("updateRule", params=DATA))
     await open_portal.post(COMMAND, legacy("busy"))
     found = await open_portal.send("GET", "/metrics", b"", {})

@@ -76,7 +76,7 @@ async def test_an_array_that_is_no_json_gets_one_error_of_json_rpc(
 
 
 @pytest.mark.parametrize("id_", [True, False, {}, [1]])
-async def test_what_is_no_id_is_not_sent_back(open_portal: Portal, id_: Any) -> None:
+async def test_invalid_ids_are_not_sent_back(open_portal: Portal, id_: Any) -> None:
     mixed = {**legacy("echo"), "jsonrpc": "2.0", "method": "x", "id": id_}
     for path in (QUERY, COMMAND, RPC):
         for body in (mixed, [mixed]):
@@ -85,7 +85,7 @@ async def test_what_is_no_id_is_not_sent_back(open_portal: Portal, id_: Any) -> 
             assert (found["id"], found["error"]["code"]) == (None, -32600)
 
 
-async def test_the_parts_of_a_payload_may_come_one_by_one(open_portal: Portal) -> None:
+async def test_the_parts_of_a_payload_may_be_query_parameters(open_portal: Portal) -> None:
     cases: list[tuple[dict[str, str], Any]] = [
         ({}, {}),
         ({"hostId": "a+b", "ruleId": "é"}, {"hostId": "a+b", "ruleId": "é"}),
@@ -146,7 +146,7 @@ async def test_bodies_that_cannot_be_read_have_a_status_in_the_portal(open_porta
         assert (await open_portal.post(RPC, blank)).json["error"]["code"] == -32700
 
 
-async def test_the_portal_does_not_ask_what_type_a_body_has(open_portal: Portal) -> None:
+async def test_the_portal_ignores_the_content_type(open_portal: Portal) -> None:
     body = legacy("echo", data="x")
     for kind in ("text/plain", "application/x-www-form-urlencoded", None):
         assert (await open_portal.post(COMMAND, body, content_type=kind)).brief == (200, "x")
@@ -171,7 +171,7 @@ async def test_only_one_tuple_names_an_action(
     assert rules.state.calls == []
 
 
-async def test_a_cmd_and_a_tuple_beside_it_are_two_requests(open_portal: Portal) -> None:
+async def test_a_cmd_beside_a_tuple_is_refused(open_portal: Portal) -> None:
     parts = "host=lightapi.net&service=rule&action=echo&version=0.1.0"
     for query in (f"?cmd=%7B%7D&{parts}", "?cmd=%7B%7D&action=x", "?cmd=%7B%7D&cmd=%7B%7D"):
         found = await open_portal.send("GET", QUERY + query, b"", {})

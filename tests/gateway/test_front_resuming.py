@@ -67,7 +67,7 @@ async def test_every_event_of_a_session_can_be_come_back_to(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_a_client_that_lost_its_stream_gets_the_rest_of_it(
+async def test_a_client_resumes_its_lost_stream(
     client: Client, verbs: Verbs, revision: str
 ) -> None:
     session = await client.session(revision)
@@ -96,9 +96,7 @@ async def test_a_client_may_come_back_to_a_priming_event(client: Client, verbs: 
     assert sent[-1].message["id"] == 1
 
 
-async def test_a_stream_that_is_come_back_to_says_nothing_of_others(
-    client: Client, verbs: Verbs
-) -> None:
+async def test_a_resumed_stream_has_only_its_own_events(client: Client, verbs: Verbs) -> None:
     session = await client.session()
     seen = await left(client, session, verbs, say("mine", hold=True, more=["mine too"], id_=1))
     async with listening(client, "/mcp", session.headers, say("theirs", id_=2)) as events:
@@ -195,7 +193,7 @@ async def test_an_id_is_good_in_its_own_session_only(client: Client, verbs: Verb
         assert (await refused(client, "/mcp", after(other, forged)))[0] == 400
 
 
-async def test_what_is_no_longer_kept_is_said_to_be(settings: Settings) -> None:
+async def test_expired_events_are_reported_on_resuming(settings: Settings) -> None:
     async with running(with_mcp(settings, replay_events=2)) as client:
         verbs = install(client.gateway)
         session = await client.session()
@@ -242,7 +240,7 @@ async def test_messages_said_while_the_standalone_stream_was_away_come_with_the_
         assert (await events.event()).message == "4"
 
 
-async def test_a_client_that_comes_back_hears_of_lists_that_changed_meanwhile_and_no_others(
+async def test_a_returning_client_is_notified_only_of_changed_lists(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = ["AAAABBBBCCCC"]

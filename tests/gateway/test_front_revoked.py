@@ -66,7 +66,7 @@ async def streams(client: Client, stack: AsyncExitStack, who: dict[str, str]) ->
     return found
 
 
-async def test_a_stream_ends_with_what_it_was_opened_with(
+async def test_a_stream_ends_with_its_credential(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     auth = by_jwks(tmp_path, [KEY.jwk()], revocation_s=0.1)
@@ -99,9 +99,7 @@ async def test_a_stream_ends_with_what_it_was_opened_with(
         assert [await outcome(client, who) for who in callers.values()] == [401] * 4
 
 
-async def test_a_key_opens_every_front_until_it_is_revoked(
-    settings: Settings, tmp_path: Path
-) -> None:
+async def test_a_key_opens_every_front_until_revoked(settings: Settings, tmp_path: Path) -> None:
     auth = by_key(tmp_path, KEY.pem)
     async with running(replace(settings, auth=auth)) as client:
         pool = client.gateway.feed.pool

@@ -89,7 +89,7 @@ async def test_a_bad_body_is_answered_with_the_code_of_the_specification(
     assert answer["error"]["data"]["requestId"] == headers["x-request-id"]
 
 
-async def test_a_failing_tool_is_an_error_with_what_the_service_said(client: Client) -> None:
+async def test_a_failing_tool_is_an_error_with_the_answer_of_the_service(client: Client) -> None:
     answer = await client.rpc(request("getPet", {"id": 404}))
     assert answer["error"]["code"] == 1500
     assert answer["error"]["message"] == "HTTP 404 Not Found"
@@ -117,7 +117,7 @@ async def test_deep_arguments_are_the_clients_mistake(
     assert service.requests == []
 
 
-async def test_a_body_of_very_many_members_is_refused_before_they_are_looked_at(
+async def test_a_batch_with_too_many_members_is_refused_unread(
     client: Client,
 ) -> None:
     _, answer, _ = await client.post("/rpc", b"[" + b"1," * 200_000 + b"1]")
@@ -170,7 +170,7 @@ async def test_a_client_that_leaves_cancels_the_call_upstream(
         await service.gone.wait()
 
 
-async def test_an_unknown_path_is_told_what_there_is(client: Client) -> None:
+async def test_an_unknown_path_is_refused_with_the_endpoints(client: Client) -> None:
     status, answer, headers = await client.post("/nothing", request("x"))
     assert (status, answer["error"]["code"]) == (404, -32600)
     assert answer["error"]["data"]["requestId"] == headers["x-request-id"]
@@ -178,7 +178,7 @@ async def test_an_unknown_path_is_told_what_there_is(client: Client) -> None:
         assert (await index.json())["endpoints"]["jsonrpc"] == "/rpc"
 
 
-async def test_a_misspelled_method_is_told_what_there_is(client: Client) -> None:
+async def test_a_misspelled_method_is_refused_with_suggestions(client: Client) -> None:
     """A method that is no tool is refused with similar names (mending 43)."""
     _, answer, _ = await client.post("/rpc", request("getPett", {"id": 1}))
     assert answer["error"]["code"] == -32601

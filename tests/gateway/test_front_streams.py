@@ -42,7 +42,7 @@ async def test_a_session_hears_of_changes_on_its_stream(
     assert len(listed["result"]["tools"]) == 7
 
 
-async def test_what_happened_before_the_stream_was_opened_is_not_lost(
+async def test_events_before_the_opening_of_the_stream_are_not_lost(
     client: Client, store: ToolStore, settings: Settings, tmp_path: Path
 ) -> None:
     session = await client.session()
@@ -51,7 +51,7 @@ async def test_what_happened_before_the_stream_was_opened_is_not_lost(
         assert (await events.message())["method"] == CHANGED
 
 
-async def test_a_new_stream_takes_over_from_one_that_may_be_dead(client: Client) -> None:
+async def test_a_new_stream_takes_over_from_a_possibly_dead_stream(client: Client) -> None:
     session = await client.session()
     async with (
         listening(client, "/mcp", session.headers) as old,
@@ -63,7 +63,7 @@ async def test_a_new_stream_takes_over_from_one_that_may_be_dead(client: Client)
         assert (await new.message())["method"] == CHANGED
 
 
-async def test_a_stateless_client_listens_and_hears_what_it_asked_for(
+async def test_a_stateless_client_hears_its_requested_notifications(
     client: Client, store: ToolStore, settings: Settings, tmp_path: Path
 ) -> None:
     headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen"}
@@ -167,7 +167,7 @@ async def test_answers_that_nobody_read_go_with_their_client(client: Client) -> 
         gc.enable()
 
 
-async def test_a_client_that_does_not_read_loses_its_session_before_it_fills_the_memory(
+async def test_a_client_that_does_not_read_loses_its_session(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.context.OUTBOX_BYTES", 1_000_000)

@@ -74,7 +74,7 @@ async def called(client, name, **arguments):
     return answer["result"]
 
 
-async def test_what_one_tool_gave_is_given_to_another_without_passing_a_model(client, files):
+async def test_files_pass_between_tools_by_reference(client, files):
     given = await called(client, "picture")
     [link] = [item for item in given["content"] if item["type"] == "resource_link"]
     taken = await called(client, "upload", body=link["uri"])

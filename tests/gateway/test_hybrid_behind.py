@@ -73,7 +73,7 @@ async def raw(client: Client, body: Any) -> tuple[int, bytes]:
         return response.status, await response.read()
 
 
-async def test_an_old_client_gets_what_the_service_itself_would_say(client: Client) -> None:
+async def test_a_legacy_client_gets_the_answers_of_the_service(client: Client) -> None:
     assert await raw(client, legacy("deleteRule", KEY)) == (200, b"OK")
     assert await raw(client, legacy("reviewRule", KEY)) == (200, b"")
     status, body = await raw(client, legacy("getFreshRule", KEY))
@@ -102,7 +102,7 @@ async def test_an_agent_gets_tools(client: Client) -> None:
     assert answer["result"]["content"][0]["text"].startswith("HTTP 404 ERR11637 OBJECT_NOT_FOUND: ")
 
 
-async def test_a_batch_goes_on_as_few_batches_and_fails_one_by_one(
+async def test_a_batch_is_forwarded_in_few_batches_with_separate_errors(
     client: Client, behind: Hybrid
 ) -> None:
     batch = [call("getFreshRule", MISSING if n == 3 else KEY, n) for n in range(20)]

@@ -35,7 +35,7 @@ async def until(client: Client, part: str, state: str) -> dict[str, Any]:
     return await polling.until(found)
 
 
-async def test_a_redis_that_is_away_is_told_until_it_is_back(
+async def test_an_unreachable_redis_is_reported_until_back(
     settings: Settings, redis_server: RedisServer
 ) -> None:
     state = replace(settings.state, backend="redis", redis_url=redis_server.url)
@@ -61,7 +61,7 @@ async def test_a_database_without_its_extension_is_told(
         assert said["status"] == "degraded"
 
 
-async def test_an_embedding_model_that_is_away_is_told_until_it_is_back(
+async def test_an_unreachable_embedding_model_is_reported_until_back(
     settings: Settings, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "ASK_S", 0.05)

@@ -42,7 +42,7 @@ async def more(client: Client) -> Any:
     return (await Portal(client).post(COMMAND, legacy("more"))).brief
 
 
-async def test_a_service_is_added_and_its_tools_with_it(settings: Settings, tmp_path: Path) -> None:
+async def test_a_service_is_added_with_its_tools(settings: Settings, tmp_path: Path) -> None:
     async with running(settings) as client:
         assert (await more(client))[0] == 400
         session = await client.session()
@@ -78,7 +78,7 @@ async def test_a_service_that_cannot_be_loaded_changes_nothing(
         assert (await more(to.client))[0] == 400
 
 
-async def test_what_is_loaded_stays_as_it_is(settings: Settings, tmp_path: Path) -> None:
+async def test_loaded_services_stay_loaded(settings: Settings, tmp_path: Path) -> None:
     """Its module may hold state; new code takes a restart."""
     wanted = adding(settings, more=written(tmp_path, "first"))
     async with running(wanted) as client:
@@ -127,7 +127,7 @@ async def called(client: Client, name: str, **arguments: Any) -> Any:
     return await client.rpc({"jsonrpc": "2.0", "id": 1, "method": name, "params": arguments})
 
 
-async def test_other_rules_hold_from_the_next_call_and_clients_hear_of_it(
+async def test_changed_rules_apply_to_the_next_call_and_clients_are_notified(
     settings: Settings,
 ) -> None:
     async with running(settings) as client:
@@ -141,7 +141,7 @@ async def test_other_rules_hold_from_the_next_call_and_clients_hear_of_it(
         assert "result" in await called(client, "listPets")
 
 
-async def test_a_call_that_runs_goes_on_under_the_rules_that_it_began_with(
+async def test_a_running_call_continues_under_its_initial_rules(
     settings: Settings, service: Recorder
 ) -> None:
     answers: list[Any] = []
@@ -207,7 +207,7 @@ async def test_guardrails_and_profiles_change(settings: Settings) -> None:
         assert await listed(client, "/mcp?profile=short") == await listed(client)
 
 
-async def test_what_needs_a_restart_is_named_and_stays_as_it_is(settings: Settings) -> None:
+async def test_settings_needing_a_restart_are_named_and_unchanged(settings: Settings) -> None:
     wanted = replace(
         settings,
         server=replace(settings.server, port=1),

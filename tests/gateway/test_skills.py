@@ -177,7 +177,7 @@ async def test_a_toolset_has_skills_for_its_tools(
 
 
 @pytest.mark.parametrize(("scope", "sees"), [("portal.w", True), ("other", False)])
-async def test_a_skill_is_hidden_from_who_may_call_none_of_its_tools(
+async def test_a_skill_without_callable_tools_is_hidden(
     settings: Settings, tmp_path: Path, scope: str, sees: bool
 ) -> None:
     async with portal(with_tokens(settings, tmp_path)) as to:
@@ -203,7 +203,7 @@ async def test_a_skill_is_hidden_from_who_may_call_none_of_its_tools(
         assert ("result" in said) == sees
 
 
-async def test_an_import_reaches_who_is_connected(client: Client, settings: Settings) -> None:
+async def test_an_import_reaches_connected_clients(client: Client, settings: Settings) -> None:
     before = client.gateway.catalogs.of(HOST)
     assert "use_skill" not in before.own
     pool = client.gateway.feed.pool

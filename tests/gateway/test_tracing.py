@@ -222,7 +222,7 @@ async def test_metrics_are_sent_by_the_names_of_the_conventions(
     assert text.endswith("# EOF\n")
 
 
-async def test_what_is_off_is_not_there(settings: Settings) -> None:
+async def test_disabled_tracing_adds_no_parts(settings: Settings) -> None:
     gateway = Gateway(settings)
     assert gateway.tracing is None
     assert gateway.metrics_export is None
@@ -300,7 +300,7 @@ async def test_the_parent_is_that_of_a_known_caller(
     assert (span.context.trace_id == int(TRACE, 16)) is bool(expected[0])
 
 
-async def test_known_callers_decide_whether_they_are_sampled() -> None:
+async def test_verified_callers_decide_on_their_sampling() -> None:
     subject = sampler()
     await serve(subject, header=CALLER, verified=False)
     await serve(subject, header=CALLER[:-2] + "00")

@@ -84,7 +84,7 @@ async def test_a_session_is_served_by_both(nodes: Nodes) -> None:
     assert (await session.call("ping"))["result"] == {}
 
 
-async def test_what_one_node_says_comes_out_of_the_stream_at_the_other(nodes: Nodes) -> None:
+async def test_messages_of_one_node_reach_the_stream_at_another(nodes: Nodes) -> None:
     session = await nodes.a.session()
     there = nodes.of_b(session)
     async with listening(nodes.a, "/mcp", session.headers) as events:
@@ -111,7 +111,7 @@ async def test_a_call_at_one_node_is_taken_up_at_the_other(nodes: Nodes) -> None
     assert sent[-1].message == {"jsonrpc": "2.0", "id": 1, "result": {"said": True}}
 
 
-async def test_a_stream_that_moves_goes_on_where_it_was(nodes: Nodes) -> None:
+async def test_a_stream_moved_to_another_node_continues(nodes: Nodes) -> None:
     session = await nodes.a.session("2025-11-25")
     there = nodes.of_b(session)
     streams, opened = nodes.a.gateway.shared.streams, at(nodes.a, session)
@@ -146,7 +146,7 @@ async def test_a_resource_that_was_subscribed_to_at_one_node_is_told_of_by_the_o
         assert (await events.event()).data.encode() == update_notification(URI)
 
 
-async def test_a_call_is_cancelled_at_the_node_that_it_did_not_go_to(nodes: Nodes) -> None:
+async def test_a_call_is_cancelled_from_another_node(nodes: Nodes) -> None:
     session = await nodes.a.session()
     call = asyncio.create_task(session.post(say(hold=True, id_="x")))
     async with asyncio.timeout(30):
@@ -157,7 +157,7 @@ async def test_a_call_is_cancelled_at_the_node_that_it_did_not_go_to(nodes: Node
         assert await call == (202, None)
 
 
-async def test_a_client_answers_at_another_node_than_it_was_asked_by(nodes: Nodes) -> None:
+async def test_a_client_answers_at_another_node(nodes: Nodes) -> None:
     session = await nodes.a.session()
     async with listening(nodes.a, "/mcp", session.headers, ask()) as events:
         asked = await events.message()

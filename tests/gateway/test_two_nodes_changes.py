@@ -109,7 +109,7 @@ def knows(client: Client, session: SessionClient) -> set[str]:
     return at(client, session).subscriptions
 
 
-async def test_no_subscription_is_lost_when_they_come_to_both_nodes_at_once(nodes: Nodes) -> None:
+async def test_concurrent_subscriptions_at_two_nodes_are_all_kept(nodes: Nodes) -> None:
     ways = await both(nodes)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
@@ -145,7 +145,7 @@ async def test_a_log_level_holds_for_the_next_call_at_the_other_node(nodes: Node
         assert logged == {"debug": ["debug", "error"], "error": ["error"]}[level]
 
 
-async def test_what_was_unsubscribed_at_one_node_is_told_of_no_more_by_the_other(
+async def test_a_resource_unsubscribed_at_one_node_is_silent_at_the_other_node(
     nodes: Nodes, server: Telling
 ) -> None:
     session, there = await both(nodes)

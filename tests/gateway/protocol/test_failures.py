@@ -107,7 +107,7 @@ def test_addresses_that_are_not_there_are_not_told(data):
 
 @by_revision
 @pytest.mark.parametrize("code", [-32020, -32022])
-def test_what_the_gateway_did_wrong_is_not_blamed_on_the_client(revision, code):
+def test_gateway_mistakes_are_not_blamed_on_the_client(revision, code):
     seen = failures.fault_for_client(
         RelayedFault(code, "Mcp-Name says 'x'", {"secret": 1}), revision
     )
@@ -118,7 +118,7 @@ def test_what_the_gateway_did_wrong_is_not_blamed_on_the_client(revision, code):
 
 @by_revision
 @pytest.mark.parametrize("data", [{"requiredCapabilities": {"sampling": {}, "roots": {}}}, None, 1])
-def test_what_the_client_would_have_to_be_able_to_do(revision, data):
+def test_missing_client_capabilities_are_named(revision, data):
     seen = failures.fault_for_client(RelayedFault(-32021, "Needs more", data), revision)
     assert (
         failures.fault_for_client(RelayedFault(-32021, "Needs more", data), JSON_RPC).code == -32603

@@ -16,13 +16,13 @@ from schemas.errors import InvalidRequest
         (Position("p0a-17", "0f2", ended=True), "p0a-17.0f2.end"),
     ],
 )
-def test_a_position_is_read_as_it_was_written(position, id_):
+def test_a_position_is_read_as_written(position, id_):
     assert position.id == id_
     assert all("!" <= char <= "~" for char in id_)
     assert read_position(id_) == position
 
 
-def test_the_stream_of_a_post_says_which_node_runs_it():
+def test_the_stream_of_a_post_names_its_node():
     assert read_position("p0a1b-17.0f2").node == "0a1b"
 
 
@@ -31,7 +31,7 @@ def test_the_stream_of_a_post_says_which_node_runs_it():
     ["", "x", "g", "g.", "g..", ".g", "h.1", "p.1", "p-1.1", "pz-1.1", "p1-x.1", "g.1.2.3", "g.1.",
      "g.a b", "g.\u00e9", "g.1\n", "G.1", "g." + "1" * 101, "p1-1.1/../../x.1.2", "42"],
 )  # fmt: skip
-def test_what_is_no_position_is_refused_with_a_word_on_what_is(id_):
+def test_invalid_positions_are_refused(id_):
     with pytest.raises(InvalidRequest, match="Last-Event-ID is no id of an event") as caught:
         read_position(id_)
     assert caught.value.status == 400

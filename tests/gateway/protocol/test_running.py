@@ -39,7 +39,7 @@ async def held(verbs, count=1):
             await verbs.holding.acquire()
 
 
-async def test_a_running_request_is_known_to_its_session_until_it_ends(verbs, of_session):
+async def test_a_running_request_is_registered_in_its_session_until_done(verbs, of_session):
     running = start(verbs, of_session, request("hold", id_=7))
     await held(verbs)
     assert list(of_session.running) == [7]

@@ -38,14 +38,14 @@ def opened(text, purpose="park", bound_to=b"me", secret=SECRET, as_type=Call):
 
 
 @given(st.builds(Call, st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 2**60)))
-def test_what_was_sealed_is_read_back_on_any_node(payload):
+def test_sealed_values_are_opened_on_any_node(payload):
     text = sealed(payload)
     assert opened(text) == payload
     assert text.isascii()
     assert not set(text) & set("+/= ")  # may stand in a URL, and needs no escapes in JSON
 
 
-def test_what_is_sealed_cannot_be_read_and_never_looks_the_same():
+def test_sealed_values_are_unreadable_and_never_repeat():
     first, second = sealed(Call("visible")), sealed(Call("visible"))
     assert first != second
     assert b"visible" not in base64.urlsafe_b64decode(first + "==")
@@ -80,13 +80,13 @@ def test_any_changed_byte_is_refused(data):
 
 
 @given(st.text() | st.text("ABCabc019-_", max_size=200))
-def test_what_we_never_sealed_is_refused(text):
+def test_foreign_texts_are_refused(text):
     with pytest.raises(InvalidParams):
         opened(text)
 
 
 @pytest.mark.parametrize("change", [lambda t: t + "-TAMPERED", lambda t: t[:-1], lambda t: t + "A"])
-def test_what_was_made_longer_or_shorter_is_refused(change):
+def test_lengthened_and_shortened_texts_are_refused(change):
     with pytest.raises(InvalidParams):
         opened(change(sealed()))
 
@@ -101,14 +101,14 @@ def test_what_was_made_longer_or_shorter_is_refused(change):
         {"as_type": Other},  # sealed by a release that meant something else by it
     ],
 )
-def test_who_it_is_not_for_cannot_open_it(wrong):
+def test_sealed_values_are_bound_to_purpose_owner_secret_and_type(wrong):
     text = sealed()
     with pytest.raises(InvalidParams):
         opened(text, **wrong)
     assert opened(text) == Call("c-1", 2)
 
 
-def test_it_is_good_for_a_time():
+def test_sealed_values_expire():
     clock = Clock()
     sealer = Sealer(SECRET, clock)
     text = sealer.seal("park", Call("c"), b"", 60)
@@ -119,7 +119,7 @@ def test_it_is_good_for_a_time():
         sealer.unseal("park", text, Call, b"")
 
 
-def test_all_refusals_are_one():
+def test_all_refusals_are_alike():
     late = sealed(ttl_s=-1)
     refusals = set()
     for text in ("", "x", late, sealed()[:-4], sealed(bound_to=b"other"), sealed(Other("x"))):

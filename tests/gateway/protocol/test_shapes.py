@@ -30,7 +30,7 @@ FILE = {"type": "resource", "resource": {"uri": "test://b", "text": "b"}, "annot
 
 
 @by_revision
-def test_what_all_revisions_know_comes_through_as_it_was_written(revision):
+def test_members_known_to_all_revisions_are_forwarded_verbatim(revision):
     came = members(content=[TEXT, IMAGE], isError=False, **{"x-own": {"a": [1e2]}})
     went = view(revision).call_result(came)
     for name, value in came.items():
@@ -91,7 +91,7 @@ def test_links_without_names_are_named_by_their_uris():
 
 
 @by_revision
-def test_only_2026_07_28_says_what_kind_of_result_it_is(revision):
+def test_only_2026_07_28_has_a_result_type(revision):
     came = members(content=[], resultType="complete", ttlMs=5, cacheScope="public")
     assert ("resultType" in shown(view(revision).call_result(came))) is revision.result_type
     bare = shown(view(revision).call_result(members(content=[])))
@@ -100,7 +100,7 @@ def test_only_2026_07_28_says_what_kind_of_result_it_is(revision):
         assert set(shown(view(revision).call_result(came))) == {"content"}
 
 
-def test_who_answered_is_said_by_the_server_else_by_us():
+def test_server_info_comes_from_the_server_or_the_gateway():
     shape = view(V2026_07_28)
     assert shown(shape.call_result(members(content=[])))["_meta"] == STAMP
     own = {"_meta": {META_SERVER: {"name": "theirs"}, "x": [1]}}
@@ -112,7 +112,7 @@ def test_who_answered_is_said_by_the_server_else_by_us():
 
 
 @by_revision
-def test_sound_is_a_note_where_it_is_unknown(revision):
+def test_audio_is_a_note_for_revisions_without_audio(revision):
     (item,) = shown(view(revision).call_result(members(content=[AUDIO])))["content"]
     if revision is V2024_11_05:
         text = "[audio, audio/wav: 2024-11-05 cannot carry it]"
@@ -122,7 +122,7 @@ def test_sound_is_a_note_where_it_is_unknown(revision):
 
 
 @by_revision
-def test_a_link_is_a_text_with_its_address_where_it_is_unknown(revision):
+def test_a_link_is_a_text_for_revisions_without_links(revision):
     (item,) = shown(view(revision).call_result(members(content=[LINK])))["content"]
     if revision in {V2024_11_05, V2025_03_26}:
         assert item == {"type": "text", "text": "[resource, a: test://a]"}
@@ -153,7 +153,7 @@ WENT = {
 
 
 @by_revision
-def test_metadata_refers_to_resources_as_clients_know_them(revision):
+def test_metadata_has_addresses_of_the_gateway(revision):
     """Each URI in `_meta` and annotations of a result is one that can be read (mending 13)."""
     text = {"type": "text", "text": "test://shared/1", "annotations": SENT}
     inner = {"uri": "test://own", "text": "", "_meta": SENT}
@@ -171,12 +171,12 @@ def test_metadata_refers_to_resources_as_clients_know_them(revision):
 
 
 @pytest.mark.parametrize("metadata", ['{"a": 1e999}', "[" * 300 + "]" * 300, '"x"'])
-def test_metadata_that_cannot_be_read_stays_as_it_is(metadata):
+def test_unreadable_metadata_stays_unchanged(metadata):
     came = {"content": Raw(b"[]"), "_meta": Raw(metadata.encode())}
     assert view(V2025_11_25).call_result(came)["_meta"] == came["_meta"]
 
 
-def test_only_what_changes_is_written_anew():
+def test_only_changed_items_are_rewritten():
     odd = '{"type":"text",  "text":"\\u00e9",  "n": 1.00}'
     link = '{"type":"resource_link","uri":"test://shared/1"}'
     came = {"content": Raw(f"[{odd}, {link}]".encode())}
@@ -230,7 +230,7 @@ def test_a_failed_tool_stays_failed(revision):
 
 
 @pytest.mark.parametrize("kind", ["input_required", "task", "own"])
-def test_what_is_no_complete_result_gets_no_content(kind):
+def test_incomplete_results_get_no_content(kind):
     came = members(resultType=kind, requestState="x", inputRequests={"a": {"method": "roots/list"}})
     went = shown(view(V2026_07_28).call_result(came))
     assert plain(went) == plain(shown(came))
@@ -285,7 +285,7 @@ def test_unknown_members_survive_and_nothing_is_shaped_twice(content, others, re
     assert shown(view(revision).call_result(once)) == shown(once)
 
 
-def test_those_who_know_no_mcp_get_a_result_of_ours():
+def test_json_rpc_callers_get_a_tool_result():
     came = members(content=[TEXT, AUDIO, LINK], structuredContent=[1], isError=True, _meta={"a": 1})
     result = tool_result(view(JSON_RPC).call_result(came))
     text, audio, link = result.content
@@ -296,7 +296,7 @@ def test_those_who_know_no_mcp_get_a_result_of_ours():
     assert result.meta == {"a": 1}
 
 
-def test_a_bare_result_is_one_of_ours_too():
+def test_a_bare_result_becomes_a_tool_result():
     result = tool_result(members(content=[]))
     assert (result.content, result.structured_content, result.is_error) == ((), UNSET, False)
     assert result.meta is UNSET

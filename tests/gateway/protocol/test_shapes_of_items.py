@@ -22,7 +22,7 @@ def said(content, role="user"):
 
 
 @by_revision
-def test_messages_of_text_come_through_as_they_were_written(revision):
+def test_text_messages_are_forwarded_verbatim(revision):
     came = members(description="d", messages=[said({"type": "text", "text": "t", "a": 1})], x=[1])
     went = view(revision).prompt_result(came)
     assert all(bytes(went[name]) == bytes(value) for name, value in came.items())
@@ -66,7 +66,7 @@ def test_contents_lead_back_to_their_server(revision):
 
 @by_revision
 @pytest.mark.parametrize("uri", [{}, {"uri": None}, {"uri": 7}])
-def test_contents_without_an_address_have_the_one_that_was_asked_for(revision, uri):
+def test_contents_without_an_address_get_the_requested_address(revision, uri):
     """Clients refuse the whole result for contents without a text as `uri` (mending 22)."""
     came = members(contents=[{"text": "x", "x-own": [1], **uri}, {**FILE, "uri": "test://own"}])
     went = shown(view(revision).read(came, "test://shared/1"))
@@ -76,7 +76,7 @@ def test_contents_without_an_address_have_the_one_that_was_asked_for(revision, u
     ]
 
 
-def test_contents_that_need_no_change_stay_as_they_were_written():
+def test_unaffected_contents_are_forwarded_verbatim():
     came = members(contents=[{**FILE, "uri": "test://own"}])
     assert view(V2025_11_25).read(came)["contents"] is came["contents"]
 
@@ -132,7 +132,7 @@ def test_a_result_of_something_else_is_no_answer(revision, method, sent):
 
 @by_revision
 @pytest.mark.parametrize("count", [0, 1, 100])
-def test_completions_come_through_as_they_were_written(revision, count):
+def test_completions_are_forwarded_verbatim(revision, count):
     values = [f"v{n}" for n in range(count)]
     came = members(completion={"values": values, "total": 1000, "hasMore": False, "x": 1})
     assert bytes(view(revision).completion_result(came)["completion"]) == bytes(came["completion"])

@@ -105,7 +105,7 @@ async def test_a_method_that_does_not_exist(verbs):
         (b"[]", -32600),
     ],
 )
-async def test_what_is_no_request_is_answered_by_one_error(verbs, body, code):
+async def test_invalid_requests_are_answered_by_one_error(verbs, body, code):
     status, reply = await answer(verbs, body)
     assert status == 200
     failed(reply, code, None)

@@ -45,7 +45,7 @@ def test_calls_by_machine(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_numbers_are_those_of_the_kernel(name: str) -> None:
+def test_syscall_numbers_match_the_kernel(name: str) -> None:
     """Spot checks against asm/unistd.h, of what would hurt most."""
     known = {
         "x86_64": {"socket": 41, "ptrace": 101, "fork": 57, "unshare": 272, "mount": 165},

@@ -90,7 +90,7 @@ ECHO: dict[Language, str] = {
 }
 
 
-async def test_it_gets_its_arguments_and_answers(language: Language) -> None:
+async def test_scripts_get_their_arguments_and_answer(language: Language) -> None:
     arguments = {"text": "Grüße \u2028 \U0001f40d", "n": [1, 2.5, None, True]}
     assert await result(ECHO[language], arguments, language) == {"got": arguments}
 
@@ -114,7 +114,7 @@ async def test_it_gets_its_arguments_and_answers(language: Language) -> None:
     ],
     ids=lambda value: None if len(str(value)) > 12 else str(value),
 )
-async def test_what_it_fails_with_is_told(language: Language, source: str, told: str) -> None:
+async def test_failures_of_scripts_are_reported(language: Language, source: str, told: str) -> None:
     await needs(language)
     assert told in await failure(source, language)
 
@@ -139,7 +139,7 @@ async def test_an_endless_loop_ends(language: Language) -> None:
 
 
 @pytest.mark.parametrize("source", [SLEEPS, IGNORES], ids=["sleeps", "ignores signals"])
-async def test_what_only_waits_ends_too(source: str) -> None:
+async def test_waiting_scripts_are_ended(source: str) -> None:
     assert "did not answer within 1 s" in await failure(source, time_s=1)
 
 
@@ -171,7 +171,7 @@ def main(arguments):
 """
 
 
-async def test_it_cannot_outlive_who_started_it() -> None:
+async def test_scripts_cannot_outlive_their_parent() -> None:
     assert await result(OUTLIVES) == [-1, 1]  # EPERM
 
 
@@ -367,12 +367,12 @@ def main(arguments):
 """
 
 
-async def test_it_cannot_kill_who_started_it() -> None:
+async def test_scripts_cannot_kill_their_parent() -> None:
     source = SIGNALS.replace("os.getppid(), ", "")  # 0 would be its own group
     assert await result(source, {"gateway": os.getpid()}) == [3, 3]  # ESRCH
 
 
-async def test_killing_all_that_it_sees_is_its_own_end() -> None:
+async def test_killing_all_visible_processes_ends_only_the_script() -> None:
     source = "import os\ndef main(arguments):\n    os.kill(0, 9)\n    os.kill(-1, 9)\n    return 1"
     # the first process of a namespace is not killed by itself
     assert await outcome(source) in (1, "failed")
@@ -414,7 +414,7 @@ async def test_a_flood_is_cut_off(source: str) -> None:
     assert "answered more than 100000 bytes" in await failure(source, output_bytes=100_000)
 
 
-async def test_what_it_prints_is_let_go() -> None:
+async def test_surplus_output_of_scripts_is_discarded() -> None:
     source = "def main(arguments):\n    for _ in range(300): print('x' * 9999)\n    return 7"
     assert await result(source, output_bytes=1000) == 7
 

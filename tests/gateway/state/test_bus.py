@@ -71,7 +71,7 @@ async def test_nodes_hear_each_other_and_not_themselves(log, running):
     assert [one.heard for one in ears] == [[two], [one], [one, two]]
 
 
-async def test_a_node_may_hear_itself_to_know_who_was_first(log, running):
+async def test_a_node_may_hear_its_own_messages_in_order(log, running):
     a, b = Bus(log, True, "a"), Bus(log, True, "b")
     ears = [Ears(bus, "hello", own=True) for bus in (a, b)]
     await running(a, b)
@@ -81,7 +81,7 @@ async def test_a_node_may_hear_itself_to_know_who_was_first(log, running):
     assert ears[0].heard == ears[1].heard == [("b", "hello", None), ("a", "hello", None)]
 
 
-async def test_a_node_does_not_hear_what_was_said_before_it_was_there(log, running):
+async def test_a_node_hears_no_messages_from_before_its_start(log, running):
     a, b = Bus(log, True, "a"), Bus(log, True, "b")
     ears = Ears(b, "hello")
     await a.broadcast("hello", text="early")
@@ -91,7 +91,7 @@ async def test_a_node_does_not_hear_what_was_said_before_it_was_there(log, runni
     assert ears.heard == [("a", "hello", "late")]
 
 
-async def test_what_cannot_be_said_is_not_said_later(log, running):
+async def test_unsent_messages_are_not_sent_later(log, running):
     a, b = Bus(log, True, "a"), Bus(log, True, "b")
     ears = Ears(b, "hello")
     await running(b)
@@ -129,7 +129,7 @@ async def test_a_node_that_missed_too_much_looks_again(log, running, monkeypatch
 
 
 @pytest.mark.parametrize("failure", [Unavailable("away"), ValueError("a bug")])
-async def test_a_message_that_cannot_be_served_does_not_stop_the_others(log, running, failure):
+async def test_a_failing_handler_does_not_stop_later_messages(log, running, failure):
     a, b = Bus(log, True, "a"), Bus(log, True, "b")
     ears = Ears(b, "hello")
 

@@ -71,7 +71,9 @@ async def test_a_client_answers_at_another_node(nodes, client):
         ("nonsense", 1504, "The client answered with an error that is none of JSON-RPC", None),
     ],
 )
-async def test_the_error_of_a_client_is_told_as_it_is(nodes, client, error, code, message, data):
+async def test_errors_of_a_client_are_forwarded_unchanged(
+    nodes, client, error, code, message, data
+):
     a, _ = nodes
     session = await a.open()
     for node in nodes:
@@ -96,7 +98,7 @@ async def test_the_answer_of_another_session_is_none(nodes, client):
     assert await ask == "real"
 
 
-async def test_an_answer_is_not_lost_between_what_nodes_tell_each_other(client):
+async def test_answers_survive_trimmed_messages_between_nodes(client):
     stores = stores_of(keep_events=3)
     a, b = Node(stores, "aa"), Node(stores, "bb")  # neither hears the other
     session = await a.open()
@@ -109,7 +111,7 @@ async def test_an_answer_is_not_lost_between_what_nodes_tell_each_other(client):
         assert await ask == "heard"
 
 
-async def test_nothing_is_kept_of_an_answer_when_it_was_heard(nodes, client):
+async def test_delivered_answers_are_not_kept(nodes, client):
     a, b = nodes
     session = await a.open()
     there = await b.load(session)
@@ -126,7 +128,7 @@ async def test_nothing_is_kept_of_an_answer_when_it_was_heard(nodes, client):
     assert await a.stores.log.read(stream, "") == []
 
 
-async def test_what_nobody_asked_is_not_kept_for_the_nodes_that_live(nodes):
+async def test_unrequested_answers_are_not_kept_for_live_nodes(nodes):
     a, b = nodes
     for node in nodes:
         await node.stores.sessions.beat(node.bus.node, 60)
@@ -138,7 +140,7 @@ async def test_what_nobody_asked_is_not_kept_for_the_nodes_that_live(nodes):
     assert len(a.stores.log) == before
 
 
-async def test_a_node_looks_for_an_answer_that_it_was_not_woken_for(nodes, client, monkeypatch):
+async def test_a_node_polls_for_answers_without_a_wakeup(nodes, client, monkeypatch):
     monkeypatch.setattr("gateway.state.client_requests.LOOK_EVERY_S", 0.01)
     a, b = nodes
     monkeypatch.setattr(a.stores.log, "watch", lambda _stream, _wake: nullcontext())
@@ -150,7 +152,7 @@ async def test_a_node_looks_for_an_answer_that_it_was_not_woken_for(nodes, clien
         assert await ask == "found"
 
 
-async def test_a_question_is_not_forgotten_while_it_waits(client):
+async def test_a_question_is_not_forgotten_while_waiting(client):
     stores = stores_of()
     a, b = Node(stores, "aa", keep_s=0.01), Node(stores, "bb")
     session = await a.open()
@@ -180,7 +182,7 @@ async def test_a_client_is_asked_and_answers_here_while_the_log_is_away(nodes, c
 
 
 @pytest.mark.parametrize("id_", [1, None, "", "aa", "aa:", "aa:1:2", "bb:7", "cc:1", "x" * 1000])
-async def test_answers_to_what_nobody_asked_are_dropped(nodes, client, id_):
+async def test_unrequested_answers_are_dropped(nodes, client, id_):
     a, _ = nodes
     session = await a.open()
     ask = asking(a, session, client)
@@ -191,7 +193,7 @@ async def test_answers_to_what_nobody_asked_are_dropped(nodes, client, id_):
     assert await ask == "asked"
 
 
-async def test_a_client_that_does_not_answer_in_time_is_told_that_it_need_not(client):
+async def test_a_client_is_sent_a_cancellation_after_the_timeout(client):
     node = Node(stores_of(), timeout_s=0.01)
     session = await node.open()
     with pytest.raises(ClientRequestFailed, match=r"did not answer roots/list within 0\.01 s"):

@@ -72,7 +72,7 @@ async def test_callers_that_leave_give_up_their_place(leave: str) -> None:
             pass
 
 
-async def test_a_tenant_and_an_owner_without_a_place_have_one_in_reserve() -> None:
+async def test_a_tenant_and_an_owner_without_a_place_have_a_reserve() -> None:
     """Nobody waits for the end of long work that others began (mending 5)."""
     limiter, running = FairLimiter(2, reserve=True), list[str]()
 
@@ -93,7 +93,7 @@ async def test_a_tenant_and_an_owner_without_a_place_have_one_in_reserve() -> No
     assert limiter._waiting == {}
 
 
-async def test_a_place_that_ends_wakes_all_who_may_have_one_now() -> None:
+async def test_a_freed_place_wakes_every_waiter_entitled_to_a_place() -> None:
     """A tenant whose last place ends has its reserve again, also behind others (mending 10)."""
     limiter, running, ends = FairLimiter(1, reserve=True), list[str](), anyio.Event()
 

@@ -50,19 +50,19 @@ async def abandoned(finishing: ShieldedTasks, work: Work) -> None:
     assert client.cancelled()
 
 
-async def test_who_waits_gets_the_result(work: Work) -> None:
+async def test_a_waiting_caller_gets_the_result(work: Work) -> None:
     work.release.set()
     assert await ShieldedTasks(1).run(work()) == "done"
 
 
-async def test_who_waits_gets_the_failure(work: Work) -> None:
+async def test_a_waiting_caller_gets_the_failure(work: Work) -> None:
     work.release.set()
     work.failure = ValueError("bad")
     with pytest.raises(ValueError, match="bad"):
         await ShieldedTasks(1).run(work())
 
 
-async def test_work_ends_although_who_asked_has_gone(work: Work) -> None:
+async def test_work_is_finished_after_its_caller_left(work: Work) -> None:
     finishing = ShieldedTasks(1)
     with anyio.fail_after(30):
         await abandoned(finishing, work)
@@ -85,7 +85,7 @@ async def test_one_piece_too_much_is_refused_and_not_begun(work: Work) -> None:
         assert await finishing.run(other()) == "done"
 
 
-async def test_it_waits_for_work_no_longer_than_it_is_told(work: Work) -> None:
+async def test_settling_waits_only_until_its_deadline(work: Work) -> None:
     finishing = ShieldedTasks(1)
     with anyio.fail_after(30):
         await abandoned(finishing, work)

@@ -8,7 +8,7 @@ from tests.gateway.state.conftest import Shared
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_node_shows_that_it_lives():
+async def test_a_node_is_alive_while_sending_heartbeats():
     store = Shared()
     assert not await store.is_alive("aa")
     async with anyio.create_task_group() as tasks:
@@ -18,6 +18,6 @@ async def test_a_node_shows_that_it_lives():
         tasks.cancel_scope.cancel()
 
 
-async def test_where_no_store_is_shared_there_is_nobody_to_show_it_to():
+async def test_heartbeats_end_at_once_without_a_shared_store():
     with anyio.fail_after(30):
         await send_heartbeats(MemorySessions(), "aa", 5)

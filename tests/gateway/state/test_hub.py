@@ -40,7 +40,7 @@ async def test_news_reaches_the_followers_of_the_tenant_each_in_its_own_words():
     assert taken == [[b"for ann"], [b"for bob"], []]
 
 
-async def test_each_hears_of_the_lists_that_it_wants_to_hear_of():
+async def test_followers_hear_only_of_subscribed_lists():
     hub = Hub(10)
     both, one = follower(prompts=b"prompts"), follower()
     with following(hub, both, one):
@@ -69,7 +69,7 @@ async def test_changes_soon_after_each_other_are_told_together():
         assert await box.outbox.take(0.05) == []  # and not twice
 
 
-async def test_who_joins_after_a_change_is_not_told_of_it():
+async def test_followers_joining_after_a_change_are_not_notified():
     hub, before, after = Hub(10, debounce_s=0.02), follower(), follower()
     with following(hub, before), anyio.fail_after(30):
         hub.change("t", {"tools"})
@@ -80,7 +80,7 @@ async def test_who_joins_after_a_change_is_not_told_of_it():
             assert await after.outbox.take(5) == [b"changed"]
 
 
-async def test_who_left_hears_nothing():
+async def test_departed_followers_hear_nothing():
     hub, box = Hub(10), follower()
     with following(hub, box):
         pass
@@ -89,7 +89,7 @@ async def test_who_left_hears_nothing():
     assert hub._followers == {}
 
 
-async def test_a_follower_is_known_to_know_the_lists_as_they_are():
+async def test_a_follower_has_the_current_version_of_its_lists():
     hub = Hub(10, version=lambda tenant, toolset: f"{tenant}/{toolset}")
     box, narrow = follower(), follower(toolset="reading")
     with following(hub, box, narrow):
@@ -124,7 +124,7 @@ async def test_one_client_cannot_have_all_streams():
         assert hub.streams == 1
 
 
-async def test_where_there_are_few_streams_one_client_may_have_more_of_them():
+async def test_a_small_stream_limit_grants_one_client_a_larger_share():
     hub = Hub(stream_limit=60)
     with ExitStack() as streams:
         for _ in range(50):
@@ -147,7 +147,7 @@ async def test_where_all_are_one_nobody_has_a_share():
         assert hub.streams == 2
 
 
-async def test_closing_ends_streams_after_what_they_still_hold_and_refuses_more():
+async def test_closing_ends_streams_after_their_pending_messages():
     hub, box = Hub(10), Outbox()
     with hub.stream(box):
         box.put(b"last words")
@@ -169,11 +169,11 @@ async def test_closing_ends_streams_after_what_they_still_hold_and_refuses_more(
         ("AAAA", "AAAABBBBCCCC", ["prompts", "resources"]),
     ],
 )
-def test_two_versions_tell_which_lists_differ(told, now, kinds):
+def test_versions_differ_in_the_changed_lists(told, now, kinds):
     assert changed_lists(told, now) == kinds
 
 
-async def test_a_session_hears_when_a_resource_that_it_subscribed_to_changes(anyio_backend):
+async def test_a_session_is_notified_of_changes_to_subscribed_resources(anyio_backend):
     node = Node(stores_of(MemorySessions()))
     session, other = await node.open(), await node.open()
     await node.hub.subscribe(session, "test://x")
@@ -210,7 +210,7 @@ async def test_a_session_can_subscribe_to_so_many_resources(anyio_backend):
     await node.hub.subscribe(session, "test://1")  # is one already
 
 
-def test_news_is_what_the_specification_calls_it():
+def test_notifications_match_the_specification():
     expected = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
     assert LIST_NOTIFICATIONS["tools"] == expected
     assert update_notification("x:y") == (

@@ -113,7 +113,7 @@ async def test_a_key_belongs_to_one_request(once: Idempotency, work: Work) -> No
     ],
     ids=str,
 )
-async def test_nobody_else_and_nothing_else_shares_it(
+async def test_keys_are_not_shared_between_principals_and_services(
     once: Idempotency, work: Work, other: dict[str, Any]
 ) -> None:
     await once.once(command(), work)
@@ -182,7 +182,7 @@ async def test_results_are_kept_as_long_as_the_settings_say(database: Database, 
     assert kept == 90
 
 
-async def test_only_what_has_expired_is_purged(
+async def test_only_expired_keys_are_purged(
     database: Database, once: Idempotency, work: Work
 ) -> None:
     for key in ("old", "new"):
@@ -199,7 +199,7 @@ async def test_without_a_database_nothing_is_done(work: Work) -> None:
     assert work.count == 0
 
 
-async def test_a_database_that_does_not_answer_is_no_reason_to_do_it(
+async def test_an_unreachable_database_refuses_the_command(
     database_settings: Settings, work: Work
 ) -> None:
     unreachable = replace(

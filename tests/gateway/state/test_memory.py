@@ -42,7 +42,7 @@ async def test_a_stream_without_events_costs_nothing(clock: Clock) -> None:
     assert len(kept) == 0
 
 
-async def test_ten_thousand_watches_leave_memory_where_it_was(clock: Clock) -> None:
+async def test_ten_thousand_watches_leave_no_memory_in_use(clock: Clock) -> None:
     kept = log(clock)
     tracemalloc.start()
     try:
@@ -60,7 +60,7 @@ async def test_ten_thousand_watches_leave_memory_where_it_was(clock: Clock) -> N
     assert left < MEGABYTE
 
 
-async def test_a_stream_is_forgotten_when_it_was_silent_for_long_enough(clock: Clock) -> None:
+async def test_a_silent_stream_is_forgotten_after_its_retention(clock: Clock) -> None:
     kept = log(clock)
     await kept.append("old", b"")
     clock.now += 30
@@ -103,7 +103,7 @@ async def test_the_longest_silent_streams_go_first_when_memory_is_full(clock: Cl
     assert await lengths(kept, *"abcde") == [0, 1, 0, 1, 1]
 
 
-async def test_a_session_that_fills_the_memory_loses_its_own_streams_and_no_others(
+async def test_a_session_filling_the_memory_loses_only_its_own_streams(
     clock: Clock,
 ) -> None:
     kept = log(clock, limit_bytes=50 * (1000 + EVENT_BYTES))
@@ -149,14 +149,14 @@ async def test_a_stream_may_have_a_number_of_events_of_its_own(clock: Clock) -> 
     assert await lengths(kept, "bus", "s") == [5, 2]
 
 
-async def test_an_event_of_any_length_is_kept_while_it_is_the_newest(clock: Clock) -> None:
+async def test_the_newest_event_is_kept_at_any_length(clock: Clock) -> None:
     kept = log(clock, limit_bytes=10)
     await kept.append("a", b"x" * 1000)
     await kept.append("b", b"y" * 1000)
     assert [len(await kept.read(stream, "")) for stream in "ab"] == [0, 1]
 
 
-async def test_room_is_made_by_what_is_forgotten(clock: Clock) -> None:
+async def test_forgotten_events_make_room(clock: Clock) -> None:
     kept = log(clock, limit_bytes=12 * (100 + EVENT_BYTES))
     for number in range(100):
         await kept.append("s", b"x" * 100)  # of which ten are kept, and one more for a moment
@@ -165,7 +165,7 @@ async def test_room_is_made_by_what_is_forgotten(clock: Clock) -> None:
     assert len(await kept.read("s", "")) == 10
 
 
-async def test_a_stream_that_begins_again_at_once_is_another_one(clock: Clock) -> None:
+async def test_a_stream_recreated_at_once_has_a_new_identity(clock: Clock) -> None:
     kept = log(clock)
     born = set()
     for _ in range(1000):

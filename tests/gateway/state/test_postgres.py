@@ -14,7 +14,7 @@ SESSION = SessionRecord("a", "2025-11-25", "t", "p", None, {}, {})
 
 
 @pytest.mark.parametrize("written", [b"", b"{", b"[]", b"\xff", b'{"id": "a"}', b"[" * 100_000])
-async def test_a_session_that_cannot_be_read_is_none_and_others_are_not_harmed(
+async def test_an_unreadable_session_is_none_and_other_sessions_work(
     database_settings: DatabaseSettings,
     cluster: Cluster,
     written: bytes,

@@ -82,7 +82,7 @@ async def test_a_first_count_that_fails_is_made_again() -> None:
     assert await table.take("ann", Usage(1, 1)) == "x.owner"
 
 
-async def test_what_was_deleted_is_free_again_after_a_second() -> None:
+async def test_deleted_usage_is_free_again_after_a_second() -> None:
     table = Table()
     table.rows = {"ann": Usage(2, 20)}
     assert await table.take("ann", Usage(1, 1)) == "x.owner"
@@ -104,7 +104,7 @@ async def test_the_largest_share_of_each_quota_is_told() -> None:
     }
 
 
-def test_a_refusal_names_who_has_what() -> None:
+def test_a_refusal_names_the_owner_and_the_usage() -> None:
     excess = QuotaExcess(QUOTAS[3], 149)
     assert excess.sentence("owner", "texts") == (
         "the tenant has 149 bytes of texts, expected at most 150"

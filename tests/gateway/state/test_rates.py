@@ -136,7 +136,7 @@ async def test_a_busy_node_seldom_asks(clock, counter):
     assert counter.questions < 40
 
 
-async def test_a_quiet_node_takes_no_more_than_it_uses(clock, counter):
+async def test_a_quiet_node_leases_only_its_use(clock, counter):
     busy, quiet = (LeasedRates(counter, LocalRates()) for _ in range(2))
     for _ in range(10):
         assert await take(quiet, 100) == 0
@@ -151,7 +151,7 @@ async def test_a_quiet_node_takes_no_more_than_it_uses(clock, counter):
     assert wait_s > 0
 
 
-async def test_a_refusal_is_remembered_until_it_is_over(clock, counter):
+async def test_a_refusal_is_cached_until_its_end(clock, counter):
     node = LeasedRates(counter, LocalRates())
     assert await take(node, 1) == 0
     wait_s = await take(node, 1)
@@ -195,7 +195,7 @@ async def test_or_refuses_if_that_is_wanted(clock, counter):
     assert counter.questions == 1
 
 
-async def test_what_is_given_back_of_a_lease_can_be_taken_again(clock, counter):
+async def test_returned_uses_of_a_lease_can_be_taken_again(clock, counter):
     node = LeasedRates(counter, LocalRates())
     assert await take(node, 1) == 0
     node.give_back(KEY, WINDOW_S)
@@ -212,7 +212,7 @@ async def test_the_names_of_shared_counters_tell_nothing_and_never_coincide(cloc
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["local", "leased"])
-async def test_what_is_remembered_is_bounded(clock, counter, shared):
+async def test_cached_keys_are_bounded(clock, counter, shared):
     node = LeasedRates(counter, LocalRates(), keys=3) if shared else LocalRates(keys=3)
     for name in "abcad":
         await take(node, 1, key=(name,))
@@ -223,7 +223,7 @@ async def test_what_is_remembered_is_bounded(clock, counter, shared):
         assert await take(node, 1, key=("b",)) == 0  # forgotten
 
 
-async def test_a_busy_node_takes_its_next_lease_while_it_spends_this_one(clock, counter):
+async def test_a_busy_node_renews_its_lease_before_exhaustion(clock, counter):
     node = await busy_node(clock, counter)
     for _ in range(1000):
         clock.now += 0.001
@@ -263,7 +263,7 @@ async def test_one_renewal_ahead_is_under_way_at_a_time(clock, counter):
     assert node.take(KEY, 6000, WINDOW_S) == 0
 
 
-async def test_who_finds_nothing_left_waits_for_the_renewal_that_is_under_way(clock, counter):
+async def test_callers_without_a_lease_await_the_running_renewal(clock, counter):
     node, waits = await busy_node(clock, counter), []
     counter.answers, counter.questions = anyio.Event(), 0
     await spend_to(node, 0)

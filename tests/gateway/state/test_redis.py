@@ -46,7 +46,7 @@ async def test_everything_expires_but_the_secret(
         assert client.dbsize() == 6
 
 
-async def test_what_redis_refuses_is_unavailable_and_logged(
+async def test_errors_of_redis_are_unavailable_and_logged(
     redis_server: RedisServer, database_settings: DatabaseSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     with redis_server.client() as client:
@@ -81,7 +81,7 @@ def whole(**changes: str | bytes) -> dict[str, str | bytes]:
         whole(**{f"s:{number}": "1" for number in range(10_000)}),
     ],
 )
-async def test_a_session_that_cannot_be_read_is_none_and_others_are_not_harmed(
+async def test_an_unreadable_session_is_none_and_other_sessions_work(
     redis_server: RedisServer,
     database_settings: DatabaseSettings,
     caplog: pytest.LogCaptureFixture,
@@ -128,7 +128,7 @@ async def test_a_session_is_that_of_the_tenant_and_principal_in_its_record(
             assert b.sessions.find(session.id, ANN) is not None
 
 
-async def test_what_others_say_on_the_channel_and_the_bus_stops_no_node(
+async def test_foreign_messages_on_the_bus_stop_no_node(
     redis_server: RedisServer, database_settings: DatabaseSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with in_redis(redis_server, database_settings).nodes() as stores:
@@ -237,7 +237,7 @@ async def test_a_given_secret_is_the_same_everywhere(backend: str) -> None:
     assert await secret("another text of 16") != one
 
 
-async def test_a_random_secret_is_another_one_in_each_process() -> None:
+async def test_a_random_secret_differs_in_each_process() -> None:
     async def secret() -> bytes:
         async with open_stores(load(None, {}).state, Retention(1, 1), lambda: None) as stores:
             assert await stores.secret() == await stores.secret()
@@ -264,7 +264,7 @@ async def test_all_keys_of_a_session_are_on_one_node_of_a_cluster(
         assert sorted(sum(tag in key for key in own) for own in keys) == [0, 0, 3]
 
 
-async def test_more_commands_than_connections_of_a_cluster_wait_for_one(
+async def test_commands_beyond_the_connections_of_a_cluster_wait(
     redis_cluster: RedisCluster,
 ) -> None:
     client = connect(redis_cluster.url, 5, 2)
@@ -353,7 +353,7 @@ async def test_two_installations_on_one_redis_do_not_see_each_other(
             assert [record.id for record in await second.b.sessions.all()] == [SESSION.id]
 
 
-async def test_the_installation_that_has_the_keys_goes_on_with_them(
+async def test_the_installation_with_existing_keys_keeps_its_prefix(
     redis_server: RedisServer, database_settings: DatabaseSettings
 ) -> None:
     """A gateway of an older release, which claims nothing else, shares the keys of new ones of its
@@ -451,7 +451,9 @@ class MeetingRedis:
         return b"another"
 
 
-async def test_calls_do_not_wait_for_claims_of_others(caplog: pytest.LogCaptureFixture) -> None:
+async def test_calls_do_not_wait_for_claims_by_concurrent_calls(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Where Redis hangs, each call waits for its own timeout alone: behind one lock, the last of
     many calls waited for the timeouts of all (mending 9)."""
     prefix = KeyPrefix(cast("Any", MeetingRedis()), "toolgate:", read_no_database)

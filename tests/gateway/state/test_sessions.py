@@ -53,7 +53,7 @@ async def test_a_session_is_that_of_its_principal(node, somebody_else):
     assert node.sessions.find(session.id, ANN) is session  # and not harmed by the attempt
 
 
-async def test_a_session_is_that_of_the_endpoint_it_was_opened_at(node):
+async def test_a_session_belongs_to_its_endpoint(node):
     session, other = await node.open(toolset="reading"), await node.open()
     assert node.sessions.find(session.id, ANN) is None
     assert node.sessions.find(other.id, ANN, "reading") is None
@@ -94,7 +94,7 @@ async def test_a_session_that_nobody_uses_ends(node, clock):
     assert session.outbox.closed
 
 
-async def test_reaping_takes_the_idle_ones_only(node, clock):
+async def test_reaping_takes_only_idle_sessions(node, clock):
     idle = [await node.open() for _ in range(3)]
     clock.now += IDLE_S / 2
     used = await node.open()
@@ -159,7 +159,7 @@ async def test_a_caller_opens_a_limited_number_of_sessions_in_a_minute(anyio_bac
     await node.open(Principal("bob", "tenant"))
 
 
-async def test_one_more_session_of_a_principal_ends_the_one_that_it_used_least(clock):
+async def test_a_session_beyond_the_limit_ends_the_least_used_session(clock):
     node = alone(per_principal=2)
     bob = Principal("bob", "tenant")
     others = await node.open(bob)
@@ -201,7 +201,7 @@ async def test_a_principal_has_so_many_streams_in_all_of_its_sessions(node):
             pass
 
 
-async def test_ending_a_session_stops_what_it_runs(node):
+async def test_ending_a_session_stops_its_running_requests(node):
     session = await node.open()
     running = asyncio.create_task(asyncio.Event().wait())
     session.running["x"] = running
@@ -211,7 +211,7 @@ async def test_ending_a_session_stops_what_it_runs(node):
     assert len(node.sessions) == 0
 
 
-async def test_ten_thousand_abandoned_sessions_leave_memory_where_it_was(clock):
+async def test_ten_thousand_abandoned_sessions_leave_no_memory_in_use(clock):
     node = alone(sessions=10_000)
 
     async def come_and_go():
@@ -247,7 +247,7 @@ async def test_a_client_that_opens_its_stream_is_told_of_the_lists_that_changed(
         assert await outbox.take(0) == []
 
 
-async def test_a_client_that_comes_back_says_how_far_it_knows(node):
+async def test_a_returning_client_is_notified_of_lists_changed_since(node):
     session = await node.open()
     with node.sessions.stream(session, "AAAABBBBCCCC") as outbox:
         assert await outbox.take(0) == []
@@ -268,7 +268,7 @@ async def test_a_client_hears_of_changes_while_its_stream_is_open(node):
     assert node.hub._followers == {}
 
 
-async def test_a_new_stream_takes_over_the_news_and_ends_the_one_before(node):
+async def test_a_new_stream_takes_over_pending_messages_and_ends_its_predecessor(node):
     session = await node.open()
     with node.sessions.stream(session) as before:
         node.hub.change("tenant", {"tools"})
@@ -279,7 +279,7 @@ async def test_a_new_stream_takes_over_the_news_and_ends_the_one_before(node):
             assert session.outbox is after
 
 
-async def test_another_node_serves_a_session_as_it_was_agreed_on(nodes):
+async def test_another_node_serves_a_session_with_its_agreed_state(nodes):
     a, b = nodes
     session = await a.open(toolset="reading")
     change = SessionChange(log_level="error", subscribe=("test://x",))
@@ -308,7 +308,7 @@ async def test_a_session_that_ends_at_one_node_ends_at_all(nodes):
     assert b.sessions.find(session.id, ANN) is None
 
 
-async def test_a_session_is_ended_by_a_node_that_never_had_it(nodes):
+async def test_any_node_can_end_a_session(nodes):
     a, b = nodes
     session = await a.open()
     (record,) = await b.sessions.all(ANN.tenant)
@@ -348,7 +348,7 @@ async def test_the_end_of_a_session_is_published_with_its_owner_at_each_node(nod
     assert ended == [(name, session.id, ANN.key, "reading") for name in ("aa", "bb")]
 
 
-async def test_letting_go_of_a_session_here_leaves_it_to_the_others(nodes, clock):
+async def test_releasing_a_session_at_one_node_keeps_the_session(nodes, clock):
     a, b = nodes
     session = await a.open()
     clock.now += IDLE_S
@@ -385,7 +385,7 @@ async def test_a_session_of_a_newer_gateway_is_not_served(nodes):
     assert a.sessions.find("new", ANN) is None
 
 
-async def test_what_a_client_wants_is_known_at_all_nodes(nodes):
+async def test_session_changes_reach_all_nodes(nodes):
     a, b = nodes
     session = await a.open()
     there = await b.load(session)
@@ -416,7 +416,7 @@ async def test_a_change_that_is_made_while_another_node_loads_the_session_is_not
     assert (there.log_level, there.skills) == ("error", {"mail"})
 
 
-async def test_a_session_that_ends_while_another_node_loads_it_is_not_served_there(nodes):
+async def test_a_session_ended_while_loading_at_another_node_is_not_served(nodes):
     a, b = nodes
     session = await a.open()
     heard, hold = [], b.stores.sessions.hold
@@ -440,7 +440,7 @@ async def test_a_session_that_ends_while_another_node_loads_it_is_not_served_the
     assert len(b.sessions) == 0
 
 
-async def test_a_session_that_is_loaded_while_it_ends_is_not_served(nodes):
+async def test_a_session_loaded_while_ending_is_not_served(nodes):
     a, _ = nodes
     session, hold = await a.open(), a.stores.sessions.hold
 
@@ -455,7 +455,7 @@ async def test_a_session_that_is_loaded_while_it_ends_is_not_served(nodes):
     assert len(a.sessions) == 0
 
 
-async def test_a_session_that_is_loaded_before_the_store_has_ended_it_is_not_served(nodes):
+async def test_a_session_loaded_before_its_stored_end_is_not_served(nodes):
     a, _ = nodes
     session, delete = await a.open(), a.stores.sessions.delete
 
@@ -493,7 +493,7 @@ async def test_a_store_that_went_back_is_not_asked_without_end(nodes):
     assert asked == [session.id]
 
 
-async def test_what_a_node_did_not_hear_of_it_sees_when_it_asks_the_store_again(nodes, clock):
+async def test_missed_changes_are_read_from_the_store(nodes, clock):
     a, b = nodes
     session = await a.open()
     there = await b.load(session)
@@ -526,7 +526,7 @@ async def test_cancelling_a_request_does_not_leave_its_change_half_made(nodes):
     await until(lambda: session.log_level == there.log_level == "info")
 
 
-async def test_a_request_is_cancelled_at_the_node_that_runs_it(nodes):
+async def test_a_request_is_cancelled_at_its_running_node(nodes):
     """The reason of a cancellation goes with it from node to node (mending 22)."""
     a, b = nodes
     session = await a.open()

@@ -39,7 +39,7 @@ async def test_until_there_is_a_stream_the_node_watches_that_was_asked_to(nodes)
         assert await outbox.take(0) == [NEWS]
 
 
-async def test_what_is_heard_while_the_stream_takes_over_is_not_lost(nodes):
+async def test_messages_during_a_takeover_are_not_lost(nodes):
     a, b = nodes
     session = await a.open()
     there = await b.load(session)
@@ -69,7 +69,7 @@ async def test_a_stream_that_moves_is_told_once_that_something_may_have_changed(
             assert await outbox.take(5) == [NEWS]
 
 
-async def test_what_cannot_be_watched_here_does_not_end_the_stream(nodes):
+async def test_unwatchable_resources_do_not_end_the_stream(nodes):
     a, b = nodes
     session = await a.open()
     await a.hub.subscribe(session, URI)

@@ -34,7 +34,7 @@ async def alive(nodes):
     return nodes
 
 
-async def test_what_follows_is_told_at_any_node(alive):
+async def test_events_after_a_position_are_read_at_any_node(alive):
     a, b = alive
     session = await a.open()
     begun, one, two, answer = await recorded(a, session, b"1", b"2", ended=True)

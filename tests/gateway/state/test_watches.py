@@ -88,9 +88,7 @@ async def test_a_server_that_will_not_end_is_not_listened_to(watches, upstream):
     assert len(watches) == 0
 
 
-async def test_listeners_who_come_and_go_at_once_leave_the_server_as_it_should_be(
-    watches, upstream
-):
+async def test_concurrent_listeners_leave_the_right_subscriptions(watches, upstream):
     upstream.may.clear()
     ann, bob = Listener(), Listener()
     async with anyio.create_task_group() as tasks:

@@ -23,7 +23,7 @@ def test_no_window_ever_has_more_uses_than_the_limit(pauses: list[int], limit: i
 
 
 @given(PAUSES, st.integers(1, 10))
-def test_the_pause_is_just_as_long_as_it_has_to_be(pauses: list[int], limit: int) -> None:
+def test_retry_after_is_exact(pauses: list[int], limit: int) -> None:
     slot, uses, now = slot_us(WINDOW_S), dict[int, int](), START_US
     for pause in pauses:
         now += pause
@@ -36,7 +36,7 @@ def test_the_pause_is_just_as_long_as_it_has_to_be(pauses: list[int], limit: int
 
 
 @given(PAUSES)
-def test_what_is_kept_does_not_grow_with_the_limit(pauses: list[int]) -> None:
+def test_memory_of_a_window_is_independent_of_the_limit(pauses: list[int]) -> None:
     slot, uses, now = slot_us(WINDOW_S), dict[int, int](), START_US
     for pause in pauses:
         now += pause // 100
@@ -59,7 +59,7 @@ def test_a_window_is_never_too_short_to_be_divided() -> None:
 
 
 @given(PAUSES, st.integers(1, 10))
-def test_a_window_in_memory_says_what_one_in_a_store_does(pauses: list[int], limit: int) -> None:
+def test_a_window_in_memory_agrees_with_a_stored_window(pauses: list[int], limit: int) -> None:
     slot, uses, now, window = (
         slot_us(WINDOW_S),
         dict[int, int](),
@@ -73,7 +73,7 @@ def test_a_window_in_memory_says_what_one_in_a_store_does(pauses: list[int], lim
 
 
 @given(PAUSES, st.integers(1, 10), st.integers(1, 10))
-def test_several_uses_at_once_are_granted_as_far_as_they_fit(
+def test_several_uses_at_once_are_granted_up_to_the_limit(
     pauses: list[int], limit: int, wanted: int
 ) -> None:
     slot, uses, now = slot_us(WINDOW_S), dict[int, int](), START_US
@@ -85,7 +85,7 @@ def test_several_uses_at_once_are_granted_as_far_as_they_fit(
         assert (verdict.granted, verdict.remaining) == (min(wanted, left), left - min(wanted, left))
 
 
-def test_what_is_given_back_can_be_taken_again() -> None:
+def test_returned_uses_can_be_taken_again() -> None:
     window = Window(slot_us(WINDOW_S))
     assert window.take(1, START_US) == 0
     assert window.take(1, START_US) > 0

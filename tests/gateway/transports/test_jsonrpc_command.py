@@ -14,7 +14,7 @@ PIECES = st.sampled_from(["a", "b", "+", "%20", "%C3%A9", "%FF", "%", "=", ";", 
 
 
 @given(st.lists(PIECES).map("".join))
-def test_the_only_parameter_is_read_as_a_form_has_it(value: str) -> None:
+def test_the_cmd_parameter_is_decoded_like_a_form(value: str) -> None:
     query = f"cmd={value}"
     scope = {**http("GET", "/portal/query", []), "query_string": query.encode()}
     try:

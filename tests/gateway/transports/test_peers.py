@@ -50,7 +50,7 @@ async def test_an_answer_that_nothing_went_before_is_no_stream(wire):
     assert wire.sent == []
 
 
-async def test_the_first_message_begins_a_stream_and_the_answer_ends_it(wire):
+async def test_the_first_message_begins_a_stream_and_the_answer_ends_the_stream(wire):
     peer, _ = peer_of(wire)
     await peer.notify(NOTE)
     assert not peer.is_silent()
@@ -77,7 +77,7 @@ async def test_silence_begins_a_stream(wire):
     assert await peer.finish(b"{}")
 
 
-async def test_what_is_said_side_by_side_comes_out_whole_and_in_order(anyio_backend):
+async def test_concurrent_messages_are_sent_whole_and_in_order(anyio_backend):
     wire = Slow()
     peer, _ = peer_of(wire)
     async with anyio.create_task_group() as tasks:

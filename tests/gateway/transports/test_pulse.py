@@ -41,7 +41,7 @@ def loop(monkeypatch):
     return loop
 
 
-def test_a_call_shows_that_it_lives_again_and_again(loop):
+def test_a_call_sends_keep_alives_repeatedly(loop):
     beating, call = KeepAliveTimer(15), Call()
     beating.enter(call)
     loop.turn(TURNS - 1)
@@ -52,7 +52,7 @@ def test_a_call_shows_that_it_lives_again_and_again(loop):
     assert call.beats == 2
 
 
-def test_no_call_is_silent_for_longer_than_it_may_be(loop):
+def test_no_call_is_silent_beyond_the_interval(loop):
     beating, early, late = KeepAliveTimer(15), Call(), Call()
     beating.enter(early)
     assert [delay for delay, _ in loop.timers] == [5]

@@ -94,7 +94,7 @@ async def test_a_refusal_has_the_status_of_its_fault(fault, status, extra):
     }
 
 
-async def test_a_method_that_is_not_allowed_says_which_are():
+async def test_method_not_allowed_names_the_allowed_methods():
     wire = Wire()
     await Responder(wire.send).fault(MethodNotAllowed("x", "GET, POST"))
     assert wire.status == 405
@@ -125,7 +125,7 @@ async def test_a_method_that_is_not_allowed_says_which_are():
         (ServiceFailed(401, {"code": "ERR10000", "description": "a\r\nb"}), REALM),
     ],
 )
-async def test_who_may_not_is_told_which_token_would_do(fault, challenge):
+async def test_refusals_challenge_with_the_required_token(fault, challenge):
     wire = Wire()
     await Responder(wire.send).fault(fault)
     assert wire.status == fault.status

@@ -27,7 +27,7 @@ async def watched(wire, work):
     return running
 
 
-async def test_a_client_that_leaves_cancels_what_runs_for_it():
+async def test_a_leaving_client_cancels_its_work():
     wire, stopped = Wire(), asyncio.Event()
 
     async def work():
@@ -59,7 +59,7 @@ async def test_a_client_that_stays_gets_its_answer():
     assert wire.reading == 0  # nobody watches any more
 
 
-async def test_what_is_over_soon_is_not_watched():
+async def test_short_work_is_not_watched():
     wire = Wire()
 
     async def work():
@@ -70,7 +70,7 @@ async def test_what_is_over_soon_is_not_watched():
     assert wire.reading == 0
 
 
-async def test_what_lasts_is_watched_once():
+async def test_long_work_is_watched_once():
     wire, timer = Wire(), KeepAliveTimer(0.003)
     with anyio.fail_after(30):
         running = asyncio.create_task(serve(wire, asyncio.Event().wait(), timer))

@@ -99,7 +99,7 @@ async def test_an_action_that_fails_fails_alone(client, serve):
     assert failure(second)[1] == {"status": 401, "body": STATUS}
 
 
-async def test_what_could_be_done_twice_goes_alone(client, serve):
+async def test_unrepeatable_calls_are_sent_alone(client, serve):
     service = Hybrid()
     call = Caller.of(client, await serve(service), batch=10)
     keyed = caller(idempotency_key="key-1")
@@ -130,7 +130,7 @@ async def test_callers_of_a_trace_of_their_own_travel_apart(client, serve):
 
 
 @pytest.mark.parametrize(("forwarded", "expected"), [(False, [4]), (True, [0, 0, 2])])
-async def test_credentials_travel_apart_where_they_travel_at_all(serve, forwarded, expected):
+async def test_calls_with_different_credentials_are_batched_apart(serve, forwarded, expected):
     service = Hybrid()
     letters = [{"authorization": who, "scope_token": app} for who, app in
                (("ann", None), ("bob", None), ("ann", None), ("ann", "app"))]  # fmt: skip
@@ -151,7 +151,7 @@ async def test_sources_are_called_apart(client, serve):
     assert (sizes(ours), sizes(theirs)) == ([2], [2])
 
 
-async def test_a_caller_who_leaves_takes_nobody_along(client, serve):
+async def test_a_leaving_caller_does_not_affect_the_batch(client, serve):
     service = Hybrid(held=asyncio.Event())
     call = Caller.of(client, await serve(service), batch=10)
     calls = [asyncio.create_task(call({"n": n})) for n in range(3)]
@@ -183,7 +183,7 @@ async def test_a_caller_out_of_time_takes_nobody_along(client, serve):
     assert sizes(service) == [2]
 
 
-async def test_a_caller_who_leaves_at_once_is_not_asked_for(client, serve):
+async def test_calls_of_departed_callers_are_not_sent(client, serve):
     service = Hybrid()
     call = Caller.of(client, await serve(service), batch=10)
     gone = asyncio.create_task(call({"n": 0}))

@@ -14,7 +14,7 @@ from tests.servers.rest import Flaky, Recorder, Silent
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_request_arrives_as_it_was_built(client, serve):
+async def test_a_request_arrives_as_built(client, serve):
     pets = Recorder(201, b'{"id": 1}', headers=[("x-extra", "1")])
     headers = {"Content-Type": "application/json", "X-Trace": "é"}
     request = HttpRequest("POST", "/a%2Fb/%252e?q=%20&r=1,2", headers, b'{"a":1}')
@@ -43,7 +43,7 @@ async def test_the_path_of_the_base_url_comes_first(client, serve, base):
     assert pets.seen[0].target == base.rstrip("/") + "/x"
 
 
-async def test_what_settings_say_about_a_source_holds_for_every_call(serve):
+async def test_settings_of_a_source_apply_to_every_call(serve):
     ours, theirs = Recorder(), Recorder()
     adjusted = SourceSettings(
         base_url=await serve(ours), headers={"Authorization": "Bearer s", "X-A": "1"}
@@ -109,7 +109,9 @@ async def test_a_large_body_arrives_whole_in_every_attempt(client, serve):
         ("GET", [404, 200], 404, 1),
     ],
 )
-async def test_what_is_tried_again(client, serve, method, statuses, status, attempts):
+async def test_only_repeatable_requests_are_retried(
+    client, serve, method, statuses, status, attempts
+):
     pets = Flaky(statuses)
     answer = await client.send(source(await serve(pets)), HttpRequest(method, "/x", {}))
     assert (answer.status, len(pets.bodies)) == (status, attempts)

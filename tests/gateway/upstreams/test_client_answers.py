@@ -27,11 +27,11 @@ async def test_an_answer_up_to_the_limit_is_read(client, serve, size, encoding):
     assert answer.body == body
 
 
-async def test_an_answer_that_says_it_is_too_large_is_not_read(client, serve):
+async def test_an_answer_declared_too_large_is_not_read(client, serve):
     assert await failure(client, source(await serve(Recorder(200, b"x" * 1001)))) == TOO_LARGE
 
 
-async def test_an_answer_without_length_is_read_until_it_is_too_large(client, serve):
+async def test_an_answer_without_length_is_read_up_to_the_limit(client, serve):
     pets = Endless()
     with anyio.fail_after(30):
         assert await failure(client, source(await serve(pets))) == TOO_LARGE
@@ -40,7 +40,7 @@ async def test_an_answer_without_length_is_read_until_it_is_too_large(client, se
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
-async def test_a_bomb_counts_as_what_it_unpacks_to(client, serve, pack):
+async def test_a_decompression_bomb_counts_by_its_unpacked_size(client, serve, pack):
     bomb = pack(b"0" * 50_000_000)
     name = "gzip" if pack is gzip.compress else "deflate"
     pets = Recorder(200, bomb, headers=[("content-encoding", name)])

@@ -66,7 +66,7 @@ async def test_a_name_that_does_not_resolve(client, monkeypatch):
     assert text == "pets could not be reached: its host name does not resolve"
 
 
-async def test_a_service_without_tls_where_it_was_expected(client, serve):
+async def test_a_service_without_expected_tls_is_unreachable(client, serve):
     url = await serve(Recorder())
     text = await failure(client, source(url.replace("http:", "https:")))
     assert text == "pets could not be reached: TLS failed"
@@ -85,7 +85,7 @@ async def test_a_description_with_an_address_that_is_none(client, url):
     assert await failure(client, of) == "pets has no usable address; set its base_url"
 
 
-async def test_a_source_without_address_says_how_to_give_it_one(client):
+async def test_a_source_without_address_names_the_setting(client):
     text = await failure(client, source(None))
     assert "has no address" in text
     assert "sources.pets.base_url" in text
@@ -124,7 +124,7 @@ async def test_credentials_never_go_where_only_a_description_says(serve):
             await client.send(source("http://example.com", trusted=False), GET)
 
 
-async def test_a_source_of_another_tenant_gets_nothing_that_one_of_its_name_has(serve):
+async def test_a_foreign_source_gets_no_settings_of_its_namesake(serve):
     pets, others = Recorder(), Recorder()
     headers = {"Authorization": "Bearer s"}
     adjusted = SourceSettings(headers=headers, base_url=await serve(pets))

@@ -17,6 +17,6 @@ def test_one_more_than_wanted_is_read_and_no_further(limit, count):
 
 
 @pytest.mark.parametrize("text", [b"{}", b"null", b"[", b"[1,]", b"[1,2,3,4,,]", b"[1]x", b""])
-def test_what_is_no_array_is_refused(text):
+def test_invalid_arrays_are_refused(text):
     with pytest.raises(msgspec.DecodeError):
         first_members(text, 2)

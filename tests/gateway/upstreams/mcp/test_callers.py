@@ -178,7 +178,7 @@ async def test_a_clients_own_session_outlives_its_token(serve, behind):
     assert server.who("DELETE")[-1] == "Bearer new"
 
 
-async def test_callers_share_sessions_where_the_server_does_not_tell_them_apart(serve, behind):
+async def test_callers_indistinguishable_to_the_server_share_sessions(serve, behind):
     server = Server()
     there = await behind(server, SourceSettings(headers={"Authorization": "Bearer ours"}))
     await there.call(caller("ann"))
@@ -187,7 +187,7 @@ async def test_callers_share_sessions_where_the_server_does_not_tell_them_apart(
     assert set(server.who("tools/call")) == {"Bearer ours"}
 
 
-async def test_stateless_requests_say_who_calls(serve, behind):
+async def test_stateless_requests_carry_the_token_of_their_caller(serve, behind):
     server, tokens = Server(stateless=True), ExchangeServer()
     there = await behind(server, SourceSettings(exchange=exchange(await serve(tokens))))
     calls = [there.call(caller(who)) for who in ("ann", "bob") * 3]
@@ -209,7 +209,7 @@ async def test_a_token_that_the_server_refuses_is_exchanged_once_more(serve, beh
     assert len(tokens.asked) == 2
 
 
-async def test_who_has_no_token_is_refused_whatever_the_headers_say(serve, behind):
+async def test_callers_without_a_token_are_refused_despite_headers(serve, behind):
     server = Server()
     settings = SourceSettings(forward_token=True, headers={"Authorization": "Bearer ours"})
     there = await behind(server, settings)

@@ -104,7 +104,7 @@ async def test_a_session_keeps_the_cookies_of_its_balancer(serve, session):
     assert balancer.cookies.count("") == 2  # another session begins without
 
 
-async def test_cookies_are_kept_as_they_say(serve, session):
+async def test_cookies_are_kept_by_their_attributes(serve, session):
     sets = (
         "node=a; Path=/",
         "elsewhere=1; Path=/other",
@@ -228,7 +228,7 @@ async def test_redirects_that_lead_nowhere_end(serve, session, target, text):
     assert len(moved.asked) <= 6
 
 
-async def test_an_import_notes_a_redirect_that_it_followed(serve):
+async def test_an_import_notes_a_followed_redirect(serve):
     moved = Moved(listing(), {"/mcp": (307, "/mcp/?key=k")})
     url = await serve(moved)
     async with Listing() as read:

@@ -120,11 +120,11 @@ def texts(*chunks: bytes) -> list[bytes]:
         ((b" \n ",), []),
     ],
 )
-def test_json_is_one_text_or_one_on_each_line(chunks, expected):
+def test_json_is_a_single_text_or_json_lines(chunks, expected):
     assert texts(*chunks) == expected
 
 
-def test_a_line_is_there_before_the_next_one_is():
+def test_a_line_is_parsed_before_the_next_line_arrives():
     body = JsonTextParser(LIMIT)
     assert [event.data for event in body.feed(b'{"a":1}\n{"b"')] == [b'{"a":1}']
 
@@ -135,7 +135,7 @@ def test_json_that_does_not_end_is_too_large_at_some_time():
         feed_on(body, b'{"a":\n')
 
 
-def test_lines_are_cut_or_refused_where_they_are_too_long():
+def test_long_lines_are_cut_or_refused():
     cut = LineSplitter(4, cut=True)
     assert cut.feed(b"abc") == []
     assert cut.feed(b"defg\nhi\n\n  \njk") == [b"abcd", b"hi"]

@@ -141,7 +141,7 @@ async def test_where_a_redirect_leads_nobody_goes(link, serve, status):
 
 
 @pytest.mark.parametrize("kind", [SSE, "application/json"])
-async def test_an_answer_without_an_end_is_cut_while_it_is_read(link, kind):
+async def test_an_endless_answer_is_cut_while_read(link, kind):
     async def play(turn: Turn) -> None:
         await turn.begin(kind)
         for _ in range(10_000):  # 100 MB
@@ -203,7 +203,7 @@ async def test_bytes_that_are_no_http(stateless, answer):
         await why(stateless(url))
 
 
-async def test_no_answer_is_worse_than_a_slow_one(link):
+async def test_a_silent_call_does_not_delay_other_calls(link):
     """The others keep working while one is silent."""
 
     async def play(turn: Turn) -> None:

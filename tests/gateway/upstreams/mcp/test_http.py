@@ -111,7 +111,7 @@ async def test_ids_are_integers_that_count_up_and_answers_are_told_apart(serve, 
 
 
 @pytest.mark.parametrize("status", [200, 400, 404, 500])
-async def test_an_error_of_the_server_comes_as_it_is(serve, connections, status):
+async def test_errors_of_the_server_are_forwarded_unchanged(serve, connections, status):
     async def fail(turn: Turn) -> None:
         await turn.say(status, failure(turn.id, -32042, "look", {"a": [1]}))
 
@@ -126,7 +126,7 @@ async def test_an_error_of_the_server_comes_as_it_is(serve, connections, status)
 
 
 @pytest.mark.parametrize("kind", ["text/event-stream", "text/event-stream; charset=utf-8"])
-async def test_what_comes_before_the_answer_is_heard_in_order(serve, session, kind):
+async def test_messages_before_the_answer_are_heard_in_order(serve, session, kind):
     async def play(turn: Turn) -> None:
         await turn.begin(kind)
         await turn.event(note("notifications/message", level="info", data=1))
@@ -185,7 +185,7 @@ async def test_a_progress_token_is_ours_on_the_wire_and_the_callers_own_again(
     assert params["_meta"] == {"progressToken": token, "other": 1}  # ours to read only
 
 
-async def test_nobody_hears_progress_who_did_not_ask_for_it(serve, session):
+async def test_unrequested_progress_is_dropped(serve, session):
     async def play(turn: Turn) -> None:
         await turn.begin()
         await turn.event(note("notifications/progress", progressToken=turn.id, progress=1))
@@ -226,7 +226,7 @@ async def test_the_server_asks_in_the_middle_of_a_call(serve, session):
     assert server.all("answer")[0].header("mcp-session-id") == "s-1"
 
 
-async def test_what_the_client_refuses_is_an_error_to_the_server(serve, session):
+async def test_refusals_of_the_client_are_errors_to_the_server(serve, session):
     server = Scripted()
     server.plays = {"tools/call": lambda turn: ask(turn, server)}
     link = await session(await serve(server))
@@ -290,7 +290,7 @@ async def test_a_question_that_is_withdrawn_is_asked_no_more(serve, session):
     assert server.all("answer") == []
 
 
-async def test_who_asks_too_often_within_one_call_is_refused(serve, session):
+async def test_too_many_questions_within_one_call_are_refused(serve, session):
     async def play(turn: Turn) -> None:
         await turn.begin()
         for number in range(100):
@@ -337,9 +337,7 @@ async def test_a_question_needs_no_connection_that_a_call_could_have(serve, sess
 
 
 @pytest.mark.parametrize("reason", ["", "The user left"])
-async def test_a_cancelled_call_is_cancelled_at_the_server_by_the_id_it_knows(
-    serve, session, reason
-):
+async def test_a_cancelled_call_is_cancelled_at_the_server_by_its_id(serve, session, reason):
     """A server is told the reason that the client gave (mending 22)."""
 
     async def play(turn: Turn) -> None:

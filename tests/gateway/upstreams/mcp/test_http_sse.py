@@ -53,7 +53,7 @@ async def test_a_session_begins_with_the_address_that_the_stream_names(opened):
     ]
 
 
-async def test_answers_find_their_requests_in_whatever_order_they_come(opened):
+async def test_answers_find_their_requests_in_any_order(opened):
     waiting: list[Any] = []
 
     async def backwards(server: TwoEndpoints, message: Any) -> None:
@@ -130,7 +130,7 @@ async def test_a_cancelled_request_is_cancelled_at_the_server(opened):
     assert server.heard[-1]["params"] == cancelled
 
 
-async def test_an_error_comes_as_it_is(opened):
+async def test_errors_of_the_server_are_forwarded_unchanged(opened):
     async def play(server: TwoEndpoints, message: Any) -> None:
         if "id" in message:
             await server.tell(json.loads(failure(message["id"], -5, "m", [1])))
@@ -180,7 +180,7 @@ async def test_a_slow_listener_holds_nobody_up(opened):
     slow.cancel()
 
 
-async def test_what_one_request_may_be_told_is_limited(opened):
+async def test_messages_per_request_are_limited(opened):
     async def play(server: TwoEndpoints, message: Any) -> None:
         if message.get("method") == "x":
             token = message["params"]["_meta"]["progressToken"]
@@ -231,7 +231,7 @@ def stream(*pieces: bytes, kind: str = "text/event-stream") -> Scripted:
         (Scripted(), "answered HTTP 405"),
     ],
 )
-async def test_what_is_no_such_server(opened, connections, server, text):
+async def test_other_servers_are_not_taken_for_http_sse(opened, connections, server, text):
     with pytest.raises(UpstreamFailed, match=text):
         await opened(server)
 

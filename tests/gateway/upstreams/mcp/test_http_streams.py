@@ -118,7 +118,7 @@ async def test_nothing_is_listened_to_unless_that_is_wanted(serve, session):
     assert server.all("GET") == []
 
 
-async def test_what_belongs_to_no_request_is_heard_in_the_background(serve, session):
+async def test_unattributed_messages_are_heard_in_the_background(serve, session):
     async def listened(turn: Turn) -> None:
         await turn.begin()
         await turn.event(note(CHANGED))
@@ -177,7 +177,7 @@ async def test_a_session_that_is_lost_is_listened_to_no_more(serve, session):
         await left.wait()
 
 
-async def test_progress_finds_its_call_on_whatever_stream_it_comes(serve, session):
+async def test_progress_finds_its_call_on_any_stream(serve, session):
     streams: list[Turn] = []
 
     async def listened(turn: Turn) -> None:
@@ -201,7 +201,7 @@ async def test_progress_finds_its_call_on_whatever_stream_it_comes(serve, sessio
 
 
 @pytest.mark.parametrize("calls", [1, 2])
-async def test_what_is_asked_beside_the_calls_counts_for_them(serve, session, calls):
+async def test_questions_beside_the_calls_count_for_the_calls(serve, session, calls):
     """One question after the other, each when the one before has been answered."""
     asking = asyncio.Event()
 
@@ -329,7 +329,7 @@ async def test_a_stream_that_was_open_and_is_unknown_later_ends_the_session(serv
     assert not link.alive
 
 
-async def test_a_stream_that_was_lost_is_opened_again_where_it_ended(serve, session):
+async def test_a_lost_stream_is_resumed_at_its_end(serve, session):
     async def listened(turn: Turn) -> None:
         await turn.begin()
         if len(server.all("GET")) == 1:

@@ -70,7 +70,7 @@ async def test_lists_that_are_too_much_together_are_refused_whole(serve):
         await listed(serve, server, mcp_list_bytes=190_000)
 
 
-async def test_the_pages_of_a_list_count_together_and_end_when_it_is_too_much(serve):
+async def test_the_pages_of_a_list_share_one_size_limit(serve):
     async def play(turn: Turn) -> None:
         page = int(turn.params.get("cursor", 0))
         await turn.result(tools=tools(1, 100_000, page), nextCursor=str(page + 1))
@@ -90,7 +90,7 @@ async def test_cursors_count_too(serve):
         await listed(serve, lists(play), mcp_list_bytes=250_000)
 
 
-async def test_what_stands_beside_the_definitions_does_not_count(serve):
+async def test_members_beside_the_definitions_do_not_count(serve):
     async def play(turn: Turn) -> None:
         await turn.result(tools=tools(1), other="x" * 100_000)
 

@@ -128,7 +128,7 @@ async def test_2026_07_28(reached, transport):
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_what_we_cancel_is_cancelled_there(reached, era):
+async def test_cancelled_calls_are_cancelled_at_official_servers(reached, era):
     async with started("http") as (source, said):
         way = reached(source)
         spoken = await way.probe()

@@ -122,7 +122,7 @@ async def test_a_server_that_does_not_know_discover_has_sessions_only(serve, way
         errs(400, -32022, {"supported": ["2026-07-28"]}),
     ],
 )
-async def test_errors_that_only_2026_07_28_has_give_it_away(serve, ways, answer):
+async def test_errors_peculiar_to_2026_07_28_reveal_a_stateless_server(serve, ways, answer):
     asked = server(server_discover=answer, initialize=errs(404, -32601))
     supported = await ways()(mcp_source(await serve(asked))).probe()
     assert supported.stateless == UNKNOWN
@@ -130,7 +130,7 @@ async def test_errors_that_only_2026_07_28_has_give_it_away(serve, ways, answer)
 
 
 @pytest.mark.parametrize("status", [307, 401, 403, 429, 500, 503])
-async def test_a_server_that_does_not_say_is_not_taken_for_an_old_one(serve, ways, status):
+async def test_an_undecided_server_is_not_taken_for_a_handshake_server(serve, ways, status):
     asked = server(server_discover=says(status))
     with pytest.raises(UpstreamFailed, match=f"HTTP {status}"):
         await ways()(mcp_source(await serve(asked))).probe()
@@ -153,7 +153,7 @@ async def test_a_server_that_cannot_be_reached_fails_as_that(ways):
 
 
 @pytest.mark.parametrize("answer", [says(400), says(404), says(500), says(403), errs(400, -32022)])
-async def test_a_stateless_server_may_refuse_sessions_as_it_likes(serve, ways, answer):
+async def test_a_stateless_server_may_refuse_sessions_in_any_way(serve, ways, answer):
     asked = server(server_discover=discover, initialize=answer)
     supported = await ways()(mcp_source(await serve(asked))).probe()
     assert supported.eras == {"stateless": True, "handshake": False}
@@ -181,7 +181,7 @@ async def test_a_server_with_two_endpoints_is_found_last(serve, ways):
         (says(200, b"<html>", "text/html"), "answered with text/html"),
     ],
 )
-async def test_what_is_no_mcp_server_at_all(serve, ways, page, text):
+async def test_servers_without_mcp_are_refused(serve, ways, page, text):
     asked = server(server_discover=page, initialize=page, GET=page)
     with pytest.raises(UpstreamFailed, match="does not answer as an MCP server") as caught:
         await ways()(mcp_source(await serve(asked))).probe()
@@ -206,7 +206,7 @@ async def test_an_era_that_is_set_and_not_there_is_a_failure(serve, ways):
         await ways()(mcp_source(url, era="stateless")).probe()
 
 
-async def test_what_was_found_can_be_used(serve, ways):
+async def test_a_probed_server_is_callable(serve, ways):
     async def done(turn: Turn) -> None:
         await turn.result(content=[])
 
@@ -276,7 +276,7 @@ async def test_processes_are_asked_too(ways, habit, eras):
     assert supported.transport == "stdio"
 
 
-async def test_a_process_that_says_nothing_to_discover_is_an_old_one(ways, monkeypatch):
+async def test_a_process_silent_at_discover_is_a_handshake_server(ways, monkeypatch):
     monkeypatch.setattr("gateway.upstreams.mcp.transports.DISCOVER_S", 0.5)
     supported = await ways(timeout_s=20)(of_command("silent-at-discover")).probe()
     assert supported.eras == {"stateless": False, "handshake": True}

@@ -28,7 +28,7 @@ async def done(turn: Turn) -> None:
     await turn.result(content=[])
 
 
-async def test_a_request_carries_all_that_it_must_say(serve, stateless):
+async def test_a_stateless_request_carries_all_required_headers(serve, stateless):
     server = Scripted({"tools/call": done})
     link = stateless(await serve(server))
     assert await link.request("tools/call", CALL, None, PATIENT) == DONE
@@ -53,7 +53,7 @@ async def test_headers_are_kept_for_short_names_alone(serve, stateless):
     assert [name for _, name in link._prepared._known] == ["pets:1"]
 
 
-async def test_what_the_client_said_of_itself_stays_but_the_revision_is_ours(serve, stateless):
+async def test_client_metadata_is_kept_except_the_revision(serve, stateless):
     server = Scripted({"tools/call": done})
     link = stateless(await serve(server))
     meta = {
@@ -82,7 +82,7 @@ async def test_what_the_client_said_of_itself_stays_but_the_revision_is_ours(ser
         ("tools/call", {}, None),
     ],
 )
-async def test_the_name_is_repeated_where_the_method_has_one(
+async def test_the_name_header_is_set_for_methods_with_a_name(
     serve, stateless, method, params, name
 ):
     server = Scripted({method: done})
@@ -113,7 +113,7 @@ async def test_errors_come_with_whatever_status(serve, stateless, status, code):
 
 
 @pytest.mark.parametrize("kind", ["text/event-stream", "application/json", "application/x-ndjson"])
-async def test_an_answer_in_pieces_is_heard_as_it_comes(serve, stateless, kind):
+async def test_an_answer_in_pieces_is_heard_incrementally(serve, stateless, kind):
     """JSON on lines under application/json, too: the TypeScript SDK's example server."""
 
     async def play(turn: Turn) -> None:
@@ -201,7 +201,7 @@ def tells(*news: Any, ends: bool = False) -> Scripted:
     return Scripted({"subscriptions/listen": play})
 
 
-async def test_what_was_subscribed_to_is_heard_after_its_acknowledgement(serve, stateless):
+async def test_subscribed_notifications_are_heard_after_the_acknowledgement(serve, stateless):
     server = tells(note(CHANGED))
     link = stateless(await serve(server))
     ears = Ears()

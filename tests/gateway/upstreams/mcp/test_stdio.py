@@ -104,7 +104,7 @@ async def test_a_session_over_lines(opened):
     assert [answer["echo"]["name"] for answer in answers] == [f"n{n}" for n in range(20)]
 
 
-async def test_a_process_knows_no_more_than_it_must(opened, monkeypatch):
+async def test_a_process_has_a_minimal_environment(opened, monkeypatch):
     monkeypatch.setenv("TOOLGATE_SECRET", "s")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     link = await opened(command(env={"TOKEN": "t", "HOME": "/elsewhere"}))
@@ -133,7 +133,7 @@ async def test_lines_that_are_no_answers_are_passed_over(opened):
     assert await call(await opened(), "garbage") == {}
 
 
-async def test_progress_and_what_belongs_to_nobody(opened):
+async def test_progress_and_unattributed_messages_are_separated(opened):
     background, ears = Ears(), Ears()
     link = await opened(background=background)
     await call(link, "progress", ears, _meta={"progressToken": "t"})
@@ -197,7 +197,7 @@ async def test_a_line_that_is_too_long_ends_the_process(opened):
     await until_gone(told["pid"])
 
 
-async def test_a_process_gets_no_more_memory_than_it_may(opened):
+async def test_the_memory_of_a_process_is_limited(opened):
     link = await opened(command(memory_bytes=2**29))
     assert await call(link, "memory", arguments={"size": 2**20}) == {"held": 2**20}
     assert await call(link, "memory", arguments={"size": 2**30}) == {"held": 0}
@@ -218,7 +218,7 @@ async def test_a_process_that_does_not_read_is_sent_no_more(anyio_backend):
 
 
 @pytest.mark.parametrize("name", ["exit", "answer-and-exit"])
-async def test_a_process_that_ends_takes_its_session_with_it(opened, name):
+async def test_a_process_that_ends_takes_its_session_along(opened, name):
     link = await opened()
     if name == "exit":
         with pytest.raises(SessionLost, match="things has ended") as caught:
@@ -232,7 +232,7 @@ async def test_a_process_that_ends_takes_its_session_with_it(opened, name):
     assert not caught.value.sent
 
 
-async def test_closing_ends_the_process_and_what_it_started(opened):
+async def test_closing_ends_the_process_and_its_children(opened):
     link = await opened()
     pid = (await call(link, "environment"))["pid"]
     child = (await call(link, "fork"))["child"]
@@ -241,7 +241,7 @@ async def test_closing_ends_the_process_and_what_it_started(opened):
     await until_gone(child)
 
 
-async def test_what_a_process_started_does_not_outlive_it(opened):
+async def test_children_do_not_outlive_their_process(opened):
     link = await opened()
     child = (await call(link, "fork-and-exit"))["child"]
     await until_gone(child)
@@ -255,7 +255,7 @@ async def test_a_process_that_will_not_end_is_made_to(opened):
     assert is_gone(pid)
 
 
-async def test_who_cannot_wait_for_its_end_leaves_no_process_behind(opened, monkeypatch):
+async def test_an_interrupted_close_leaves_no_process_behind(opened, monkeypatch):
     monkeypatch.setattr(stdio, "GRACE_S", 60)
     link = await opened(command("stubborn"))
     pid = (await call(link, "environment"))["pid"]

@@ -63,7 +63,7 @@ async def followed(url: str, audience: Audience) -> AsyncIterator[McpServer]:
         await connections.close()
 
 
-async def test_a_server_whose_lists_always_change_has_them_read_less_and_less(serve, monkeypatch):
+async def test_lists_that_always_change_are_read_with_backoff(serve, monkeypatch):
     telling, audience = Telling(), Audience()
     pauses: list[float] = []
 
@@ -143,9 +143,7 @@ async def test_only_of_resources_that_somebody_watches_is_heard(serve):
         assert audience.changed == ["x:1", "x:1"]
 
 
-async def test_lists_that_cannot_be_taken_are_read_again_when_they_change(
-    serve, caplog, monkeypatch
-):
+async def test_unusable_lists_are_read_again_on_change(serve, caplog, monkeypatch):
     monkeypatch.setattr(backoff, "FIRST_S", 0.0)
     telling, audience = Telling(), Audience()
 

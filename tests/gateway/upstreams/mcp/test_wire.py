@@ -8,7 +8,7 @@ from gateway.upstreams.mcp.wire import MalformedMessage
 from schemas.errors import InvalidParams, RelayedFault
 
 
-def test_the_members_of_a_result_stay_as_they_came():
+def test_the_members_of_a_result_stay_unchanged():
     [message] = wire.decode(b'{"jsonrpc":"2.0","id":7,"result":{"a": [1, 1.0 ],"b":null}}')
     assert message.answers(7)
     assert message.members() == {"a": Raw(b"[1, 1.0 ]"), "b": Raw(b"null")}
@@ -40,7 +40,7 @@ def test_an_array_is_as_many_messages():
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_message_is_garbage(text):
+def test_invalid_messages_are_malformed(text):
     with pytest.raises(MalformedMessage):
         wire.decode(text)
 
@@ -73,11 +73,11 @@ def test_an_answer_that_is_none_is_still_known_by_its_id(text):
     [b'{"id":true,"result":{}}', b'{"id":"1","result":{}}', b'{"id":null,"result":{}}', b"{}",
      b'{"id":1,"method":5}', b'{"id":1,"method":"x","params":[]}', b'{"id":[1],"result":{}}'],
 )  # fmt: skip
-def test_what_is_no_answer_answers_nothing(text):
+def test_invalid_answers_answer_no_request(text):
     assert not any(message.answers(1) for message in wire.decode(text))
 
 
-def test_a_refusal_says_what_the_fault_says():
+def test_a_refusal_carries_the_fault():
     body = wire.refusal("a", InvalidParams("wrong", {"x": 1}))
     assert body == (
         b'{"jsonrpc":"2.0","id":"a","error":{"code":-32602,"message":"wrong","data":{"x":1}}}'
