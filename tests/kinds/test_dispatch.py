@@ -73,7 +73,7 @@ def test_kinds_are_told_apart_by_their_tables_alone(test: object) -> None:
         ("item.kind == 'prompt'", False),
     ],
 )
-def test_what_tells_kinds_apart_is_found(code: str, expected: bool) -> None:
+def test_tests_for_a_kind_are_recognised(code: str, expected: bool) -> None:
     [node] = ast.parse(code).body
     assert isinstance(node, ast.Expr)
     assert (is_class_test(node.value) or is_name_test(node.value)) is expected

@@ -92,7 +92,7 @@ async def test_its_bindings_are_stored_and_read(imported: Settings, store: ToolS
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_every_revision_lists_and_calls_it(client: Client, revision: str) -> None:
+async def test_every_revision_lists_and_calls_the_kind(client: Client, revision: str) -> None:
     listed = await asked(client, revision, "tools/list")
     assert {"polly", "rosa"} <= {tool["name"] for tool in listed["tools"]}
     called = await asked(client, revision, "tools/call", POLLY)
@@ -107,7 +107,7 @@ async def asked_or_error(client: Client, revision: str, params: Any) -> Any:
     return await (await client.session(revision)).call("tools/call", params)
 
 
-async def test_the_transport_of_2024_serves_it(client: Client) -> None:
+async def test_the_2024_transport_serves_the_kind(client: Client) -> None:
     async with sse_client(client.url + "/mcp/sse") as streams, ClientSession(*streams) as session:
         await session.initialize()
         assert "polly" in {tool.name for tool in (await session.list_tools()).tools}
@@ -115,7 +115,7 @@ async def test_the_transport_of_2024_serves_it(client: Client) -> None:
         assert called.content[0].text == "hello"  # type: ignore[union-attr]
 
 
-async def test_json_rpc_serves_it_by_its_names_and_in_batches(client: Client) -> None:
+async def test_json_rpc_serves_the_kind_by_name_and_in_batches(client: Client) -> None:
     answer = await client.rpc(rpc("polly", {"times": 1}))
     assert answer["result"] == "hello"
     answer = await client.rpc(rpc("tools/call", POLLY))
@@ -126,7 +126,7 @@ async def test_json_rpc_serves_it_by_its_names_and_in_batches(client: Client) ->
     assert "times" in json.dumps(third["error"])
 
 
-async def test_a_portal_reaches_it_by_the_id_of_its_action(client: Client) -> None:
+async def test_a_portal_reaches_the_kind_by_its_action_id(client: Client) -> None:
     listed = (await client.post("/portal/query", rpc("tools/list", {})))[1]
     assert SERVICE in {tool["name"] for tool in listed["result"]["tools"]}
     for name in (SERVICE, "tools/call"):
@@ -135,12 +135,12 @@ async def test_a_portal_reaches_it_by_the_id_of_its_action(client: Client) -> No
         assert "hello" in json.dumps(answer["result"])
 
 
-async def test_a_search_finds_it(client: Client) -> None:
+async def test_a_search_finds_the_kind(client: Client) -> None:
     found = await told(client, "search_tools", query="parrot that says ahoy")
     assert "rosa" in json.dumps(found)
 
 
-async def test_what_it_says_at_length_is_kept(imported: Settings, aviary: Aviary) -> None:
+async def test_long_answers_of_the_kind_are_stored(imported: Settings, aviary: Aviary) -> None:
     answers = replace(imported.answers, tokens=100)
     async with running(replace(imported, answers=answers)) as client:
         long = {"name": "polly", "arguments": {"times": 200}}
@@ -154,7 +154,7 @@ async def test_what_it_says_at_length_is_kept(imported: Settings, aviary: Aviary
     assert len(aviary.heard) == 1
 
 
-async def test_one_that_sleeps_is_spared(imported: Settings, aviary: Aviary) -> None:
+async def test_the_breaker_protects_a_sleeping_service(imported: Settings, aviary: Aviary) -> None:
     breaker = replace(imported.breaker, calls=2, open_s=600, longest_s=600)
     aviary.asleep = True
     async with running(replace(imported, breaker=breaker)) as client:
@@ -167,7 +167,9 @@ async def test_one_that_sleeps_is_spared(imported: Settings, aviary: Aviary) -> 
     assert len(aviary.heard) == 2
 
 
-async def test_policy_and_audit_know_it(imported: Settings, tmp_path: Path, aviary: Aviary) -> None:
+async def test_policy_and_audit_cover_the_kind(
+    imported: Settings, tmp_path: Path, aviary: Aviary
+) -> None:
     rules = {"quiet": Rule("deny", tools=("rosa",))}
     policy = replace(imported.policy, rules=rules)
     audit = replace(imported.audit, mode="always", spool_dir=str(tmp_path / "spool"))
@@ -185,7 +187,9 @@ async def test_policy_and_audit_know_it(imported: Settings, tmp_path: Path, avia
     assert aviary.heard == [("hello", 1)]
 
 
-async def test_it_is_disabled_and_enabled(imported: Settings, database: Database) -> None:
+async def test_tools_of_the_kind_are_disabled_and_enabled(
+    imported: Settings, database: Database
+) -> None:
     tools = ManualTools(database.pool, HOST)
     assert await tools.disable(["polly"]) == ["polly"]
     async with running(imported) as client:
@@ -196,7 +200,7 @@ async def test_it_is_disabled_and_enabled(imported: Settings, database: Database
     assert await tools.enable(["polly"]) == ["polly"]
 
 
-async def test_what_changed_is_told_and_rolled_back(
+async def test_changes_of_the_kind_are_compared_and_rolled_back(
     imported: Settings, spec: ImportSpec, store: ToolStore, database: Database
 ) -> None:
     history = History(store, Versions(database.pool), HOST, imported.imports)
@@ -231,7 +235,7 @@ async def test_its_options_are_kept(spec: ImportSpec, store: ToolStore) -> None:
     assert polly.binding == ParrotBinding(service=SERVICE, word="BYE")
 
 
-def test_the_command_line_tells_of_it(
+def test_the_command_line_describes_the_kind(
     spec: ImportSpec, database_settings: DatabaseSettings, toolgate: Toolgate
 ) -> None:
     asyncio.run(import_into(database_settings, spec))

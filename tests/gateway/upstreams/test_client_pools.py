@@ -199,7 +199,7 @@ async def test_a_source_keeps_its_connections_over_a_reload_of_the_catalog(clien
     assert list(client.connections._closing) == [pool]
 
 
-async def test_new_settings_hold_for_new_calls_and_old_calls_end_as_they_began(serve, clock):
+async def test_new_settings_apply_to_new_calls_while_old_calls_end_unchanged(serve, clock):
     old, new = Held(), Recorder()
     async with opened(SourceSettings(base_url=await serve(old))) as client:
         calling = asyncio.create_task(client.send(source(None), GET))

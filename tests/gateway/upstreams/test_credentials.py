@@ -103,7 +103,7 @@ async def test_a_key_in_the_query_follows_the_arguments(serve):
     assert seen.target == "/x?q=a&api%20key=k-1%26%3B%3D"
 
 
-async def test_a_key_in_a_cookie_stands_beside_those_of_the_arguments(serve):
+async def test_a_cookie_key_is_added_to_cookies_of_the_arguments(serve):
     seen = await sent(serve, [(COOKIE,)], {"theme": "dark"}, credentials={"inCookie": KEY})
     assert seen.all("cookie") == ["theme=dark; sid=k-1&%3B="]
 
@@ -127,7 +127,7 @@ async def test_an_authorization_header_of_the_settings_is_a_credential(serve, cr
     assert seen.all("authorization") == ["Basic x"]
 
 
-async def test_a_header_of_the_settings_may_be_the_key_or_a_part_of_what_is_wanted(serve):
+async def test_a_configured_header_may_satisfy_a_credential(serve):
     assert (await sent(serve, [(HEADER,)], headers={"x-KEY": "k"})).all("x-key") == ["k"]
     both = {"headers": {"X-Key": "k"}, "credentials": {"bearer": SchemeSettings(token="t")}}
     seen = await sent(serve, [(HEADER, BEARER)], **both)
@@ -146,12 +146,12 @@ async def test_an_operation_that_may_go_without_does(serve, security):
     assert (await sent(serve, security)).all("authorization") == []
 
 
-async def test_what_is_optional_is_sent_where_it_is_configured(serve):
+async def test_optional_credentials_are_sent_if_configured(serve):
     seen = await sent(serve, [(), (BEARER,)], credentials={"bearer": SchemeSettings(token="t")})
     assert seen.all("authorization") == ["Bearer t"]
 
 
-async def test_a_call_without_its_credentials_is_refused_and_says_what_to_configure(serve):
+async def test_a_call_without_its_credentials_is_refused_with_the_settings(serve):
     told = await refused(serve, [(HEADER, QUERY), (OAUTH,)])
     assert told == (
         "pets was not called: it requires the credentials inHeader and inQuery, or oauth (scopes "
@@ -188,9 +188,7 @@ async def test_an_entry_of_the_wrong_sort_satisfies_nothing(serve, credential, e
         (TLS, {"Authorization": "k-1"}),
     ],
 )
-async def test_a_header_that_is_not_the_one_that_is_wanted_satisfies_nothing(
-    serve, credential, headers
-):
+async def test_an_unrelated_header_satisfies_no_credential(serve, credential, headers):
     assert "and none are configured" in await refused(serve, [(credential,)], headers=headers)
 
 
@@ -202,7 +200,7 @@ async def test_a_certificate_is_wanted_from_a_proxy(serve):
     assert "Set sources.pets.credentials.bearer (token, or client_id" in told
 
 
-async def test_a_source_may_be_called_without_what_it_says_that_it_wants(serve):
+async def test_a_source_may_be_called_without_required_credentials_by_setting(serve):
     seen = await sent(serve, [(BEARER,), (TLS,)], require_credentials=False)
     assert seen.all("authorization") == []
 
@@ -231,12 +229,12 @@ async def test_a_variable_of_the_environment_need_not_spell_a_name_exactly(serve
     assert (await sent(serve, [(HEADER,)], credentials={name: KEY})).all("x-key") == ["k-1&;="]
 
 
-async def test_an_exact_name_comes_before_one_that_is_spelt_alike(serve):
+async def test_an_exact_name_precedes_a_similar_name(serve):
     credentials = {"INHEADER": SchemeSettings(value="other"), "inHeader": KEY}
     assert (await sent(serve, [(HEADER,)], credentials=credentials)).all("x-key") == ["k-1&;="]
 
 
-async def test_a_token_that_is_described_as_an_api_key_is_asked_for_as_what_it_is():
+async def test_a_bearer_token_described_as_api_key_is_asked_for_as_token():
     text = missing_credentials("s", ((OLD,),))
     assert "sources.s.credentials.old (token; or value, the whole Authorization header)" in text
 
@@ -250,7 +248,7 @@ async def test_a_token_that_is_described_as_an_api_key_is_asked_for_as_what_it_i
         ("cookie", "Cookie", "Cookie=t-1"),
     ],
 )
-async def test_a_secret_parameter_gets_the_token_as_it_stands(serve, entry, place, name, expected):
+async def test_a_secret_parameter_gets_the_bare_token(serve, entry, place, name, expected):
     """A token that fills a parameter has no "Bearer" before it (mending 25)."""
     bare = Credential("oauth", "apiKey", place, name, bare=True)
     seen = await sent(serve, [(OAUTH, bare)], credentials={"oauth": entry})

@@ -56,7 +56,7 @@ class Away:
 
 
 @pytest.mark.anyio
-async def test_what_was_done_and_cannot_be_kept_is_no_reason_to_try_again(serve: Serve) -> None:
+async def test_an_unstorable_download_is_not_requested_again(serve: Serve) -> None:
     """`Unavailable` would say that nothing was done, and give back an approval."""
     service = Recorder(body=b"x" * 5000, media_type="image/png")
     downloads = Downloads(cast("Any", Away()), 1000, 10_000)

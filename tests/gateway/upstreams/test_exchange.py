@@ -124,7 +124,7 @@ async def test_callers_with_one_token_share_one_exchange(serve):
         ({"expires_in": 3600}, {"exp": 1}, 2),  # the caller's own has ended
     ],
 )
-async def test_a_token_is_used_while_it_and_the_callers_last(serve, also, claims, times):
+async def test_an_exchanged_token_is_reused_until_either_token_expires(serve, also, claims, times):
     server, pets = ExchangeServer(also=also), Recorder()
     async with opened(SourceSettings(exchange=exchange(await serve(server)))) as client:
         call = Calling(client, await serve(pets))
@@ -184,7 +184,7 @@ async def test_a_token_that_the_service_refuses_is_exchanged_once_more(serve):
         ({"subjects": set()}, "answered HTTP 400 (invalid_request)"),
     ],
 )  # fmt: skip
-async def test_why_there_is_no_token_is_told_without_what_the_server_says(serve, answer, told):
+async def test_failed_exchanges_do_not_quote_the_server(serve, answer, told):
     server, pets = ExchangeServer(**answer), Recorder()
     async with opened(SourceSettings(exchange=exchange(await serve(server)))) as client:
         text = await Calling(client, await serve(pets)).told(caller())
@@ -192,7 +192,7 @@ async def test_why_there_is_no_token_is_told_without_what_the_server_says(serve,
     assert pets.seen == []
 
 
-async def test_a_refused_exchange_is_not_repeated_at_once_and_a_failed_one_is(serve):
+async def test_a_refused_exchange_is_not_repeated_at_once_but_a_failed_exchange_is(serve):
     server, pets = ExchangeServer(error="invalid_grant"), Recorder()
     async with opened(SourceSettings(exchange=exchange(await serve(server)))) as client:
         call = Calling(client, await serve(pets))
@@ -219,7 +219,7 @@ async def test_a_refused_exchange_is_not_repeated_at_once_and_a_failed_one_is(se
     ids=["key", "anonymous", "no token"],
 )
 @pytest.mark.parametrize("setting", ["exchange", "forward_token"])
-async def test_who_has_no_token_of_their_own_is_refused(serve, context, why, setting):
+async def test_callers_without_a_token_are_refused(serve, context, why, setting):
     server, pets = ExchangeServer(), Recorder()
     value = exchange(await serve(server)) if setting == "exchange" else True
     async with opened(SourceSettings(**{setting: value})) as client:
@@ -231,7 +231,7 @@ async def test_who_has_no_token_of_their_own_is_refused(serve, context, why, set
     assert (pets.seen, server.asked) == ([], [])
 
 
-async def test_what_the_token_cannot_satisfy_is_refused_as_ever(serve):
+async def test_credentials_beside_the_token_are_still_required(serve):
     server, pets = ExchangeServer(), Recorder()
     settings = SourceSettings(exchange=exchange(await serve(server)))
     async with opened(settings) as client:

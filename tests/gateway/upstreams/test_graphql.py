@@ -72,7 +72,7 @@ async def test_a_call_gives_the_value_of_the_field(call, shop):
     assert asked["query"].startswith("query pet($id: ID!) { pet(id: $id) { id name ")
 
 
-async def test_the_request_says_what_it_is_and_what_it_takes(call, shop):
+async def test_the_request_names_its_media_types(call, shop):
     await call("count")
     [headers] = shop.headers
     assert headers["content-type"] == "application/json"
@@ -89,7 +89,7 @@ async def test_the_trace_of_a_caller_is_passed_on(client, serve, shop):
     assert shop.headers[0]["content-type"] == "application/json"
 
 
-async def test_what_is_not_given_is_not_sent_and_null_is(call, shop):
+async def test_absent_arguments_are_not_sent_and_null_is(call, shop):
     assert value_of(await call("echo")) == "{}"
     assert value_of(await call("echo", text=None, numbers=[])) == '{"text": null, "numbers": []}'
     assert [asked["variables"] for asked in shop.requests] == [{}, {"text": None, "numbers": []}]
@@ -105,12 +105,12 @@ async def test_a_query_and_a_mutation_of_one_name_are_two_tools(call):
     assert value_of(await call("count_mutation", by=2)) == 7
 
 
-async def test_what_is_not_given_is_for_the_service_to_choose(call, shop):
+async def test_absent_arguments_get_the_default_of_the_service(call, shop):
     assert value_of(await call("count_mutation")) == 6
     assert shop.requests[0]["variables"] == {}
 
 
-async def test_objects_of_different_types_say_which_they_are(call):
+async def test_objects_of_different_types_have_a_typename(call):
     [pet, toy] = value_of(await call("things"))
     assert (pet["__typename"], pet["name"]) == ("Pet", "Pet 1")
     assert toy == {"__typename": "Toy", "id": "t", "squeaks": True}
@@ -118,7 +118,7 @@ async def test_objects_of_different_types_say_which_they_are(call):
     assert (named["__typename"], named["id"]) == ("Owner", "7")
 
 
-async def test_one_of_several_keys_is_taken(call):
+async def test_alternative_inputs_take_a_single_key(call):
     assert value_of(await call("petBy", by={"name": "Pet 3"}))["id"] == "3"
 
 
@@ -128,7 +128,7 @@ async def test_no_object_is_null(call):
     assert result.content[0].text == "null"
 
 
-async def test_an_error_without_data_is_one_that_a_model_can_read(call):
+async def test_an_error_without_data_is_readable_for_models(call):
     result = await call("pet", id="bad")
     assert result.is_error
     [content] = result.content
@@ -137,7 +137,7 @@ async def test_an_error_without_data_is_one_that_a_model_can_read(call):
     assert told == {"errors": [{"message": "It ran away", "path": ["pet"], "code": "GONE"}]}
 
 
-async def test_half_an_answer_is_an_answer_that_says_what_is_missing(call):
+async def test_partial_data_name_the_missing_fields(call):
     result = await call("pet", id="half")
     pet = value_of(result)
     assert (pet["name"], pet["owner"]) == ("Pet 1", None)
@@ -146,13 +146,13 @@ async def test_half_an_answer_is_an_answer_that_says_what_is_missing(call):
     assert "Nobody knows (at pet.owner; FORBIDDEN)" in result.content[1].text
 
 
-async def test_what_the_service_refuses_to_do_is_told(call):
+async def test_errors_of_the_service_are_reported(call):
     result = await call("pet", id="1", _fields=["name", "nose"])
     assert result.is_error
     assert "Cannot query field 'nose' on type 'Pet'" in result.content[0].text
 
 
-async def test_a_page_says_how_to_get_the_next_one(call):
+async def test_a_page_has_the_arguments_of_the_next_page(call):
     following = {"first": 2, "after": "2", "filter": {"kind": "DOG"}}
     result = await call("pets", first=2, filter={"kind": "DOG"})
     assert result.meta == {META_NEXT: {"arguments": following}}
@@ -161,7 +161,7 @@ async def test_a_page_says_how_to_get_the_next_one(call):
     assert last.meta is UNSET
 
 
-async def test_pages_have_a_size_when_nobody_says_one(call, shop):
+async def test_pages_have_a_default_size(call, shop):
     assert DRAFTS["pets"].input_schema["properties"]["first"]["default"] == 20
     await call("pets")
     assert shop.requests[0]["variables"] == {"first": 20}
@@ -266,7 +266,7 @@ async def test_an_answer_counts_whatever_its_status(client, serve):
     assert bytes(result.structured_content) == b'{"id": 12345678901234567890}'
 
 
-async def test_a_slash_at_the_end_of_the_endpoint_is_part_of_it(client, serve):
+async def test_a_trailing_slash_of_the_endpoint_is_kept(client, serve):
     recorder = Recorder(200, b'{"data": {"pet": null}}')
     url = await serve(recorder)
     for path in ("/graphql/", "/graphql"):

@@ -84,7 +84,7 @@ async def test_a_call_goes_out_as_the_legacy_payload(client, serve):
     ],
 )
 @pytest.mark.parametrize("dialect", ["jsonrpc", "legacy"])
-async def test_the_side_is_the_path_unless_the_address_has_one(
+async def test_the_side_is_the_path_unless_the_address_has_a_path(
     client, serve, base, side, target, dialect
 ):
     service = Hybrid()

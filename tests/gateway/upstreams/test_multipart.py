@@ -105,12 +105,12 @@ def test_an_array_of_files_is_several_parts():
         ({"text": "x", "mimeType": "text/plain\r\nX: 1"}, "^f: `mimeType` is no media type"),
     ],
 )
-def test_what_is_no_file_is_refused(value, problem):
+def test_invalid_files_are_refused(value, problem):
     with pytest.raises(InvalidParams, match=problem):
         fields({"f": value}, Part("f", file=True))
 
 
-def test_the_argument_is_named_where_it_is_called_otherwise():
+def test_errors_name_the_argument_of_a_renamed_part():
     body = Body("multipart/form-data", properties=(("upload", "f"),), parts=(Part("f", file=True),))
     with pytest.raises(InvalidParams, match=r"^upload: "):
         RequestTemplate(OpenAPIBinding("POST", "/x", (), body)).request({"upload": "!"})

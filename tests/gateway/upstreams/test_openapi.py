@@ -29,7 +29,7 @@ GET_PET = Tool(
 )
 
 
-async def test_a_call_gives_what_the_service_answered(client, serve):
+async def test_a_call_returns_the_answer_of_the_service(client, serve):
     pets = Recorder(200, b'{"id": 7}')
     upstream = OpenAPIUpstream(client)
     result = await upstream.call(GET_PET, source(await serve(pets)), {"id": 7}, CONTEXT)
@@ -45,7 +45,7 @@ async def told(upstream, of, arguments):
     return content.text
 
 
-async def test_what_goes_wrong_is_a_result_that_a_model_can_read(client, serve):
+async def test_call_failures_are_readable_for_models(client, serve):
     pets = Recorder()
     upstream, of = OpenAPIUpstream(client), source(await serve(pets))
     with pytest.raises(InvalidParams, match="a path must not hold"):

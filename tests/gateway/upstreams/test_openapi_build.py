@@ -50,7 +50,7 @@ def test_each_argument_goes_where_its_parameter_says():
     assert (dict(request.headers), request.body, request.server) == ({}, None, None)
 
 
-def test_what_is_not_given_is_not_sent():
+def test_absent_arguments_are_not_sent():
     assert target({"owner": "a", "repo": "b"}) == "/repos/a/b/issues"
     assert target({"owner": "a", "repo": "b", "labels": [], "state": None}) == "/repos/a/b/issues"
     assert target({"owner": "a", "repo": "b", "state": ""}) == "/repos/a/b/issues?state="
@@ -99,7 +99,7 @@ def test_a_value_cannot_leave_its_place_in_the_path(value):
         (True, "true"),
     ],
 )
-def test_a_value_is_one_segment_whatever_it_holds(value, segment):
+def test_any_value_is_one_path_segment(value, segment):
     assert target({"owner": value, "repo": "b"}) == f"/repos/{segment}/b/issues"
 
 
@@ -145,7 +145,7 @@ def test_headers_and_cookies():
     "name",
     ["Host", "host", "Content-Length", "Transfer-Encoding", "Connection", "Upgrade", "TE"],
 )
-def test_what_frames_or_routes_the_request_does_not_come_from_arguments(name):
+def test_framing_and_routing_headers_do_not_come_from_arguments(name):
     binding = OpenAPIBinding("GET", "/x", (header_of(name),))
     assert dict(RequestTemplate(binding).request({"value": "evil.example.com"}).headers) == {}
 
@@ -214,7 +214,7 @@ def test_a_form():
         ("text/csv", ["a"], b'["a"]'),
     ],
 )
-def test_a_body_of_another_type_goes_out_as_it_is(media_type, value, body):
+def test_a_body_of_another_type_is_sent_verbatim(media_type, value, body):
     request = with_body(media_type, {"body": value}, argument="body")
     assert (request.body, request.headers["Content-Type"]) == (body, media_type)
 
@@ -222,7 +222,7 @@ def test_a_body_of_another_type_goes_out_as_it_is(media_type, value, body):
 HIDDEN = Parameter("", "v", "query", "form", True, fixed=Raw(b'["a",1]'))
 
 
-def test_hidden_values_are_always_sent_and_nobody_else_says_them():
+def test_hidden_values_are_always_sent_and_cannot_be_overridden():
     binding = OpenAPIBinding("GET", "/x", (HIDDEN, query_of("q")))
     assert target({"q": 1}, binding) == "/x?v=a&v=1&q=1"
     assert target({"v": "mine", "": "mine"}, binding) == "/x?v=a&v=1"
@@ -231,7 +231,7 @@ def test_hidden_values_are_always_sent_and_nobody_else_says_them():
     assert dict(request.headers) == {"X-Api": "2"}
 
 
-def test_hidden_members_of_a_body_go_along_with_it():
+def test_hidden_members_are_sent_with_the_body():
     properties, fixed = (("a", "a"),), {"kind": "pet"}
     sent = with_body("application/json", {"a": 1}, properties=properties, fixed=fixed)
     assert json.loads(sent.body) == {"a": 1, "kind": "pet"}
@@ -303,7 +303,7 @@ def test_a_form_with_encodings(value, body):
         ("application/x-amz-json-1.1", {"a": 1}, b'{"a":1}'),
     ],
 )
-def test_what_is_written_as_json(media_type, value, body):
+def test_yaml_bodies_are_written_as_json(media_type, value, body):
     assert with_body(media_type, {"body": value}, argument="body").body == body
 
 
@@ -335,7 +335,7 @@ def test_a_range_of_types_is_that_of_the_file(stated, value, sent):
     assert request.headers["Content-Type"] == sent
 
 
-def test_what_lies_elsewhere_is_left_to_be_opened():
+def test_remote_files_are_left_to_be_opened():
     request = with_body("image/*", {"f": "https://example.com/a.png"}, argument="f", file=True)
     assert (request.body, request.upload.content_type) == (None, None)
     assert [piece.file.uri for piece in request.upload.pieces] == ["https://example.com/a.png"]

@@ -41,7 +41,7 @@ def text(*arguments, **named):
 @pytest.mark.parametrize(
     "body", [b'{"a": 1.00}', b"[1, 2]", b'"x"', b"null", b"7", b' {\n "a": [] }\n', b"1e400"]
 )
-def test_json_is_text_and_structure_both_as_they_came(media_type, body):
+def test_json_is_returned_verbatim_as_text_and_structure(media_type, body):
     found = result(body, media_type)
     assert found.content == (TextContent(body.decode()),)
     assert bytes(found.structured_content) == body
@@ -63,7 +63,7 @@ def test_json_is_text_and_structure_both_as_they_came(media_type, body):
         '{"a": 1}'.encode("utf-16"),
     ],
 )
-def test_what_only_says_that_it_is_json_is_text(body):
+def test_invalid_json_is_returned_as_text(body):
     found = result(body)
     assert found.structured_content is UNSET
     assert found.content == (TextContent(body.decode(errors="replace")),)
@@ -76,7 +76,7 @@ def test_a_byte_order_mark_is_no_part_of_the_json():
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 205])
-def test_an_empty_answer_says_how_it_went(status):
+def test_an_empty_answer_has_its_status(status):
     assert text(b"", None, status, "Fine") == f"{status} Fine"
     assert text(b"", "application/json", status, "") == str(status)
 
@@ -160,7 +160,7 @@ def test_an_error_shows_status_and_body(status, media_type):
         (PNG, "image/png", "HTTP 404 No\n[image/png]", "[image/png]"),
     ],
 )
-def test_an_error_that_is_no_json_is_shown_as_far_as_it_can_be(body, media_type, shown, structured):
+def test_an_error_without_json_is_shown_as_text(body, media_type, shown, structured):
     found = result(body, media_type, 404, "No")
     assert found.content == (TextContent(shown),)
     assert json.loads(bytes(found.structured_content)) == {"status": 404, "body": structured}

@@ -58,13 +58,13 @@ async def test_a_service_that_cannot_be_reached_is_away(client, kind):
 
 
 @pytest.mark.parametrize("kind", ["openapi", "jsonrpc"])
-async def test_so_is_one_that_does_not_answer_in_time(serve, kind):
+async def test_a_timeout_is_an_outage(serve, kind):
     async with opened(timeout_s=0.2) as client:
         assert type(await ask(client, kind, await serve(Silent()))) is Outage
 
 
 @pytest.mark.parametrize("kind", ["openapi", "graphql", "jsonrpc"])
-async def test_one_that_answers_too_much_or_has_no_address_is_not(client, serve, kind):
+async def test_oversized_answers_and_missing_addresses_are_no_outage(client, serve, kind):
     too_much = Recorder(200, b'"' + b"x" * 2 * limits().response_limit_bytes + b'"')
     for url in (await serve(too_much), None):
         result = await ask(client, kind, url)

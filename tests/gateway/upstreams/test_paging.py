@@ -45,14 +45,14 @@ def test_a_cursor_is_handed_on(answer, found):
     assert after(CURSOR, {"q": 1}, answer) == found
 
 
-def test_a_cursor_that_stays_where_it_is_leads_nowhere():
+def test_an_unchanged_cursor_ends_paging():
     assert after(CURSOR, {"cursor": "a"}, {"meta": {"next_cursor": "a"}}) is None
 
 
 @pytest.mark.parametrize(
     ("said", "page"), [(3, 3), ("3", 3), ("x", None), ("-1", None), (1.5, None)]
 )
-def test_a_cursor_that_is_a_number_is_one(said, page):
+def test_numeric_cursors_are_followed(said, page):
     found = after(NUMBER, {}, {"next_page": said})
     assert found == (None if page is None else {"page": page})
 
@@ -127,12 +127,12 @@ OFFSET = Pagination("offset", "offset", ("items",), total=("total",), limit="lim
         ({}, 10, None, None),
     ],
 )
-def test_an_offset_grows_by_what_came(arguments, count, total, offset):
+def test_an_offset_grows_by_the_received_items(arguments, count, total, offset):
     found = after(OFFSET, arguments, {"items": [0] * count, "total": total})
     assert found == (None if offset is None else {"offset": offset})
 
 
-def test_an_offset_that_begins_with_one_ends_with_the_last():  # SCIM, RFC 7644, section 3.4.2.4
+def test_a_one_based_offset_ends_with_the_last_item():  # SCIM, RFC 7644, section 3.4.2.4
     paging = Pagination("offset", "startIndex", ("Resources",), total=("totalResults",), first=1)
     page = {"Resources": [0] * 10, "totalResults": 20}
     assert after(paging, {}, page) == {"startIndex": 11}
@@ -162,7 +162,7 @@ FED = [query("page"), query("after"), query("per_page")]
         ("<" * 5000, None),
     ],
 )
-def test_a_link_says_what_its_query_says(header, found):
+def test_a_link_header_sets_the_query_of_the_next_page(header, found):
     arguments = {"q": 1, "page": 1} if found is None else {"q": 1}
     assert after(LINK, arguments, b"[]", {"Link": header}, FED) == found
 

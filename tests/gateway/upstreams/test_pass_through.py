@@ -105,11 +105,11 @@ async def test_a_refused_token_is_not_tried_twice(serve):
 
 
 @pytest.mark.parametrize("token", ["", "a", "a.b", "a.!!.c", "a.W10.c", "a.e30.c", jwt(aud=7)])
-def test_what_names_no_audience_has_none(token):
+def test_tokens_without_audience_have_no_audiences(token):
     assert audiences_of(token) == frozenset()
 
 
-def test_the_names_of_the_gateway_are_those_that_tokens_must_have(tmp_path):
+def test_own_audiences_match_the_settings_of_tokens(tmp_path):
     file = tmp_path / "t.yaml"
     file.write_text(
         "server: {public_url: 'https://gate.example/base/'}\n"

@@ -103,7 +103,7 @@ async def anew(
 
 
 @given(st.lists(STEPS, max_size=30))
-async def test_prepared_headers_are_those_of_a_call_that_is_prepared_anew(steps: Any) -> None:
+async def test_prepared_headers_equal_freshly_built_headers(steps: Any) -> None:
     client = Client(limits(), {})
     templates = {(s, t): RequestTemplate(TOOLS[t].binding) for s in range(4) for t in range(7)}  # type: ignore[arg-type]
     stored, settings, tokens = {}, {}, 0
@@ -151,7 +151,7 @@ def folded(headers: Any) -> dict[str, str]:
     st.sampled_from(["/a?b=c", "", "/ö", "/a b"]),
     st.lists(st.sampled_from([None, b"", b"{}"]), min_size=2),
 )
-def test_fixed_headers_are_encoded_as_others(
+def test_fixed_headers_are_encoded_like_dynamic_headers(
     headers: dict[str, str], method: str, target: str, bodies: list[bytes | None]
 ) -> None:
     fixed = FixedHeaders(headers)

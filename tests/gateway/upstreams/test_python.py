@@ -57,7 +57,7 @@ async def call(function: Any, arguments: Any = None, keys: Keys | None = None, *
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_what_it_returned(value: Any, text: str, structure: Any) -> None:
+def test_return_values_become_tool_results(value: Any, text: str, structure: Any) -> None:
     result = tool_result(value)
     assert result.content == (TextContent(text),)
     assert result.structured_content == structure
@@ -99,7 +99,7 @@ async def test_a_failure_is_an_error_that_a_model_can_read(
     assert await call(fails, idempotency_key="k") == expected
 
 
-async def test_it_gets_the_data_and_the_call() -> None:
+async def test_actions_get_data_and_call() -> None:
     def seen(data: Any, of: hybrid.Call) -> Any:
         return [data, of.principal.id, of.request_id, of.service, of.correlation_id]
 
@@ -137,7 +137,7 @@ async def test_a_crash_is_a_bug_but_with_a_key_a_result(caplog: pytest.LogCaptur
     assert [record.message for record in caplog.records] == ["action_crashed"] * 2
 
 
-async def test_what_cannot_be_written_is_a_crash_too() -> None:
+async def test_unserializable_results_are_crashes() -> None:
     with pytest.raises(InternalError):
         await call(lambda *_: object())
     assert (await call(lambda *_: object(), idempotency_key="k")).is_error
@@ -164,7 +164,7 @@ async def test_a_timeout_of_its_own_is_a_bug_of_the_action() -> None:
 @pytest.mark.parametrize("error", [RecursionError, SystemExit, asyncio.CancelledError])
 @pytest.mark.parametrize("side", ["query", "command"])
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_whatever_it_raises_is_a_bug_of_the_action(
+async def test_any_exception_of_an_action_is_a_bug(
     is_async: bool, side: str, error: type[BaseException]
 ) -> None:
     def raises(_data: Any) -> None:
@@ -185,7 +185,7 @@ async def test_whatever_it_raises_is_a_bug_of_the_action(
         assert keys.kept == [crashed]
 
 
-async def test_strangers_share_no_keys_with_who_has_their_name() -> None:
+async def test_unverified_callers_share_no_keys_with_their_namesake() -> None:
     keys = Keys()
     upstream = upstream_of(Handler(lambda _data: 1, False, False), keys.once)
     context = Context(Identity(ADA), PORTAL, "r-1", headers=CallHeaders(idempotency_key="k"))

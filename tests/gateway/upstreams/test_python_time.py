@@ -142,7 +142,7 @@ async def test_a_command_ends_although_its_client_has_gone(is_async: bool) -> No
     assert done.is_set()
 
 
-async def test_threads_are_held_until_they_end_and_calls_are_bounded() -> None:
+async def test_timed_out_threads_count_until_done_and_calls_are_bounded() -> None:
     release, running = threading.Event(), threading.Semaphore(0)
 
     def work(_data: Any) -> None:

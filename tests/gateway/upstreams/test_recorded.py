@@ -44,7 +44,7 @@ async def preview(one: Client, arguments: object = None, **headers: str) -> Call
     return recording
 
 
-async def test_an_echo_of_a_secret_is_masked_as_services_write_it() -> None:
+async def test_echoed_secrets_are_masked_in_any_encoding() -> None:
     basic = base64.b64encode(b"ann:p@ss-word").decode()
     in_text = json.dumps({"text": json.dumps({"odd": ODD})})
     written = (
@@ -80,7 +80,7 @@ async def test_the_end_of_a_long_answer_shows_no_beginning_of_a_secret() -> None
             assert set(recording.exchanges[0].answer_body) == {"x"}
 
 
-async def test_a_header_of_credentials_stays_masked_when_arguments_guess_it() -> None:
+async def test_credential_headers_stay_masked_despite_guessing_arguments() -> None:
     guesses = {"q": ["q6", SHORT, "q8"]}
     async with opened(SETTINGS) as one:
         recording = await preview(one, guesses, **{"X-Trace": "q6"})

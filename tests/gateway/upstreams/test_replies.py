@@ -102,7 +102,7 @@ def test_a_page_or_half_an_answer_is_no_result(body, media_type):
     assert ours(legacy(body, 200, media_type)) == shown
 
 
-def test_json_is_a_result_whatever_type_it_claims_to_have():
+def test_json_is_parsed_despite_its_content_type():
     assert value(legacy(b'{"a":1}', 200, "text/html")) == {"a": 1}
     assert value(legacy(b"", 200, "text/html")) is None
 
@@ -195,7 +195,7 @@ def test_the_status_in_an_error_is_the_body_of_the_failure(http, error, status, 
         (200, {"code": "E", "message": None}, 500, "E", "The call failed", "The call failed", None),
     ],
 )
-def test_an_error_without_a_status_becomes_one(
+def test_an_error_without_a_status_gets_a_status(
     http, error, status, code, message, description, metadata
 ):
     told, structure = failure(single(envelope(error=error), http))
@@ -205,7 +205,7 @@ def test_an_error_without_a_status_becomes_one(
     assert structure == {"status": status, "body": body}
 
 
-def test_an_error_that_could_not_tell_its_call_is_that_of_the_only_one():
+def test_an_error_without_id_belongs_to_the_only_call():
     body = envelope(None, error={"code": -32700, "message": "Parse error"})
     assert failure(single(body, 400))[0].startswith("HTTP 400 -32700 Parse error")
 
@@ -221,7 +221,7 @@ def test_an_error_that_could_not_tell_its_call_is_that_of_the_only_one():
         (b"x" * 500, 404, None, "HTTP 404 Reason\n" + "x" * 500, "x" * 500),
     ],
 )
-def test_any_other_error_is_shown_as_it_came(read, body, status, media_type, shown, structured):
+def test_unknown_errors_are_shown_verbatim(read, body, status, media_type, shown, structured):
     assert failure(read(body, status, media_type)) == (
         shown, {"status": status, "body": structured},
     )  # fmt: skip

@@ -27,7 +27,7 @@ async def call(source: str, settings: Any = ON) -> ToolResult:
     return await ScriptUpstream(lambda: settings).call(tool, None, {"text": "A"}, context)
 
 
-async def test_it_is_off_unless_it_is_switched_on() -> None:
+async def test_scripts_are_off_by_default() -> None:
     assert not load(None, {}).scripts.enabled
     assert await call("def main(a): return 1", replace(ON, enabled=False)) == ToolResult(
         (TextContent("slug cannot be called: scripts are switched off (scripts.enabled)"),),
@@ -45,7 +45,9 @@ async def test_it_is_off_unless_it_is_switched_on() -> None:
         ("None", None, UNSET),
     ],
 )
-async def test_what_it_returns_is_the_result(returned: str, text: Any, structure: Any) -> None:
+async def test_return_values_of_scripts_become_results(
+    returned: str, text: Any, structure: Any
+) -> None:
     if reason := await Sandbox(lambda: ON).missing("python"):
         pytest.skip(reason)
     result = await call(f"def main(arguments):\n    return {returned}")
@@ -55,7 +57,7 @@ async def test_what_it_returns_is_the_result(returned: str, text: Any, structure
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="scripts are run on Linux only")
-async def test_what_it_fails_with_is_for_the_model() -> None:
+async def test_exceptions_of_scripts_are_readable_for_models() -> None:
     if reason := await Sandbox(lambda: ON).missing("python"):
         pytest.skip(reason)
     result = await call("def main(arguments):\n    raise ValueError('no city')")

@@ -122,7 +122,7 @@ def test_styles_of_the_query(style, explode, value, text):
 @pytest.mark.parametrize("style", ["form", "spaceDelimited", "pipeDelimited", "deepObject"])
 @pytest.mark.parametrize("explode", [True, False])
 @pytest.mark.parametrize("value", [None, [], {}, [None], {"x": None}])
-def test_what_is_undefined_is_not_sent(style, explode, value):
+def test_undefined_values_are_not_sent(style, explode, value):
     assert in_query(parameter("query", style, explode), value) == ""
     assert in_cookie(parameter("cookie", "form", explode), value) == ""
     assert in_header(parameter("header", "simple", explode), value) == ""
@@ -191,12 +191,12 @@ def test_a_value_stays_in_its_path_segment(value):
         ("a+b", "a%2Bb"),  # would be read as a space
     ],
 )
-def test_reserved_characters_pass_where_the_description_lets_them(value, text):
+def test_reserved_characters_pass_if_allowed(value, text):
     allowing = parameter("query", "form", allow_reserved=True)
     assert in_query(allowing, value) == f"color={text}"
 
 
-def test_what_would_leave_a_path_or_a_cookie_never_passes():
+def test_separators_of_paths_and_cookies_never_pass():
     assert in_path(parameter("path", "simple", allow_reserved=True), "a/b?c") == "a%2Fb%3Fc"
     assert in_cookie(parameter("cookie", "form", allow_reserved=True), "a;b") == "color=a%3Bb"
 
@@ -244,7 +244,7 @@ def test_a_content_parameter_is_written_as_its_media_type(media_type, value, tex
         ({"a": [1.5, "é"]}, '{"a":[1.5,"é"]}'),
     ],
 )
-def test_values_are_written_as_json_writes_them_but_strings_are_bare(value, text):
+def test_values_are_written_as_json_with_bare_strings(value, text):
     assert plain(value) == text
 
 
@@ -262,13 +262,13 @@ def test_a_name_is_encoded_as_well():
         (True, ["x", "y"], "color%5B0%5D=x&color%5B1%5D=y"),
     ],
 )
-def test_a_deep_array_is_numbered_only_if_it_explodes(explode, value, text):
+def test_a_deep_array_is_numbered_only_if_exploded(explode, value, text):
     assert in_query(parameter("query", "deepObject", explode), value) == text
 
 
 @pytest.mark.parametrize("style", ["form", "deepObject", "pipeDelimited"])
 @pytest.mark.parametrize("value", [None, "", [], {}, [None]])
-def test_what_may_be_empty_is_sent_with_nothing(style, value):
+def test_allowed_empty_values_are_sent_empty(style, value):
     assert in_query(parameter("query", style, allow_empty=True), value) == "color="
     assert in_query(parameter("query", style, allow_empty=True), "x") == "color=x"
 
@@ -305,12 +305,12 @@ def test_the_cookie_style_encodes_nothing(explode, value, text):
 
 @pytest.mark.parametrize("value", ["a;b", "a b", 'a"b', "a\\b", "é", "a\r\nb", ["x", "y;z"]])
 @pytest.mark.parametrize("explode", [True, False])
-def test_the_cookie_style_refuses_what_would_end_the_cookie(explode, value):
+def test_the_cookie_style_refuses_cookie_separators(explode, value):
     with pytest.raises(InvalidParams, match="cannot stand in a cookie"):
         in_cookie(parameter("cookie", "cookie", explode), value)
 
 
-def test_reserved_characters_that_stay_in_a_segment_pass_where_3_2_lets_them():
+def test_segment_safe_reserved_characters_pass_in_openapi_3_2():
     open_path = parameter("path", "simple", allow_reserved=True)
     assert in_path(open_path, "a:b@c,d;e=f!g") == "a:b@c,d;e=f!g"
     assert in_path(open_path, "a/b?c#d%2E") == "a%2Fb%3Fc%23d%252E"

@@ -60,7 +60,7 @@ async def test_a_server_that_signs_for_itself_is_not_believed(authority, tmp_pat
     assert shown == []
 
 
-async def test_certificates_of_one_source_are_not_those_of_another(authority):
+async def test_certificates_are_trusted_per_source(authority):
     """Connections are kept: what one source believes opens none for another."""
     trusting = SourceSettings(tls=Tls(str(authority.file)), retries=0)
     both = {"pets": trusting, "other": SourceSettings(retries=0)}
@@ -72,7 +72,7 @@ async def test_certificates_of_one_source_are_not_those_of_another(authority):
             await client.send(other, GET)
 
 
-async def test_a_client_certificate_is_shown_to_who_wants_one(authority):
+async def test_a_client_certificate_is_presented_on_request(authority):
     certificate, key = authority.sign("gateway")
     ours = Tls(str(authority.file), str(certificate), str(key))
     async with https(authority.sign("server"), authority.file) as (url, shown):
@@ -136,7 +136,7 @@ async def test_a_server_that_speaks_older_versions_only_is_not_called(authority)
         ("key_file", "missing", "no such file or directory"),
     ],
 )
-def test_what_cannot_be_used_is_named_at_the_start(authority, tmp_path, key, file, reason):
+def test_unusable_certificate_files_are_named_at_start(authority, tmp_path, key, file, reason):
     certificate, private = authority.sign("gateway")
     (tmp_path / "junk").write_text("hunter2")
     values = {"cert_file": str(certificate), "key_file": str(private)}

@@ -49,7 +49,7 @@ class Caller:
         return content.text
 
 
-async def test_a_token_is_fetched_once_and_used_while_it_lasts(serve):
+async def test_a_token_is_fetched_once_and_reused_until_expiry(serve):
     tokens, pets = TokenServer({"token_type": "Bearer", "expires_in": 3600}), Recorder()
     credentials = login(await serve(tokens), scopes=("read", "write"))
     async with opened(SourceSettings(credentials=credentials)) as client:
@@ -76,7 +76,7 @@ async def test_the_secret_may_stand_in_the_body(serve):
 
 
 @pytest.mark.parametrize("expires_in", [0, -1, "0"])
-async def test_a_token_that_has_ended_is_replaced_before_it_is_sent(serve, expires_in):
+async def test_an_expired_token_is_replaced_before_sending(serve, expires_in):
     tokens, pets = TokenServer({"expires_in": expires_in}), Recorder()
     async with opened(SourceSettings(credentials=login(await serve(tokens)))) as client:
         call = Caller(client, await serve(pets))
@@ -103,7 +103,7 @@ async def test_many_calls_at_a_time_fetch_one_token(serve):
     assert len(tokens.seen) == 1
 
 
-async def test_a_caller_that_gives_up_does_not_take_the_token_from_the_others(serve):
+async def test_a_cancelled_caller_does_not_cancel_the_shared_fetch(serve):
     tokens, pets = TokenServer(), Recorder()
     tokens.released.clear()
     async with opened(SourceSettings(credentials=login(await serve(tokens)))) as client:
@@ -187,7 +187,7 @@ async def test_a_token_server_that_is_silent_or_away_ends_the_call(serve):
     assert pets.seen == []
 
 
-async def test_new_settings_forget_the_tokens_of_the_old_ones(serve):
+async def test_new_settings_discard_old_tokens(serve):
     tokens, pets = TokenServer(), Recorder()
     settings = SourceSettings(credentials=login(await serve(tokens)))
     async with opened(settings) as client:

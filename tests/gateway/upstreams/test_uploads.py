@@ -170,7 +170,7 @@ async def test_private_addresses_are_refused(calls, serve):
     assert (service.seen, files.seen) == ([], [])
 
 
-async def test_a_public_address_that_redirects_to_a_private_one_is_refused(
+async def test_a_public_address_redirecting_to_a_private_address_is_refused(
     calls, serve, monkeypatch
 ):
     # there is no public address in a test: one of the private ones has to pass for it
@@ -228,7 +228,7 @@ async def test_a_file_that_turns_out_too_large_breaks_the_request_off(calls, ser
     assert await call.refused(f=await serve(chunked)) == TOO_LARGE
 
 
-async def test_a_stream_is_sent_once_and_what_is_held_again(calls, serve):
+async def test_a_stream_is_sent_once_and_buffered_files_are_sent_again(calls, serve):
     text = encode([{"uri": "a://b", "text": "held"}])
     service = Flaky([503, 200])
     call = await calls(service, Resources({"a://b": text}))
@@ -261,7 +261,7 @@ async def test_more_files_than_there_are_connections_to_spare_are_refused(calls,
 
 
 @pytest.mark.parametrize("body", [FORM, BYTES])
-async def test_what_a_server_says_of_its_resource_forges_no_headers(calls, body):
+async def test_metadata_of_a_resource_cannot_forge_headers(calls, body):
     forged = {"uri": "a://b/c.png", "mimeType": "image/png\r\nX-Forged: 1", "text": "x"}
     service = Recorder()
     call = await calls(service, Resources({"a://b/c.png": encode([forged])}))

@@ -111,7 +111,7 @@ def test_a_name_cannot_forge_markup(name):
 
 @pytest.mark.parametrize("character", ["\0", "\x1b", "\ufffe"])
 @pytest.mark.parametrize("attribute", [True, False])
-def test_what_xml_cannot_hold_is_refused(character, attribute):
+def test_characters_illegal_in_xml_are_refused(character, attribute):
     with pytest.raises(InvalidParams, match=r"XML cannot hold the character U\+"):
         written({"a": f"x{character}"}, person(a=Xml(attribute=attribute)))
 
@@ -124,7 +124,7 @@ def test_deep_values_are_refused():
         written(value, Xml())
 
 
-def test_text_goes_out_as_it_is():
+def test_text_bodies_are_sent_verbatim():
     body = Body("application/xml", argument="body", xml=Xml())
     assert (
         RequestTemplate(OpenAPIBinding("POST", "/x", (), body)).request({"body": "<a/>"}).body

@@ -80,7 +80,7 @@ async def test_the_maker_of_a_key_agrees_to_none_of_its_calls(
     assert await approvals.use(MADE) == id_
 
 
-async def test_an_agreement_is_not_that_of_a_key_which_somebody_else_made(
+async def test_an_approval_does_not_cover_a_key_made_by_somebody_else(
     approvals: Approvals,
 ) -> None:
     theirs = replace(MADE, makers=frozenset({"bob"}))
@@ -91,7 +91,7 @@ async def test_an_agreement_is_not_that_of_a_key_which_somebody_else_made(
     assert await approvals.use(MADE) == id_
 
 
-async def test_of_many_calls_at_once_one_has_it(approvals: Approvals) -> None:
+async def test_concurrent_calls_use_an_approval_once(approvals: Approvals) -> None:
     await approvals.decide(await asked(approvals), True, "bob")
     used: list[str | None] = []
 
@@ -104,7 +104,7 @@ async def test_of_many_calls_at_once_one_has_it(approvals: Approvals) -> None:
     assert len([one for one in used if one is not None]) == 1
 
 
-async def test_what_is_denied_or_too_old_is_good_for_nothing(
+async def test_denied_and_expired_approvals_are_unusable(
     database: Database, approvals: Approvals
 ) -> None:
     id_ = await asked(approvals)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 POOL = cast("Any", None)
 
 
-async def test_what_was_read_earlier_does_not_replace_what_is_newer() -> None:
+async def test_a_stale_read_does_not_replace_newer_rules() -> None:
     """A rule that was written while the one before was on its way here counts."""
     stored, known, reading = ["old"], [], anyio.Event()
 

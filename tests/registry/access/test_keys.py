@@ -53,7 +53,7 @@ async def test_a_key_from_its_making_to_its_revocation(database: Database) -> No
     assert [one.id for one in await keys.all()] == [key.id, again.id]
 
 
-async def test_a_key_with_the_name_of_a_revoked_one_is_somebody_else(database: Database) -> None:
+async def test_a_key_named_like_a_revoked_key_is_a_new_principal(database: Database) -> None:
     keys = ApiKeys(database.pool, HOST)
     first, _ = await keys.create("deploy")
     await keys.revoke(first.id)
@@ -94,7 +94,7 @@ async def test_one_tenant_has_nothing_to_do_with_the_keys_of_another(database: D
     assert {known.tenant for known in await known_keys(database.pool)} == {HOST, OTHER}
 
 
-async def test_what_a_key_cannot_be(database: Database) -> None:
+async def test_invalid_keys_are_refused(database: Database) -> None:
     keys = ApiKeys(database.pool, HOST)
     await keys.create("deploy")
     with pytest.raises(KeyExists, match="'deploy' already"):
@@ -122,7 +122,7 @@ async def test_what_a_key_cannot_be(database: Database) -> None:
     assert len(await keys.all()) == 1
 
 
-async def test_a_rotated_key_has_the_principal_of_the_earlier_one(database: Database) -> None:
+async def test_a_rotated_key_keeps_its_principal(database: Database) -> None:
     """A rotation keeps the identity, and both keys are valid for the overlap (mending 41)."""
     keys = ApiKeys(database.pool, HOST)
     first, _ = await keys.create("ann", None, ["a.r"], ["ops"], expires=SOON, makers=["eve"])
@@ -146,7 +146,7 @@ async def test_a_rotated_key_has_the_principal_of_the_earlier_one(database: Data
     assert again.expires == second.expires  # an overlap prolongs nothing
 
 
-async def test_a_key_without_an_end_gets_one_by_its_rotation(database: Database) -> None:
+async def test_rotation_sets_an_expiry_on_an_endless_key(database: Database) -> None:
     keys = ApiKeys(database.pool, HOST)
     first, _ = await keys.create("n" * 126)
     second, _ = await keys.rotate(first.id, timedelta(0))

@@ -19,7 +19,7 @@ def policies(database: Database) -> Policies:
     return Policies(database.pool, HOST)
 
 
-async def test_a_rule_comes_back_as_it_was_written(policies: Policies) -> None:
+async def test_a_rule_is_read_as_written(policies: Policies) -> None:
     made = await policies.put("one", RULE)
     assert (made.rule, made.version) == (RULE, 1)
     assert await policies.get("one") == made
@@ -30,7 +30,7 @@ async def test_a_rule_comes_back_as_it_was_written(policies: Policies) -> None:
     assert await policies.get("one") is None
 
 
-async def test_who_writes_may_say_which_version_they_know(policies: Policies) -> None:
+async def test_a_write_may_require_a_known_version(policies: Policies) -> None:
     with pytest.raises(PolicyChanged, match="is not there, not version 1"):
         await policies.put("one", RULE, 1)
     await policies.put("one", RULE, 0)
@@ -70,7 +70,7 @@ async def test_a_tenant_has_only_so_many_rules(database: Database, policies: Pol
     ],
     ids=["deny", "allow", "unheard"],
 )
-async def test_what_a_newer_release_wrote_never_allows(
+async def test_unreadable_rules_of_newer_releases_never_allow(
     database: Database, policies: Policies, said: str, read: Rule
 ) -> None:
     await policies.put("one", RULE)

@@ -21,7 +21,7 @@ NOW = datetime.now(UTC)
 SOON, LATER = NOW + timedelta(hours=1), NOW + timedelta(hours=2)
 
 
-async def test_what_is_revoked_is_known_of_all_tenants(database: Database) -> None:
+async def test_revocations_of_all_tenants_are_loaded(database: Database) -> None:
     ours, theirs = Revocations(database.pool, HOST), Revocations(database.pool, OTHER)
     token = Revocation("abc", None, issued_before=None, expires=SOON, reason="stolen")
     await ours.add(token)
@@ -74,6 +74,6 @@ FIELDS = ("jti", "subject", "issued_before", "expires", "reason")
         (("a", None, None, SOON, "x" * 256), "as reason"),
     ],
 )
-async def test_what_a_revocation_cannot_be(given: tuple[object, ...], expected: str) -> None:
+async def test_invalid_revocations_are_refused(given: tuple[object, ...], expected: str) -> None:
     with pytest.raises(RevocationRefused, match=expected):
         await Revocations(None, HOST).add(Revocation(**dict(zip(FIELDS, given, strict=False))))  # type: ignore[arg-type]

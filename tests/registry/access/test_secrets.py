@@ -24,7 +24,7 @@ def of(database: Database, *keys: bytes, host: str = HOST) -> Secrets:
     return Secrets(database.pool, host, Keys(*keys))
 
 
-async def test_what_is_stored_is_read_again_and_nothing_of_it_is_told(database: Database) -> None:
+async def test_stored_secrets_are_read_again_and_never_listed(database: Database) -> None:
     secrets = of(database, NEW)
     assert await secrets.put("pets", "key", KEY)
     assert await secrets.put("pets", "oauth-2.0 login", LOGIN)
@@ -115,7 +115,7 @@ async def test_keys_are_changed_without_a_secret_being_told_again(database: Data
         ),
     ],
 )
-async def test_what_the_settings_would_refuse_is_refused(
+async def test_invalid_secrets_are_refused(
     source: str, scheme: str, entry: SchemeSettings, expected: str
 ) -> None:
     nowhere = Secrets(None, HOST, Keys(NEW))  # type: ignore[arg-type]  # it gets no further

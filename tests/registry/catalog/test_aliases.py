@@ -69,7 +69,7 @@ async def test_operations_can_move_in_a_row_and_swap(store: ToolStore) -> None:
         assert {name: tool.id for name, tool in (await tools(store)).items()} == before
 
 
-async def test_one_that_moves_to_the_path_of_one_that_is_gone_can_be_taken_back(
+async def test_a_tool_moved_to_a_freed_path_can_be_restored(
     store: ToolStore,
 ) -> None:
     await save(store, operation("a", "/1"), operation("b", "/2"))
@@ -88,7 +88,7 @@ async def test_ids_that_are_not_unique_tell_nothing(store: ToolStore) -> None:
     assert (saved.added, saved.removed) == (("a",), ("a",))
 
 
-async def test_every_former_name_calls_the_tool_until_it_is_its_name_again(
+async def test_every_former_name_calls_the_tool_until_reused(
     store: ToolStore,
 ) -> None:
     for name in ("one", "two", "three"):

@@ -59,7 +59,7 @@ def test_services_are_found_by_their_ids_and_are_in_their_order() -> None:
         ([hybrid("a", "x"), python("b", "x"), python("c", "x"), hybrid("d", "x")], "b"),
     ],
 )
-def test_of_several_services_with_one_id_one_is_served_and_somebody_told(
+def test_of_services_with_one_id_the_first_is_served_with_a_warning(
     tools: list[Tool], served: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "toolgate.catalog"):
@@ -73,7 +73,7 @@ def test_of_several_services_with_one_id_one_is_served_and_somebody_told(
     ]
 
 
-def test_it_is_told_which_source_serves_and_which_do_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_names_the_serving_and_other_sources(caplog: pytest.LogCaptureFixture) -> None:
     claims = {"a": HybridBinding("x"), "b": PythonBinding("x"), "c": HybridBinding("x")}
     Catalog([tool(name, binding, f"source-{name}") for name, binding in claims.items()])
     (record,) = caplog.records
@@ -117,7 +117,7 @@ def test_no_id_of_an_action_is_the_name_of_another_tool(id_: str) -> None:
     assert catalog.get(f"evil_{id_}") is not None
 
 
-def test_what_a_caller_does_not_see_leaves_its_name_to_no_action() -> None:
+def test_an_invisible_tool_leaves_its_name_to_no_action() -> None:
     """Else arguments that are meant for it would go to somebody else's action."""
     scoped = replace(hybrid("secret", "sum"), binding=HybridBinding("sum", scope="admin"))
     catalog = Catalog([REST, scoped, hybrid("zz_sum", "sum"), hybrid("evil", "rest")])
@@ -128,7 +128,7 @@ def test_what_a_caller_does_not_see_leaves_its_name_to_no_action() -> None:
         assert (view.service("rest"), view.service("sum"), *view.services) == (None, None)
 
 
-def test_the_search_names_no_source_of_which_a_caller_sees_nothing() -> None:
+def test_the_search_names_only_visible_sources() -> None:
     scoped = replace(hybrid("a", "a"), binding=HybridBinding("a", scope="admin"), source="hidden")
     catalog = Catalog([REST, scoped])
     assert "hidden" in catalog.own["search_tools"].description

@@ -106,7 +106,7 @@ async def test_a_source_that_fails_keeps_no_other_back(
         assert len(names(feed)) == 5
 
 
-async def test_what_failed_is_tried_again(
+async def test_failed_imports_are_retried(
     database_settings: DatabaseSettings, description: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_module, "RETRY_FIRST_S", 0.01)
@@ -147,7 +147,7 @@ async def test_services_of_this_process_are_imported_and_taken_anew(
         assert feed.state.sources == {}
 
 
-async def test_settled_means_that_code_has_its_own_schemas_not_those_of_an_older_edition(
+async def test_settled_waits_for_current_schemas_of_python_services(
     database_settings: DatabaseSettings,
 ) -> None:
     async with feeding(database_settings, OWN, {"own": [Action("h/s/old/1")]}):
@@ -281,7 +281,7 @@ async def test_a_server_that_changed_is_imported_when_somebody_says_so(
         assert listed.asked == ["up", "up"]
 
 
-async def test_a_server_that_is_away_keeps_what_it_had(database_settings: DatabaseSettings) -> None:
+async def test_an_unreachable_server_keeps_its_tools(database_settings: DatabaseSettings) -> None:
     listed = Listed({"up": snapshot(tool("a"))})
     async with feeding(database_settings, SERVER, lister=listed) as feed:
         listed.snapshots = {}
@@ -292,7 +292,7 @@ async def test_a_server_that_is_away_keeps_what_it_had(database_settings: Databa
         assert (names(feed), feed.state.sources) == (["a"], {"up": "ok"})
 
 
-async def test_a_server_that_was_imported_by_command_is_refreshed_as_it_was_imported(
+async def test_a_server_imported_by_command_is_refreshed_with_its_options(
     database_settings: DatabaseSettings,
 ) -> None:
     listed = Listed({"up": snapshot(tool("a"))})
@@ -330,7 +330,7 @@ async def test_servers_that_are_silent_are_waited_for_together(
         assert names(feed) == ["same", "three_same", "two_same"]  # in the order of the settings
 
 
-async def test_refreshes_of_one_server_that_pile_up_are_one(
+async def test_queued_refreshes_of_one_server_are_merged(
     database_settings: DatabaseSettings,
 ) -> None:
     listed = Listed({"up": snapshot(tool("a"))})
@@ -352,7 +352,7 @@ async def test_a_source_taken_out_of_the_settings_is_warned_of_at_start(
         assert "listPets" in names(feed)
 
 
-async def test_where_the_settings_ask_for_it_such_a_source_is_removed_at_start(
+async def test_leftover_sources_are_removed_at_start_if_configured(
     database_settings: DatabaseSettings, description: Path
 ) -> None:
     pets = SourceSettings(openapi=str(description), base_url=URL)
@@ -364,7 +364,7 @@ async def test_where_the_settings_ask_for_it_such_a_source_is_removed_at_start(
         assert names(feed) == ["listPets"]
 
 
-async def test_such_a_source_is_warned_of_or_removed_on_a_reload_too(
+async def test_leftover_sources_are_reported_or_removed_on_a_reload(
     database_settings: DatabaseSettings, description: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wanted = {"pets": SourceSettings(openapi=str(description), base_url=URL)}

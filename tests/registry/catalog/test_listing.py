@@ -49,7 +49,9 @@ def test_tasks_are_not_promised_for_a_server_that_has_none() -> None:
 
 
 @pytest.mark.parametrize("revision", [r for r in REVISIONS if r.titles], ids=lambda r: r.name)
-def test_an_output_schema_is_what_structured_content_can_be(revision: Revision) -> None:
+def test_an_output_schema_matches_the_structured_content_of_its_revision(
+    revision: Revision,
+) -> None:
     schema = shown(revision)["outputSchema"]
     assert schema["type"] == ("array" if revision.any_structure else "object")
 

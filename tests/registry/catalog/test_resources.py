@@ -36,13 +36,13 @@ def test_a_resource_is_found_by_the_name_that_clients_know() -> None:
     assert found(resources, "toolgate://a/file:///x") == ("a", "file:///x")
 
 
-def test_one_that_is_not_listed_is_found_by_its_wrapped_name_alone() -> None:
+def test_an_unlisted_resource_is_found_only_by_its_wrapped_name() -> None:
     resources = routes(*SAME)
     assert found(resources, "toolgate://b/file:///unlisted") == ("b", "file:///unlisted")
     assert found(resources, "file:///unlisted") is None
 
 
-def test_a_wrapped_name_never_leads_to_another_server_than_it_says() -> None:
+def test_a_wrapped_name_leads_only_to_its_server() -> None:
     resources = routes(item("template", "{+any}", "a"))
     assert found(resources, "toolgate://b/x:y") == ("b", "x:y")
     assert found(resources, "toolgate://nobody/x:y") is None
@@ -53,7 +53,7 @@ def test_a_wrapped_name_never_leads_to_another_server_than_it_says() -> None:
 PAGE = "ui://board/main.html"
 
 
-def test_pages_of_apps_keep_their_scheme_when_they_are_wrapped() -> None:
+def test_pages_of_apps_keep_their_scheme_when_wrapped() -> None:
     """Hosts accept no other scheme than `ui` for the pages of MCP Apps (mending 13)."""
     name = wrap_uri("b", PAGE)
     assert name == "ui://toolgate/b/board/main.html"
@@ -70,7 +70,7 @@ def test_no_server_has_a_page_that_looks_like_that_of_another() -> None:
     assert list(Naming("a").uris("ui://toolgate/b/x")) == ["ui://toolgate/a/toolgate/b/x"]
 
 
-def test_texts_in_metadata_are_exposed_if_they_name_a_resource_of_their_server() -> None:
+def test_texts_naming_a_resource_of_their_server_are_exposed() -> None:
     resources = routes(
         item("resource", PAGE, "a"),
         item("resource", PAGE, "b", "ui://toolgate/b/board/main.html"),
@@ -101,7 +101,7 @@ def test_a_resource_goes_before_templates() -> None:
 
 
 @pytest.mark.parametrize("later", ["db://users{+x}", "db://{+any}", "db://{table}", "db://users"])
-def test_who_lists_a_template_later_gets_nothing_of_what_another_has(later: str) -> None:
+def test_a_later_template_takes_no_addresses_of_an_earlier_template(later: str) -> None:
     good = replace(item("template", "db://{table}", "b"), since=1.0)
     evil = replace(item("template", later + "{?q}", "a"), since=2.0)
     for items in ((good, evil), (evil, good)):
@@ -126,7 +126,7 @@ def test_within_one_server_the_longest_template_gives_the_uri() -> None:
         assert located.eras == eras
 
 
-def test_thousands_of_templates_of_one_server_do_not_hide_those_of_another(
+def test_thousands_of_templates_do_not_hide_another_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compared = []
@@ -150,7 +150,7 @@ def test_a_template_that_is_known_by_a_wrapped_name_takes_no_plain_uris() -> Non
     assert found(resources, "toolgate://b/x:1") == ("b", "x:1")
 
 
-def test_the_eras_of_what_gives_a_uri_are_told() -> None:
+def test_the_eras_of_a_uri_come_from_its_definition() -> None:
     old = item("template", "x:{p}", "a")
     resources = routes(
         SnapshotItem("template", "y:{p}", "y:{p}", old.definition, "a", "stateless"), old
@@ -178,7 +178,7 @@ def test_a_uri_longer_than_any_should_be_is_of_no_template() -> None:
         ("b", "toolgate://far/x:y", "toolgate://b/toolgate://far/x:y"),
     ],
 )
-def test_what_clients_are_told_leads_them_back(of: str, uri: str, known_as: str) -> None:
+def test_exposed_addresses_lead_back_to_their_resource(of: str, uri: str, known_as: str) -> None:
     resources = routes(*SAME)
     assert resources.expose(of, uri) == known_as
     assert resources.expose(of, known_as) == known_as
@@ -218,7 +218,7 @@ def costly(of: str) -> CatalogResources:
 LONG = "ui://" + "a" * (URI_LIMIT - 5)
 
 
-def test_long_templates_of_one_server_cost_no_more_than_many_short_ones(letters: list[int]) -> None:
+def test_long_templates_cost_at_most_as_much_as_short_templates(letters: list[int]) -> None:
     """A URI of 2 KB that fits 250 templates of 2 KB took 0.4 s of the event loop."""
     resources = costly("a")
     assert found(resources, LONG) is not None

@@ -27,7 +27,7 @@ class Work:
             self.at_once -= 1
 
 
-async def test_those_who_ask_during_a_run_share_the_next_one() -> None:
+async def test_callers_during_a_run_share_the_next_run() -> None:
     flights, work = SingleFlight(), Work()
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
@@ -41,7 +41,7 @@ async def test_those_who_ask_during_a_run_share_the_next_one() -> None:
     assert work.runs == 3
 
 
-async def test_who_gives_up_waiting_keeps_nobody_from_a_run() -> None:
+async def test_a_cancelled_waiter_does_not_prevent_the_run() -> None:
     flights, work = SingleFlight(), Work()
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
@@ -71,7 +71,7 @@ async def test_a_run_that_was_cancelled_counts_for_nobody() -> None:
     assert work.runs == 2
 
 
-async def test_a_run_that_fails_is_told_to_who_began_it_and_not_repeated_for_all() -> None:
+async def test_a_failed_run_raises_for_its_starter_and_is_not_repeated_for_all() -> None:
     flights, runs = SingleFlight(), 0
     go = anyio.Event()
 

@@ -37,7 +37,7 @@ WHOLE = Catalog(
         (Toolset(sources=("b", "c"), include=("set_*",)), [], ["p_b", "p_c"]),
     ],
 )
-def test_a_toolset_has_what_it_names(
+def test_a_toolset_has_its_selected_tools_and_prompts(
     toolset: Toolset, tools: list[str], prompts: list[str]
 ) -> None:
     part = WHOLE.toolset(str(toolset), toolset)
@@ -63,7 +63,7 @@ def test_tags_and_domains_pick_tools_in_any_case() -> None:
     assert names(exclude=("domain:*",)) == ["GetA", "c"]
 
 
-def test_what_is_in_no_toolset_cannot_be_reached_through_it() -> None:
+def test_tools_outside_a_toolset_are_unreachable_through_the_toolset() -> None:
     part = WHOLE.toolset("only a", Toolset(sources=("a",)))
     assert part.get("get_b") is None
     assert part.prompt("p_b") is None
@@ -75,7 +75,7 @@ def test_what_is_in_no_toolset_cannot_be_reached_through_it() -> None:
     assert set(part.servers) == {"a"}
 
 
-def test_it_is_made_once_and_shares_what_was_compiled() -> None:
+def test_a_toolset_is_built_once_and_shares_compiled_checkers() -> None:
     part = WHOLE.toolset("shared", Toolset(sources=("a",)))
     assert WHOLE.toolset("shared", Toolset(sources=("a",))) is part
     tool = WHOLE.tools[0]
@@ -90,7 +90,7 @@ def test_a_toolset_that_is_not_set_up_is_empty() -> None:
     assert catalogs.of("another tenant", "one").tools == ()
 
 
-def test_those_who_listed_scripts_are_told_when_they_are_switched() -> None:
+def test_clients_listing_scripts_are_notified_when_scripts_are_switched() -> None:
     events, told = CatalogEvents(), list[tuple[str, frozenset[str]]]()
     catalogs = Catalogs(shows_scripts=False, events=events)
     script = replace(listed_tool("s"), binding=ScriptBinding("python", "def main(a): return 1"))
@@ -122,7 +122,7 @@ class Stored:
 
 
 @pytest.mark.anyio
-async def test_sources_of_other_tenants_are_told_apart_from_those_of_the_gateway() -> None:
+async def test_sources_of_tenants_are_distinguished_from_gateway_sources() -> None:
     catalogs, store = Catalogs(own=HOST), cast("Any", Stored())
     for tenant in (HOST, "b"):
         await catalogs.reload(store, tenant)
@@ -148,7 +148,7 @@ def test_its_lists_are_its_own() -> None:
         (Catalog([listed_tool("t")], items=[item("prompt", "p")]), {"tools", "prompts"}),
     ],
 )
-def test_which_lists_changed_is_told_apart(other: Catalog, changed: set[str]) -> None:
+def test_changed_lists_are_distinguished(other: Catalog, changed: set[str]) -> None:
     assert other.changed_lists(Catalog()) == Catalog().changed_lists(other) == changed
 
 
@@ -169,7 +169,7 @@ def test_whether_tools_can_be_tasks_is_part_of_their_list() -> None:
     assert without.changed_lists(having) == {"tools"}
 
 
-def test_a_description_puts_its_tools_into_toolsets_unless_they_are_excluded() -> None:
+def test_a_description_adds_its_tools_to_toolsets_unless_excluded() -> None:
     marked = replace(listed_tool("get_b", "b"), toolsets=("one", "nowhere"))
     whole = Catalog([marked, listed_tool("get_a", "a")], [source("a"), source("b")])
     only_a = Toolset(sources=("a",))

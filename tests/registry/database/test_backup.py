@@ -77,7 +77,7 @@ async def test_a_backup_under_writes_is_restored_whole(scratch: Path) -> None:
     assert len(first) >= before
 
 
-async def test_what_is_no_backup_leaves_the_database_empty(scratch: Path) -> None:
+async def test_an_invalid_backup_leaves_the_database_empty(scratch: Path) -> None:
     broken = scratch / "broken.backup"
     broken.write_bytes(b"PGDMP no more")
     settings = settings_for(scratch / "c")

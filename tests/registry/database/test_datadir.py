@@ -15,14 +15,14 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has another ac
 NOBODY = Account("nobody", 65534, 65534)
 
 
-def test_it_is_made_for_us_alone_and_its_parents_stay_as_they_are(tmp_path: Path) -> None:
+def test_the_data_directory_is_private_and_its_parents_unchanged(tmp_path: Path) -> None:
     before = tmp_path.stat().st_mode
     directory = DataDirectory(tmp_path / "new" / "data", None)
     assert stat.S_IMODE(directory.path.stat().st_mode) == 0o700
     assert tmp_path.stat().st_mode == before
 
 
-def test_it_may_exist_and_be_empty(tmp_path: Path) -> None:
+def test_the_data_directory_may_exist_empty(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
     assert DataDirectory(tmp_path, None).path == tmp_path
 
@@ -34,7 +34,7 @@ def test_its_own_content_is_no_obstacle(tmp_path: Path) -> None:
     assert DataDirectory(tmp_path, None).path == tmp_path
 
 
-def test_a_directory_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letters").touch()
     with pytest.raises(DatabaseError, match=r"has something else in it; set database\.data_dir"):
         DataDirectory(tmp_path, None)
@@ -64,7 +64,7 @@ def test_a_directory_that_the_account_cannot_reach_is_refused_by_name(scratch: P
 
 
 @as_root
-def test_only_what_the_server_needs_belongs_to_its_account(scratch: Path) -> None:
+def test_only_server_files_belong_to_the_server_account(scratch: Path) -> None:
     directory = DataDirectory(scratch / "owned" / "data", NOBODY)
     sockets = directory.socket_directory()
     assert directory.path.stat().st_uid == 0

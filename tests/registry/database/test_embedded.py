@@ -89,7 +89,7 @@ def with_options(settings: Settings, **options: str) -> Settings:
     return msgspec.structs.replace(settings, options={**settings.options, **options})
 
 
-def test_processes_that_start_together_share_one_server_and_the_last_stops_it(
+def test_concurrent_processes_share_one_server_stopped_by_the_last(
     settings: Settings,
 ) -> None:
     users = [User(settings) for _ in range(3)]
@@ -142,7 +142,7 @@ def test_a_server_that_is_taken_over_is_named_in_the_log(
     assert [vars(record)["data_dir"] for record in records] == [str(settings.data_dir)]
 
 
-def test_a_killed_server_is_started_again_with_what_was_committed(settings: Settings) -> None:
+def test_a_killed_server_restarts_with_committed_data(settings: Settings) -> None:
     durable = msgspec.structs.replace(settings, options={})
     with using(durable) as killed:
         with psycopg.connect(killed.url) as connection:
@@ -196,7 +196,7 @@ def test_parameters_come_from_the_settings_and_commits_are_durable(settings: Set
         assert ask(embedded.url, "SHOW server_encoding") == "UTF8"
 
 
-def test_what_the_server_complains_about_is_shown(settings: Settings) -> None:
+def test_errors_of_the_server_are_shown(settings: Settings) -> None:
     with pytest.raises(DatabaseError, match=r'unrecognized configuration parameter "no_such"'):
         Embedded.start(with_options(settings, no_such="1"))
     with using(settings) as embedded:
@@ -229,7 +229,7 @@ def test_variables_for_other_servers_are_ignored(
         assert ask(embedded.url, "SELECT current_database()") == "toolgate"
 
 
-def test_a_path_too_long_for_a_socket_gets_a_short_one(scratch: Path) -> None:
+def test_a_path_too_long_for_a_socket_gets_a_short_directory(scratch: Path) -> None:
     settings = settings_for(scratch / ("long " * 24) / "data")
     with using(settings) as embedded:
         assert ask(embedded.url, "SELECT 1") == 1

@@ -41,9 +41,9 @@ def test_a_failure_is_a_sentence_without_its_statement(error: psycopg.Error, exp
         ("FATAL: sorry, too many clients already", "no connection left"),
     ],
 )
-def test_a_refused_connection_says_what_to_change(said: str, expected: str) -> None:
+def test_a_refused_connection_suggests_a_change(said: str, expected: str) -> None:
     assert expected in (refusal(said) or "")
 
 
-def test_what_nobody_knows_stays_as_it_is() -> None:
+def test_unknown_errors_get_no_suggestion() -> None:
     assert refusal("Connection refused") is None

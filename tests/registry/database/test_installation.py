@@ -22,7 +22,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become or 
 NOBODY = Account("nobody", 65534, 65534)
 
 
-def test_the_wheel_is_used_where_it_lies(tmp_path: Path) -> None:
+def test_the_wheel_is_used_in_place(tmp_path: Path) -> None:
     installation = find_installation(tmp_path, None)
     assert "PostgreSQL) 18" in installation.run("postgres", "--version", timeout_s=10).stdout
     assert list(tmp_path.iterdir()) == []
@@ -51,9 +51,7 @@ def test_a_wheel_that_the_account_cannot_reach_is_copied_once(
     assert find_installation(keep, NOBODY).programs.stat().st_ctime_ns == made
 
 
-def test_without_a_wheel_the_error_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_wheel_names_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DatabaseError, match=r"set database\.url"):
         find_installation(tmp_path, None)

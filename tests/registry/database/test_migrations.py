@@ -117,7 +117,7 @@ async def test_a_user_without_rights_can_use_a_migrated_database(
         await connection.execute("DROP OWNED BY reader_of_schema; DROP ROLE reader_of_schema")
 
 
-async def test_a_user_who_may_not_create_is_told_what_to_ask_for(empty_settings: Settings) -> None:
+async def test_a_user_without_create_rights_is_told_the_grant(empty_settings: Settings) -> None:
     async with (
         Database.open(empty_settings, migrate=False) as database,
         database.connect() as connection,
@@ -162,7 +162,7 @@ async def test_every_table_and_view_has_a_comment(database: Database) -> None:
         assert await found.fetchall() == []
 
 
-async def test_a_database_from_before_the_baseline_is_left_as_it_is(
+async def test_a_database_from_before_the_baseline_is_left_unchanged(
     empty_settings: Settings,
 ) -> None:
     async with (

@@ -166,7 +166,7 @@ async def test_an_isolation_level_is_not_lent_out_with_its_connection(
     assert lent.closed
 
 
-async def test_a_listener_reads_everything_first_and_then_what_is_notified(
+async def test_a_listener_resyncs_first_and_then_receives_notifications(
     database: Database,
 ) -> None:
     async with listening(database) as notices:
@@ -240,7 +240,7 @@ async def test_a_listener_starts_the_embedded_server_again(scratch: Path) -> Non
         assert await database.alive()
 
 
-async def test_it_is_not_alive_while_it_is_down(scratch: Path) -> None:
+async def test_a_stopped_database_is_not_alive(scratch: Path) -> None:
     settings = msgspec.structs.replace(settings_for(scratch / "down"), connect_timeout_s=0.5)
     embedded = await anyio.to_thread.run_sync(Embedded.start, settings)
     async with Database.open(at(settings, embedded.url)) as database:

@@ -71,14 +71,14 @@ def test_each_table_with_times_is_swept_or_exempt() -> None:
     assert sorted(known) == sorted(tables())
 
 
-def test_what_is_swept_is_deleted_there() -> None:
+def test_swept_tables_are_deleted_in_their_module() -> None:
     for table, module in SWEPT.items():
         text = (ROOT / module).read_text()
         assert "DELETE FROM" in text, (table, module)
         assert table in text, (table, module)
 
 
-def test_what_ends_with_another_row_has_its_foreign_key() -> None:
+def test_dependent_rows_have_a_cascading_foreign_key() -> None:
     found = tables()
     for table, owner in BELOW.items():
         assert re.search(rf"REFERENCES {owner}\b[^,]*ON DELETE CASCADE", found[table]), table

@@ -38,7 +38,7 @@ def test_a_token_is_four_characters(text: str | bytes, expected: int) -> None:
     assert tokens(text) == expected
 
 
-def test_a_large_tool_is_shown_within_the_ceiling_and_a_small_one_as_it_is() -> None:
+def test_a_large_tool_is_cut_to_the_ceiling_and_a_small_tool_is_unchanged() -> None:
     small = described("small", {"type": "object", "properties": {"a": {"type": "string"}}})
     catalog = Catalog([described("large", DEEP), small], shaper=shaper(tool_tokens=1000))
     own, large, other = listed(catalog)
@@ -113,7 +113,7 @@ def test_a_long_description_ends_with_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("describe", "small", "large"), [("auto", 1, 2), ("always", 2, 2), ("never", 1, 1)]
 )
-def test_describe_tool_is_listed_where_it_is_wanted(describe: str, small: int, large: int) -> None:
+def test_describe_tool_is_listed_by_setting(describe: str, small: int, large: int) -> None:
     rules = shaper(describe=describe, tool_tokens=500)
     assert len(listed(Catalog([described("a")], shaper=rules))) == small
     assert len(listed(Catalog([described("a", DEEP)], shaper=rules))) == large
@@ -164,7 +164,7 @@ def test_arguments_that_headers_repeat_are_never_folded() -> None:
     assert shown["inputSchema"] == DEEP
 
 
-def test_without_budgets_tools_are_shown_as_they_are() -> None:
+def test_tools_are_unchanged_without_budgets() -> None:
     tool = described("a", DEEP, output=OUTPUT, description=SENTENCE * 200)
     [shown] = listed(Catalog([tool]))
     assert (shown["inputSchema"], shown["outputSchema"]) == (DEEP, OUTPUT)

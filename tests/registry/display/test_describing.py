@@ -41,7 +41,7 @@ def test_a_path_leads_through_references_unions_and_arrays(path: str, expected: 
     assert part(SCHEMA, path) == expected
 
 
-def test_a_part_comes_with_the_definitions_that_it_needs_alone() -> None:
+def test_a_part_includes_only_its_definitions() -> None:
     shown = part(SCHEMA, "spec")
     assert shown["$ref"] == "#/$defs/Spec"
     assert list(shown["$defs"]) == ["Spec", "Box"]
@@ -57,9 +57,7 @@ def test_a_part_comes_with_the_definitions_that_it_needs_alone() -> None:
         ("", "", ["spec", "labels", "either"]),
     ],
 )
-def test_where_there_is_no_such_part_it_says_what_there_is(
-    path: str, step: str, known: list[str]
-) -> None:
+def test_a_missing_part_names_the_existing_parts(path: str, step: str, known: list[str]) -> None:
     with pytest.raises(MissingPart) as missing:
         part(SCHEMA, path)
     assert (missing.value.step, missing.value.known) == (step, known)

@@ -20,7 +20,7 @@ SHOP = (
 )
 
 
-def test_it_is_told_whose_tools_there_are_as_far_as_there_is_room() -> None:
+def test_search_tools_names_sources_within_its_limit() -> None:
     assert "(of bank, shop)" in own_tools(["shop", "bank"])["search_tools"].description
     many = [f"source-{n:03}" for n in range(200)]
     assert len(own_tools(many)["search_tools"].description) < 700
@@ -41,7 +41,7 @@ def test_two_definitions_that_differ_have_two_digests() -> None:
     assert first["describe_tools"].digest == second["describe_tools"].digest
 
 
-def test_a_search_says_how_many_it_can_be_asked_for() -> None:
+def test_a_search_declares_its_maximum_limit() -> None:
     search = own_tools([], limit_maximum=20)["search_tools"]
     assert decode(search.input_schema)["properties"]["limit"]["maximum"] == 20
     accepts = Checker(bytes(search.input_schema)).accepts
@@ -49,7 +49,7 @@ def test_a_search_says_how_many_it_can_be_asked_for() -> None:
     assert not accepts({"query": "x", "limit": 21})
 
 
-def test_their_schemas_check_what_they_say() -> None:
+def test_schemas_of_own_tools_check_their_arguments() -> None:
     own = own_tools([], skills=True)
     checkers = {does: Checker(bytes(tool.input_schema)) for does, tool in own.items()}
     assert checkers["search_tools"].accepts({"query": "x", "limit": 3, "detail": "names"})
@@ -61,7 +61,7 @@ def test_their_schemas_check_what_they_say() -> None:
     assert not checkers["call_tool"].accepts({"name": "x", "arguments": []})
 
 
-def test_a_list_of_them_costs_little_for_every_profile() -> None:
+def test_a_list_of_own_tools_costs_little_in_every_profile() -> None:
     rules = shaper()
     catalog = Catalog([described(f"t{n}") for n in range(50)], shaper=rules)
     for chosen in rules.profiles:

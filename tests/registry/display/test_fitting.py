@@ -61,7 +61,7 @@ def test_tools_that_fit_are_whole() -> None:
     assert list(found.entries[0]) == ["name", "description", "score", "inputSchema"]
 
 
-def test_large_ones_share_what_there_is_and_small_ones_are_whole() -> None:
+def test_large_tools_share_the_budget_and_small_tools_are_whole() -> None:
     found = fitted([HUGE, SMALL, HUGE, HUGE])
     assert decode(found.entries[1]["inputSchema"]) == SMALL
     sizes = [length(found.entries[n]) for n in (0, 2, 3)]
@@ -82,7 +82,7 @@ def test_where_there_is_no_room_for_schemas_names_and_lines_remain() -> None:
     assert all(one["description"].startswith("Does ") for one in found.entries)
 
 
-def test_what_finds_no_room_at_all_is_counted_and_the_best_stay() -> None:
+def test_tools_without_room_are_counted_and_the_best_stay() -> None:
     found = fitted([SMALL] * 20, 400)
     assert 0 < len(found.entries) < 20
     assert found.left_out == 20 - len(found.entries)
@@ -95,7 +95,7 @@ def test_names_alone_are_lines_without_schemas() -> None:
     assert len(found.entries[0]["description"]) <= 100
 
 
-def test_what_a_profile_cannot_have_is_there_by_its_name() -> None:
+def test_schemas_unsupported_by_a_profile_are_left_out() -> None:
     bad = {"type": "object", "properties": {"a": {"$ref": "https://example.com/schema"}}}
     found = fitted([bad, SMALL], profile="claude")
     assert ["inputSchema" in one for one in found.entries] == [False, True]

@@ -28,7 +28,7 @@ def object_of(required: tuple[str, ...] = (), **properties: Any) -> Json:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), limit=st.integers(60, 4000), references=st.booleans())
-def test_what_the_whole_schema_accepts_the_folded_one_accepts(
+def test_a_folded_schema_accepts_all_values_of_the_whole_schema(
     data: st.DataObject, limit: int, references: bool
 ) -> None:
     schema = data.draw(schemas())
@@ -55,7 +55,7 @@ def test_a_schema_that_fits_is_whole() -> None:
     assert (folded.schema, folded.parts) == (schema, 0)
 
 
-def test_what_is_optional_and_deep_is_folded_first() -> None:
+def test_optional_deep_parts_are_folded_first() -> None:
     deep = object_of(inner=object_of(deepest=TEXT, other=TEXT))
     schema = object_of(("must",), must=deep, may=deep, flat=TEXT)
     properties = Fold(size(schema) - 50, MORE)(schema).schema["properties"]
@@ -65,7 +65,7 @@ def test_what_is_optional_and_deep_is_folded_first() -> None:
     assert properties["may"] != deep
 
 
-def test_a_summary_says_what_kind_of_thing_it_is_and_what_is_in_it() -> None:
+def test_a_summary_describes_type_and_members() -> None:
     pet = object_of(("name",), age=TEXT, name=TEXT) | {"description": "A pet. It has a home."}
     schema = object_of(pet=pet, kinds={"enum": [f"kind-{number:03}" for number in range(300)]})
     properties = Fold(540, MORE)(schema).schema["properties"]
@@ -89,7 +89,7 @@ def test_definitions_that_nothing_leads_to_any_more_are_gone() -> None:
     assert "Fields: owner, about" in folded["$defs"]["Pet"]["description"]
 
 
-def test_references_are_replaced_where_nobody_follows_them() -> None:
+def test_references_are_inlined_for_clients_without_references() -> None:
     definitions = {"Size": {"type": "string", "enum": ["S", "M"], "description": "A size."}}
     schema = object_of(size={"$ref": "#/$defs/Size", "description": "Of it."}) | {
         "$defs": definitions
@@ -133,7 +133,7 @@ def test_a_schema_that_refers_to_itself_in_other_ways_shows_its_arguments(odd: J
     assert size(folded) <= 500
 
 
-def test_of_too_many_arguments_those_that_must_be_given_are_shown() -> None:
+def test_required_arguments_are_shown_among_too_many() -> None:
     names = [f"argument_{number:04}" for number in range(2000)]
     schema = object_of(("argument_1999",), **{name: {"type": "string"} for name in names})
     schema["additionalProperties"] = False

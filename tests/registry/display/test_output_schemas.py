@@ -59,14 +59,14 @@ def accepts(schema: Any, value: Any) -> bool:
          [1, {"a": 1}, {"a": {"a": 2}}], ["x", {"a": "x"}]),
     ],
 )  # fmt: skip
-def test_they_accept_what_is_sent_and_nothing_else(
+def test_output_schemas_accept_exactly_the_sent_values(
     schema: Any, right: list[Any], wrong: list[Any]
 ) -> None:
     assert [accepts(schema, value) for value in right] == [True] * len(right)
     assert [accepts(schema, value) for value in wrong] == [False] * len(wrong)
 
 
-def test_one_for_objects_is_left_as_it_is() -> None:
+def test_an_object_schema_is_left_unchanged() -> None:
     text = Raw(b'{"type":  "object", "z": 1, "a": 2}')
     assert for_objects(text) is text
 
@@ -87,6 +87,6 @@ def test_any_other_value_stands_under_result() -> None:
     }
 
 
-def test_what_cannot_be_read_is_not_shown() -> None:
+def test_unreadable_schemas_are_not_shown() -> None:
     assert for_objects(Raw(b"[]")) is None
     assert for_objects(Raw(b"{")) is None

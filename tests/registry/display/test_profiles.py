@@ -80,7 +80,7 @@ def depth(schema: Any) -> int:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), name=st.sampled_from(REWRITING))
-def test_what_the_whole_schema_accepts_the_rewritten_one_accepts(
+def test_a_rewritten_schema_accepts_all_values_of_the_whole_schema(
     data: st.DataObject, name: str
 ) -> None:
     schema = data.draw(schemas())
@@ -171,7 +171,7 @@ def test_removed_patterns_narrow_nothing() -> None:
         ("\\", False),
     ],
 )
-def test_patterns_are_portable_if_all_engines_read_them(pattern: str, portable: bool) -> None:
+def test_patterns_are_portable_if_readable_by_all_engines(pattern: str, portable: bool) -> None:
     """Constructs of one engine make a pattern unportable (mending 21)."""
     assert is_portable(pattern) is portable
 
@@ -201,7 +201,7 @@ def test_the_name_of_a_client_tells_its_profile(client: object, profile: str) ->
     assert Profiles(SETTINGS.profiles).of(client).name == profile
 
 
-def test_a_profile_of_the_settings_comes_before_those_built_in() -> None:
+def test_a_configured_profile_precedes_built_in_profiles() -> None:
     mine = Profile(clients=("claude-x*",), root_unions=False)
     profiles = Profiles(replace(SETTINGS.profiles, own={"mine": mine, "cursor": mine}))
     assert profiles.of("claude-xyz").name == "mine"
@@ -239,7 +239,7 @@ def test_references_at_the_top_are_followed() -> None:
     assert shown["properties"]["kind"] == {"anyOf": [{"const": "a"}, {"const": "b"}]}
 
 
-def test_inner_unions_are_those_that_the_profile_has() -> None:
+def test_inner_unions_are_rewritten_to_unions_of_the_profile() -> None:
     schema = arguments(
         one={"oneOf": [{"type": "string"}, {"type": "integer"}]},
         all={"allOf": [OBJECT, {"required": ["x"]}]},
@@ -268,14 +268,14 @@ def test_gemini_gets_one_type_texts_in_enumerations_and_known_formats() -> None:
     )
 
 
-def test_arrays_say_what_their_items_are() -> None:
+def test_arrays_declare_their_items() -> None:
     schema = arguments(tags={"type": "array"}, deep=arguments(inner={"type": ["array", "null"]}))
     shown = written(schema, "openai")["properties"]
     assert shown["tags"] == {"type": "array", "items": {}}
     assert shown["deep"]["properties"]["inner"] == {"type": ["array", "null"], "items": {}}
 
 
-def test_what_lies_too_deep_is_told_in_words() -> None:
+def test_levels_below_the_depth_limit_are_described_in_words() -> None:
     deep: Json = {"type": "string"}
     for number in range(8):
         deep = arguments(**{f"level_{number}": deep})
@@ -343,13 +343,13 @@ def test_a_schema_that_is_nested_beyond_reason_fails_nobody_else() -> None:
         assert "good" in [one["name"] for one in listed(catalog, name)]
 
 
-def test_every_tool_has_a_description_where_one_is_needed() -> None:
+def test_required_descriptions_are_filled_in() -> None:
     tools = [described("a"), described("b", title="Bee"), described("c", description="See")]
     shown = listed(Catalog(tools, shaper=shaper()), "bedrock")
     assert [one["description"] for one in shown] == ["a", "Bee", "See"]
 
 
-def test_names_leave_room_for_what_the_client_puts_in_front() -> None:
+def test_names_leave_room_for_prefixes_of_the_client() -> None:
     name = "a_tool_with_a_name_of_exactly_sixty_four_characters_in_all_so_it"
     rules = shaper()
     catalog = Catalog([described(name), described("short")], shaper=rules)
@@ -378,7 +378,7 @@ def test_names_that_are_cut_stay_apart_and_stay_the_same() -> None:
     assert {name: again[name] for name in long[1:]} == {name: names[name] for name in long[1:]}
 
 
-def test_names_begin_with_a_letter_where_they_must() -> None:
+def test_names_begin_with_a_letter_if_required() -> None:
     chosen = Profiles(SETTINGS.profiles).chosen_profile("gemini")
     assert chosen is not None
     assert shown_names(["2fa", "_ok", "ok", "-x"], chosen) == {"2fa": "_2fa", "-x": "_-x"}
@@ -407,7 +407,7 @@ def test_a_prefix_that_leaves_no_room_leaves_names_that_tell_the_tools_apart() -
         (described("tools", aliases=("search_tools",)), False),
     ],
 )
-def test_a_tool_of_the_gateway_gives_way_to_others_of_its_name(tool: Tool, free: bool) -> None:
+def test_a_tool_of_the_gateway_gives_way_to_its_namesakes(tool: Tool, free: bool) -> None:
     catalog = Catalog([tool], shaper=shaper())
     own = next(one for one in catalog.own.values() if one.name == "search_tools")
     assert catalog.finds_always(own) is free

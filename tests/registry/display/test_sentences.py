@@ -29,25 +29,25 @@ def test_a_text_that_fits_stays(text: str) -> None:
         (f"名前を返します。次の文です。{LONG}", "名前を返します。次の文です。 …"),
     ],
 )  # fmt: skip
-def test_a_longer_one_ends_with_a_sentence_and_keeps_links_and_code_whole(
+def test_a_longer_text_is_cut_behind_a_sentence_with_links_and_code_whole(
     text: str, expected: str
 ) -> None:
     assert shorten(text, 60) == expected
 
 
-def test_where_no_sentence_ends_it_is_cut_behind_a_word() -> None:
+def test_a_text_without_sentences_is_cut_behind_a_word() -> None:
     assert shorten("many words " * 20, 60) == f"{('many words ' * 20)[:54].rstrip()} …"
     assert shorten(LONG, 60) == f"{'x' * 59}…"
 
 
 @pytest.mark.parametrize("limit", range(1, 120))
-def test_it_is_never_longer_than_it_may_be(limit: int) -> None:
+def test_shortened_texts_respect_the_limit(limit: int) -> None:
     text = "Some `code. here` and e.g. [a link](https://example.com/a). The end? " * 3
     assert len(shorten(text, limit)) <= limit
     assert len(first_sentence(text, limit)) <= limit
 
 
-def test_a_first_sentence_ends_where_it_says() -> None:
+def test_a_first_sentence_ends_at_its_full_stop() -> None:
     assert first_sentence("Lists pets, e.g. cats. All of them.", 100) == "Lists pets, e.g. cats."
     assert first_sentence("No stop", 100) == "No stop"
     assert first_sentence(f"Too long {LONG}", 20) == "Too long …"

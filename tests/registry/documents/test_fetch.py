@@ -75,7 +75,7 @@ async def test_a_home_directory_is_expanded(tmp_path, monkeypatch):
     assert (await get("~/a.json")).data == b"{}"
 
 
-async def test_errors_of_files_say_what_is_there(tmp_path):
+async def test_errors_of_files_name_the_kind_of_file(tmp_path):
     assert await refusal(tmp_path / "none.json") == f"{tmp_path}/none.json does not exist."
     assert "is a directory" in await refusal(tmp_path)
     os.mkfifo(tmp_path / "pipe")
@@ -92,7 +92,7 @@ async def test_a_file_above_the_limit_names_the_setting(tmp_path):
     )
 
 
-async def test_a_url_is_fetched_from_a_private_network_if_the_operator_named_it():
+async def test_a_private_url_is_fetched_if_named_by_the_operator():
     async with serve(answer(body=b"{}")) as url:
         assert await get(f"{url}/api.json?v=1") == FetchedDocument(b"{}", f"{url}/api.json?v=1")
 

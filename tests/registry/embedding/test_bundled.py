@@ -35,7 +35,7 @@ def embed(lanes: Lanes, *, query: bool = False) -> Callable[..., Awaitable[objec
     return partial(lanes.embed, dimension=384, batch=1, query=query)
 
 
-async def test_what_means_the_same_lies_near() -> None:
+async def test_texts_of_similar_meaning_lie_near() -> None:
     bundled = BundledEmbedder(batch_size=8, threads=1)
     tools, queries = await bundled.embed(TOOLS), await bundled.embed(QUERIES, query=True)
     assert (queries @ tools.T).argmax(axis=1).tolist() == [0, 1, 2]
@@ -155,7 +155,7 @@ def broken(folder: Path, **files: bytes | None) -> Path:
     ],
     ids=["no model", "empty model", "other model", "no tokenizer", "half a tokenizer"],
 )
-async def test_a_broken_installation_is_told_when_it_is_used(
+async def test_a_broken_installation_is_reported_on_use(
     tmp_path: Path, name: str, content: bytes | None
 ) -> None:
     bundled = BundledEmbedder(8, 1, broken(tmp_path / "model", **{name: content}))
@@ -166,7 +166,7 @@ async def test_a_broken_installation_is_told_when_it_is_used(
 
 
 @pytest.mark.parametrize("content", [None, b"{", b"{}"], ids=["none", "half", "empty"])
-def test_a_model_that_says_not_what_it_is_is_refused(tmp_path: Path, content: bytes | None) -> None:
+def test_a_model_without_provenance_is_refused(tmp_path: Path, content: bytes | None) -> None:
     folder = broken(tmp_path / "model", provenance=content)
     with pytest.raises(EmbeddingFailed, match="embedding model cannot be loaded"):
         BundledEmbedder(8, 1, folder)

@@ -26,7 +26,7 @@ def lines(pattern: re.Pattern[str]) -> list[str]:
     ]
 
 
-def test_it_stands_in_one_place() -> None:
+def test_the_dimension_stands_in_one_place() -> None:
     domain = (
         "registry/migrations/0006_embeddings.sql: CREATE DOMAIN embedding_vector AS vector(384);"
     )

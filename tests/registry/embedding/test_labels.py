@@ -21,21 +21,21 @@ def test_a_name_is_read_in_a_label_and_back() -> None:
     )
 
 
-def test_a_long_name_is_cut_and_told_from_others() -> None:
+def test_long_names_are_cut_and_stay_distinct() -> None:
     labels = {label("local-http", "m" * 300 + end) for end in "ab"}
     assert len(labels) == 2
     assert {len(one) for one in labels} == {LONGEST}
     assert {by_name(one) for one in labels} == {("local-http", "")}
 
 
-def test_a_nameless_service_is_known_by_its_address_which_is_not_told() -> None:
+def test_a_nameless_service_has_a_label_of_its_hidden_address() -> None:
     one, other = (nameless("local-http", f"http://{host}.example/") for host in ("one", "other"))
     assert one != other
     assert "one" not in one
     assert by_name(one) == ("local-http", "")
 
 
-def test_a_directory_is_known_by_its_files_wherever_it_lies(tmp_path: Path) -> None:
+def test_a_directory_is_labelled_by_its_files_in_any_place(tmp_path: Path) -> None:
     first = directory("sentence-transformers", model(tmp_path / "here" / "bge"))
     shutil.copytree(tmp_path / "here", tmp_path / "there")
     assert directory("sentence-transformers", tmp_path / "there" / "bge") == first

@@ -32,7 +32,7 @@ class Broken:
         pass
 
 
-async def test_vectors_are_those_of_the_local_model(local: Embedder, tmp_path: Path) -> None:
+async def test_vectors_equal_vectors_of_the_local_model(local: Embedder, tmp_path: Path) -> None:
     socket = tmp_path / "model.sock"
     shared = SharedModel(BundledEmbedder(8, 1), str(socket))
     assert (shared.model, shared.dimension) == (local.model, local.dimension)

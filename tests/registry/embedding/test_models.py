@@ -56,7 +56,7 @@ async def test_the_first_model_serves_at_once(unqueued: Queued) -> None:
     assert not await register(unqueued.database.pool, OLD)
 
 
-async def test_the_old_vectors_serve_until_the_new_ones_are_all_there(old: Queued) -> None:
+async def test_old_vectors_serve_until_the_new_vectors_are_complete(old: Queued) -> None:
     pool, new = old.database.pool, old.worker(NEW, batch_size=1)
     await register(pool, NEW)
     assert not await settled(old), "nothing is queued yet"
@@ -217,7 +217,7 @@ async def test_a_model_that_was_refused_is_not_asked_again_at_once(old: Queued) 
     assert len(new.batches) == 1
 
 
-async def test_a_crew_knows_what_others_have_in_hand(old: Queued) -> None:
+async def test_a_worker_pool_counts_tasks_claimed_elsewhere(old: Queued) -> None:
     serving = ServingEmbedder(lambda: old.database.pool, SETTINGS, old.fake)
     crew = WorkerPool(old.database, old.fake, settings=SETTINGS, serving=serving)
     await old.execute("UPDATE tool_t SET description = 'Edited.'")

@@ -118,7 +118,7 @@ async def test_a_closed_embedder_opens_again(embedder: Embedder) -> None:
     assert alike(await embedder.embed(["text"]), before).min() > 0.999
 
 
-async def test_the_model_has_a_label_that_leads_back_to_it(embedder: Embedder) -> None:
+async def test_the_label_of_a_model_names_its_provider(embedder: Embedder) -> None:
     provider, _, model = embedder.model.partition("/")
     assert provider in get_args(EmbeddingProvider)
     assert model
@@ -185,7 +185,7 @@ def test_older_vectors_are_asked_where_their_model_is_still_reached(
     assert found is None or found.model == label
 
 
-async def test_vectors_of_older_releases_are_searched_by_the_queries_of_this_one() -> None:
+async def test_vectors_of_older_releases_are_searchable() -> None:
     """Until new ones are there; as well as its own (benchmarks/training/README.md)."""
     new, old = (embedder_for(settings(), f"bundled/toolgate-minilm-{one}") for one in (3, 2))
     assert new is not None
@@ -244,7 +244,7 @@ def test_an_embedder_that_is_not_used_loads_no_model() -> None:
 OFF = PurposeModel("disabled")
 
 
-async def test_purposes_share_a_model_unless_the_settings_give_them_their_own() -> None:
+async def test_purposes_share_a_model_unless_configured() -> None:
     own = PurposeModel("openai-compatible", model="m", url="http://a")
     given = settings(provider="bundled", model="", url="", purposes={"passages": own, "off": OFF})
     embedders = Embedders(given, make_embedder)

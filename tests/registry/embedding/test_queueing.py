@@ -77,7 +77,7 @@ async def test_a_tool_without_words_is_not_embedded(queued: Queued, name: str) -
     assert await queued.rows("SELECT count(embedding) FROM entity_embedding_t") == [(0,)]
 
 
-async def test_the_hashed_text_has_fixed_lines_and_no_empty_ones(queued: Queued) -> None:
+async def test_the_hashed_text_has_fixed_nonempty_lines(queued: Queued) -> None:
     """The hashed text has fixed lines and no empty ones (E11)."""
     await queued.save(
         draft(
@@ -168,7 +168,7 @@ async def test_a_tool_out_of_service_is_no_work_and_keeps_its_vector(queued: Que
     assert await queued.statuses() == {"a": "ready", "b": "pending"}
 
 
-async def test_a_text_that_changed_out_of_service_is_queued_when_it_is_back(
+async def test_a_text_changed_while_inactive_is_queued_on_reactivation(
     queued: Queued,
 ) -> None:
     await queued.save(draft("a"))
@@ -182,7 +182,7 @@ async def test_a_text_that_changed_out_of_service_is_queued_when_it_is_back(
 @pytest.mark.parametrize(
     "deletion", ["DELETE FROM tool_t", "DELETE FROM api_t", "DELETE FROM host_t"]
 )
-async def test_what_is_deleted_leaves_nothing_behind(queued: Queued, deletion: str) -> None:
+async def test_deleted_tools_leave_no_tasks_or_vectors(queued: Queued, deletion: str) -> None:
     await queued.save(draft("a"))
     await queued.work()
     await queued.save(draft("a"), draft("b"))

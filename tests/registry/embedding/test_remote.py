@@ -92,7 +92,7 @@ async def test_without_a_key_none_is_sent(serve: Serve) -> None:
 
 
 @dialects
-async def test_vectors_are_those_of_the_service_at_length_1(serve: Serve, provider: str) -> None:
+async def test_remote_vectors_are_normalised(serve: Serve, provider: str) -> None:
     remote = embedder(provider, await serve(Service(provider.partition("-")[0])))
     found = await remote.embed(["one", "two"])
     await remote.close()
@@ -117,7 +117,7 @@ async def test_a_prefix_is_put_in_front_of_queries_alone(serve: Serve) -> None:
     assert [body["inputs"] for body in service.bodies] == [["one"], ["find: one"]]
 
 
-async def test_indexes_tell_whose_vectors_they_are(serve: Serve) -> None:
+async def test_vectors_are_ordered_by_their_index(serve: Serve) -> None:
     remote = embedder("openai-compatible", await serve(Service("openai", reverse=True)))
     found = await remote.embed(["one", "two"])
     await remote.close()
@@ -214,7 +214,7 @@ async def test_indexes_that_name_no_text_are_refused(serve: Serve, indexes: Any)
         (503, "busy or failing", True),
     ],
 )
-async def test_a_refusal_says_what_to_check_or_may_be_tried_again(
+async def test_a_refusal_names_the_setting_or_is_retryable(
     serve: Serve, status: int, message: str, retryable: bool
 ) -> None:
     service = Recorder(status=status, body=f"{KEY} at http://127.0.0.1".encode())
@@ -257,7 +257,7 @@ async def test_a_query_that_is_refused_is_not_tried_again(serve: Serve) -> None:
     assert len(service.seen) == 1
 
 
-async def test_a_query_does_not_wait_longer_than_it_has_time(serve: Serve) -> None:
+async def test_a_query_does_not_wait_beyond_its_timeout(serve: Serve) -> None:
     service = Recorder(status=429, headers=[("retry-after", "3000")])
     found = await failure(embedder("local-http", await serve(service), timeout_s=30), query=True)
     assert found.retry_after_s == 3000
@@ -337,7 +337,7 @@ async def test_an_answer_is_read_up_to_a_limit(
         assert not found.retryable
 
 
-async def test_what_one_caller_meets_does_not_touch_another() -> None:
+async def test_a_cancelled_caller_does_not_affect_later_callers() -> None:
     async with serving(Service("local")) as url:
         remote = embedder("local-http", url)
         with anyio.move_on_after(0):  # cancelled where it waits

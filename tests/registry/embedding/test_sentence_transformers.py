@@ -37,7 +37,7 @@ async def test_a_directory_without_a_model_is_told(tmp_path: Path) -> None:
         await made.embed(["text"])
 
 
-async def test_vectors_are_those_of_the_library_prefix_included(tmp_path: Path) -> None:
+async def test_vectors_equal_vectors_of_the_library_with_prefix(tmp_path: Path) -> None:
     folder = library_model()
     made = make_embedder(settings(provider=PROVIDER, model=folder, query_prefix="find: "))
     assert made is not None

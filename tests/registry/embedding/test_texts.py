@@ -71,11 +71,11 @@ def test_a_tool_is_described_by_source_tags_name_description_and_parameters() ->
         (ToolFields(""), ""),
     ],
 )
-def test_what_a_tool_has_not_leaves_no_trace(fields: ToolFields, text: str) -> None:
+def test_absent_fields_of_a_tool_leave_no_trace(fields: ToolFields, text: str) -> None:
     assert tool_text(fields) == text
 
 
-def test_long_parts_leave_room_for_the_others_and_end_with_a_word() -> None:
+def test_long_parts_leave_room_for_other_parts_and_end_with_a_word() -> None:
     fields = ToolFields(
         name="n",
         description="described " * 100,
@@ -154,7 +154,7 @@ def test_identifiers_are_split_into_words(identifier: str, words: str) -> None:
 
 
 @pytest.mark.anyio
-async def test_identifiers_are_split_as_the_database_splits_them(database: Database) -> None:
+async def test_identifiers_are_split_as_in_the_database(database: Database) -> None:
     names = [
         *("repos_list-forUser", "getHTTPStatusCode", "aB", "ABc", "aBCdEF", "x2Y", "X2y", "2X"),
         *(

@@ -10,14 +10,14 @@ from registry.embedding.vectors import normalise, together, with_whole
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-300, 5e-324, 1e300], ids=str)
-def test_rows_have_length_1_whatever_they_had(scale: float) -> None:
+def test_normalised_rows_have_length_1(scale: float) -> None:
     found = normalise([[3 * scale, 4 * scale], [0.0, -scale]], 2, 2)
     assert found.dtype == np.float32
     assert np.allclose(np.linalg.norm(found, axis=1), 1)
     assert found[1].tolist() == [0, -1]
 
 
-def test_what_is_no_multiple_of_another_stays_apart() -> None:
+def test_unequal_directions_stay_apart() -> None:
     assert np.allclose(normalise([[3.0, 4.0]], 1, 2), [[0.6, 0.8]])
 
 
@@ -34,7 +34,7 @@ def test_what_is_no_multiple_of_another_stays_apart() -> None:
         ([[1.0, 0.0], [0.0, -0.0]], 2, "a vector of zeros only"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(
+def test_incomparable_vectors_are_refused(
     rows: list[list[float]], texts: int, message: str
 ) -> None:
     with pytest.raises(EmbeddingFailed, match=message) as caught:

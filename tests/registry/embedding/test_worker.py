@@ -133,7 +133,7 @@ async def test_a_vector_of_an_older_text_is_not_stored(queued: Queued) -> None:
     assert await queued.statuses() == {"a": "ready"}
 
 
-async def test_a_text_that_came_back_while_it_was_embedded_is_done_again(queued: Queued) -> None:
+async def test_a_text_changed_back_during_embedding_is_embedded_again(queued: Queued) -> None:
     """The hash is the one that the worker has, but the task is not its own any more."""
 
     async def there_and_back() -> None:
@@ -150,7 +150,7 @@ async def test_a_text_that_came_back_while_it_was_embedded_is_done_again(queued:
 
 
 @pytest.mark.parametrize("deletion", ["DELETE FROM tool_t", "UPDATE tool_t SET active = false"])
-async def test_what_was_deleted_meanwhile_gets_no_vector(queued: Queued, deletion: str) -> None:
+async def test_tools_deleted_during_embedding_get_no_vector(queued: Queued, deletion: str) -> None:
     async def delete() -> None:
         await queued.execute(deletion)
 
@@ -171,7 +171,7 @@ async def test_a_task_whose_tool_is_gone_is_dropped(queued: Queued) -> None:
     assert queued.fake.batches == []
 
 
-async def test_what_was_queued_while_it_was_deleted_leaves_nothing(queued: Queued) -> None:
+async def test_tasks_queued_during_deletion_leave_nothing(queued: Queued) -> None:
     gone = "11111111-1111-1111-1111-111111111111"
     queue = (
         "SELECT embedding_queue('tool', ARRAY[%s::uuid], ARRAY[%s::uuid], ARRAY[source_hash('x')])"
@@ -337,7 +337,7 @@ async def test_an_embedder_that_crashes_fails_its_texts_and_nothing_else(
     ]
 
 
-async def test_what_a_dead_worker_had_is_done_by_another_one(queued: Queued) -> None:
+async def test_tasks_of_a_dead_worker_are_taken_over(queued: Queued) -> None:
     """It died after it had embedded them and before it could write."""
     await queued.save(draft("a"), draft("b"))
     dead = queued.worker()
@@ -366,7 +366,7 @@ async def test_a_worker_that_was_overtaken_stores_nothing(queued: Queued) -> Non
     assert fast.done == 1
 
 
-async def test_a_cancelled_worker_gives_back_what_it_had(queued: Queued) -> None:
+async def test_a_cancelled_worker_releases_its_tasks(queued: Queued) -> None:
     async def cancel() -> None:
         scope.cancel()
         await anyio.sleep(1)
@@ -436,7 +436,7 @@ async def test_tasks_that_the_claim_of_another_worker_holds_for_a_moment_are_fin
     assert await queued.tasks() == []
 
 
-async def test_retry_and_backfill_mend_what_is_broken(queued: Queued) -> None:
+async def test_retry_and_backfill_repair_failed_tasks(queued: Queued) -> None:
     pool = queued.database.pool
     await queued.save(draft("a"), draft("b"), draft("c"))
     queued.fake.poison = "Does"

@@ -61,7 +61,7 @@ def test_the_same_values_have_the_same_interval_in_each_run() -> None:
     assert bootstrap(values, seed=1).interval(0) != bootstrap(values, seed=2).interval(0)
 
 
-def test_in_a_mean_over_sets_a_small_set_weighs_as_much_as_a_large_one() -> None:
+def test_macro_means_weigh_small_and_large_sets_equally() -> None:
     mean = macro([bootstrap(column([1.0] * 10)), bootstrap(column([0.0] * 1000))])
     assert mean.interval(0).mean == pytest.approx(0.5)
 

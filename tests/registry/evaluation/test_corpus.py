@@ -49,7 +49,7 @@ def wanting(query: str, *gold: str, number: int = 0) -> EvaluationRequest:
     return EvaluationRequest(f"r{number}", query, gold, tuple((one,) for one in gold))
 
 
-async def test_whatever_tools_are_called_they_get_names_of_their_own(database: Database) -> None:
+async def test_tools_of_a_corpus_get_valid_distinct_names(database: Database) -> None:
     ids = await load(database, TOOLS)
     assert sorted(ids.values()) == ["1", "2", "3", "4", "5", "6"]
     tools = {ids[tool.id]: tool for tool in await ToolStore(database.pool).tools(HOST)}

@@ -40,7 +40,7 @@ def test_the_ideal_has_no_more_hits_than_fit() -> None:
         pytest.param("ab", [{"a", "b"}, {"c"}], (0.5, 0.5), id="two of one slot are one"),
     ],
 )
-def test_recall_counts_what_is_needed(
+def test_recall_counts_required_tools(
     found: str, slots: list[set[str]], expected: tuple[float, float]
 ) -> None:
     assert (recall(found, slots, 1), recall(found, slots, 2)) == expected

@@ -56,7 +56,7 @@ def test_several_sets_have_their_mean() -> None:
 @pytest.mark.parametrize(
     ("requests", "said"), [(4, "too few requests"), (29, "too few requests"), (30, "certain")]
 )
-def test_what_few_requests_say_is_not_called_certain(requests: int, said: str) -> None:
+def test_differences_over_few_requests_are_not_certain(requests: int, said: str) -> None:
     _, differences, _ = tables([_with(_found(requests))])
     assert differences[2] == [
         ("mine", "hybrid - lexical", "+100.0", "[+100.0, +100.0]", said),
@@ -85,7 +85,7 @@ def test_one_mode_has_nothing_to_be_compared_with() -> None:
     assert titles == ["Found, per cent", "Milliseconds"]
 
 
-def test_what_makes_numbers_worse_is_said() -> None:
+def test_remarks_name_handicaps_of_an_evaluation() -> None:
     said = list(remarks([RESULT]))
     assert said[0] == "mine: 4 requests to 5 tools, bundled/some"
     assert said[1] == (
@@ -122,12 +122,12 @@ def test_json_has_intervals_of_all_measures() -> None:
         (" hybrid:recall@5 =100", []),
     ],
 )
-def test_what_must_be_reached(text: str, said: list[str]) -> None:
+def test_missed_thresholds_are_reported(text: str, said: list[str]) -> None:
     assert missed_thresholds([Threshold.parse(text)], QUALITY) == said
 
 
 @pytest.mark.parametrize("text", ["ndcg=60", "=60", "ndcg@10", "ndcg@10=much", "ndcg@10=101", "x"])
-def test_a_threshold_says_what_it_expects(text: str) -> None:
+def test_an_invalid_threshold_names_the_expected_form(text: str) -> None:
     with pytest.raises(ValueError, match=r"there are recall@1|a number|is no number"):
         Threshold.parse(text)
 

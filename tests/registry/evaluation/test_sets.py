@@ -111,7 +111,7 @@ def test_a_bad_tool_is_named_with_its_line(file: Path, row: Any, said: str) -> N
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n", b"[]", b'{"tools": []}'])
-def test_an_empty_file_says_what_belongs_there(file: Path, content: bytes) -> None:
+def test_an_empty_file_names_the_expected_lines(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     for read in (read_requests, read_catalog):
         with pytest.raises(UnreadableSet, match="is empty; expected lines such as"):

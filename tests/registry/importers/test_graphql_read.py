@@ -81,7 +81,7 @@ def test_a_mutation_with_the_name_of_a_query_is_told_apart():
     assert hashed.startswith("a_mutation_")
 
 
-def test_descriptions_are_those_of_the_fields_or_say_the_type():
+def test_descriptions_come_from_fields_or_types():
     found = imported(SDL)
     told = {draft.name: draft.description for draft in found.drafts}
     assert told["pets"] == "All pets, a page at a time."
@@ -137,7 +137,7 @@ def test_directives_that_nobody_knows_are_no_matter():
     assert statuses(imported(sdl)) == {"Query.a": "imported"}
 
 
-def test_what_is_not_defined_costs_what_needs_it():
+def test_undefined_types_cost_only_dependent_fields():
     sdl = "type Query { a(x: Gone): Int b: Lost c: T } type T { id: ID lost: Lost }"
     found = imported(sdl)
     assert reasons(found) == {
@@ -151,7 +151,7 @@ def test_what_is_not_defined_costs_what_needs_it():
     assert "2 types are not defined: Gone, Lost" in found.notes
 
 
-def test_what_serves_a_federation_is_left_out():
+def test_federation_fields_are_left_out():
     sdl = """type Query { _entities(representations: [_Any!]!): [E]! _service: S! a: Int }
       scalar _Any type S { sdl: String } type E { id: ID }"""
     assert statuses(imported(sdl)) == {
@@ -178,7 +178,7 @@ def test_what_serves_a_federation_is_left_out():
         (b"a" + b"[" * 5000, "not a GraphQL schema (SDL)"),
     ],
 )
-def test_what_is_no_schema_is_rejected(data: bytes, expected: str):
+def test_invalid_schemas_are_rejected(data: bytes, expected: str):
     with pytest.raises(ImportRejected) as caught:
         read(data, "x")
     assert expected in str(caught.value)

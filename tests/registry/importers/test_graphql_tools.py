@@ -62,7 +62,7 @@ def accepts(draft: ToolDraft, value: Any) -> bool:
         ("Odd", [1, {}, None], []),
     ],
 )
-def test_arguments_are_what_the_service_takes(type_: str, good: list[Any], bad: list[Any]):
+def test_input_schemas_match_the_argument_types(type_: str, good: list[Any], bad: list[Any]):
     """Scalars have the bounds of their types, and null where it is legal (mending 29)."""
     more = """enum E { A B } input O @oneOf { a: String b: Int }
       input I { n: String! k: Int = 3 i: I m: Int! = 1 } scalar JSON scalar BigInt scalar DateTime
@@ -72,7 +72,7 @@ def test_arguments_are_what_the_service_takes(type_: str, good: list[Any], bad: 
     assert [value for value in bad if accepts(draft, value)] == []
 
 
-def test_what_must_be_given_is_required():
+def test_arguments_without_default_or_null_are_required():
     draft = only("type Query { a(w: Int!, x: Int! = 1, y: Int, z: Int = 2): Int }")
     assert draft.input_schema["required"] == ["w"]
     properties = draft.input_schema["properties"]
@@ -91,7 +91,7 @@ def test_defaults_are_json():
     assert "default" not in properties["f"]
 
 
-def test_values_of_an_enum_say_what_they_mean():
+def test_values_of_an_enum_are_described():
     schema, draft = argument(
         "Kind!", '"How." enum Kind { "It barks." DOG CAT @deprecated(reason: "no") }'
     )
@@ -103,7 +103,7 @@ def test_values_of_an_enum_say_what_they_mean():
     }
 
 
-def test_only_what_a_tool_needs_is_among_its_definitions():
+def test_only_used_definitions_are_included():
     sdl = """type Query { a(x: A): Int b(x: B): Int } input A { b: B a: A } input B { n: Int }
       input C { n: Int }"""
     a, b = imported(sdl).drafts
@@ -186,7 +186,7 @@ def test_a_connection_is_asked_for_its_entries_and_whether_more_follow():
     assert "{ totalCount edges { node { id name " in imported(edges).drafts[0].binding.selection
 
 
-def test_what_only_looks_like_a_connection_is_an_object():
+def test_lookalikes_of_connections_are_objects():
     sdl = """type Query { a(after: String): A } type A { nodes: Int pageInfo: P edges: [Int] }
       type P { hasNextPage: Boolean }"""
     draft = only(sdl)
@@ -194,7 +194,7 @@ def test_what_only_looks_like_a_connection_is_an_object():
     assert draft.binding.pagination is None
 
 
-def test_unions_and_interfaces_say_what_they_are():
+def test_unions_and_interfaces_select_typename():
     sdl = """type Query { u: U i: I } union U = A | B interface I { id: ID! }
       type A implements I { id: ID! v: Int w: Int }
       type B implements I { id: ID! v: String x: Int }"""
@@ -204,7 +204,7 @@ def test_unions_and_interfaces_say_what_they_are():
     assert u.output_schema["properties"]["v"] == {"type": ["integer", "null"]}
 
 
-def test_an_answer_is_described_as_it_is_selected():
+def test_the_output_schema_describes_the_selection():
     assert only(PEOPLE, depth=2).output_schema == {
         "type": ["object", "null"],
         "properties": {
@@ -284,7 +284,7 @@ def test_a_selection_that_does_not_fit_is_told_and_replaced(text: str, expected:
     assert draft.binding.selection.startswith("{ id name ")
 
 
-def test_an_overlay_says_what_tools_are_called_and_what_they_take():
+def test_an_overlay_sets_names_and_arguments_of_tools():
     sdl = 'type Query { a("X." x: Int!, y: Int, z: Int! = 5): Int }'
     marks = {
         "name": "find", "title": "Find", "description": "Finds.", "toolsets": ["shop"],
@@ -324,7 +324,7 @@ def test_a_hidden_argument_needs_a_value():
     assert reason(sdl, overlay=marks) == "x is hidden, required, and has no value"
 
 
-def test_an_overlay_says_what_is_enabled():
+def test_an_overlay_enables_and_disables_fields():
     sdl = "type Query { a: Int b: Int c: Int } type Mutation { a: Int }"
     marks = overlay(a={"enabled": True}, b={"enabled": False})
     assert [draft.name for draft in imported(sdl, overlay=marks).drafts] == ["a", "c", "a_mutation"]
@@ -354,7 +354,7 @@ def test_an_overlay_that_cannot_be_meant_is_rejected(document: dict[str, Any]):
         read_overlay(document, "tools.yaml")
 
 
-def test_fields_of_members_of_a_union_are_named_as_callers_choose_them():
+def test_fields_of_union_members_are_named_by_single_type_paths():
     """The answer's schema lists paths through single types, which `_fields` takes (mending 29)."""
     sdl = """
         type Query { found: [Hit!]! named: Named }
@@ -374,7 +374,7 @@ def test_fields_of_members_of_a_union_are_named_as_callers_choose_them():
     assert "on Room.name" not in str(drafts["named"].output_schema)  # it is the interface's own
 
 
-def test_types_that_refer_to_all_others_are_looked_at_once(
+def test_mutually_referring_types_are_inspected_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Work for a schema whose types refer to each other grows with the schema alone, and not with
@@ -397,7 +397,7 @@ def test_types_that_refer_to_all_others_are_looked_at_once(
     assert looked[0] < 100_000
 
 
-def test_selections_of_types_with_hundreds_of_fields_look_at_few_of_them(
+def test_selections_of_huge_types_inspect_few_fields(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Work for each of many types that refer to all others is bounded by what a selection takes:
@@ -435,7 +435,7 @@ def _repeating(fields: int, member: str, definitions: str) -> str:
     ],
     ids=["many values", "long scalar", "long value", "linked"],
 )
-def test_what_fields_repeat_is_bounded_by_the_limit_of_input_schemas(sdl: str) -> None:
+def test_repeated_definitions_are_bounded_by_the_schema_limit(sdl: str) -> None:
     """Input types count for each field that leads to them: 158 kB became 378 MB of schemas
     (mending 10)."""
     most = 2_000_000

@@ -100,7 +100,7 @@ def test_a_schema_refers_to_any_place_in_itself_or_in_another() -> None:
         assert not accepts(schema, wrong)
 
 
-def test_a_schema_that_is_only_a_reference_is_what_it_refers_to() -> None:
+def test_a_pure_reference_schema_becomes_its_target() -> None:
     schema = schema_of(
         "A",
         A={"$ref": "#/schemas/B", "title": "A"},
@@ -110,7 +110,7 @@ def test_a_schema_that_is_only_a_reference_is_what_it_refers_to() -> None:
     assert schema == {"type": "object", "title": "A"}
 
 
-def test_what_is_no_schema_stays_as_it_is() -> None:
+def test_values_outside_schemas_stay_unchanged() -> None:
     told = {
         "enum": [{"$ref": "#/schemas/None"}, {"definitions": 1}],
         "default": {"$id": "x"},

@@ -130,7 +130,7 @@ def test_a_schema_nested_too_deeply_degrades_its_action_alone() -> None:
         (action(request={"scope": "a"}), "h.net/s/do/1", "unknown key 'request.scope' (did you"),
     ],
 )
-def test_what_cannot_be_an_action_is_skipped(node: Any, label: str, reason: str) -> None:
+def test_invalid_actions_are_skipped(node: Any, label: str, reason: str) -> None:
     found = read_spec(described(node, action("good")))
     assert [one.id for one in found.actions] == ["h.net/s/good/1"]
     bad, good = found.outcomes
@@ -250,7 +250,7 @@ def test_a_file_is_read_as_yaml_1_2() -> None:
         (described(action()) | {"schemas": ["S"]}, "schemas: expected a mapping"),
     ],
 )
-def test_what_is_no_description_is_rejected(document: Any, expected: str | None) -> None:
+def test_invalid_descriptions_are_rejected(document: Any, expected: str | None) -> None:
     if expected is None:  # an empty list is what people write for nothing
         assert len(read_spec(document).actions) == 1
         return

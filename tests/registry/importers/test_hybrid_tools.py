@@ -50,7 +50,7 @@ def test_the_actions_of_a_real_spec_become_tools() -> None:
         (["h/my service/a b/1"], ["my_service_a_b"]),
     ],
 )
-def test_a_name_is_as_short_as_it_can_be(ids: list[str], expected: list[str]) -> None:
+def test_names_are_as_short_as_possible(ids: list[str], expected: list[str]) -> None:
     assert names(*ids) == expected
     assert names(*reversed(ids)) == expected[::-1]
 
@@ -63,7 +63,7 @@ def test_a_name_is_legal_whatever_the_id(id_: str) -> None:
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name)
 
 
-def test_names_that_only_differ_in_what_is_illegal_stay_apart() -> None:
+def test_names_differing_only_in_illegal_characters_stay_apart() -> None:
     assert len({name.casefold() for name in names("h/s/a.b/1", "h/s/a:b/1", "h/s/A_b/1")}) == 3
     assert len(set(names("a.b", "a:b", "a_b"))) == 3
 

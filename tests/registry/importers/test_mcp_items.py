@@ -52,14 +52,14 @@ def test_items_are_carried_whole() -> None:
         ({"templates": ({"uriTemplate": "x:{y}"},)}, "has no name"),
     ],
 )
-def test_a_malformed_one_is_skipped_with_the_reason(lists: Any, expected: str) -> None:
+def test_a_malformed_item_is_skipped_with_the_reason(lists: Any, expected: str) -> None:
     items, [outcome] = read(**lists)
     assert items == []
     assert outcome.status == "skipped"
     assert expected in (outcome.reason or "")
 
 
-def test_of_equal_ones_the_first_counts_and_kinds_do_not_mix() -> None:
+def test_the_first_of_equal_items_counts_and_kinds_do_not_mix() -> None:
     items, outcomes = read(
         resources=(resource("x:y", n=1), resource("x:y", n=2)), templates=(template("x:y"),)
     )

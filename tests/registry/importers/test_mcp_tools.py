@@ -71,13 +71,13 @@ def test_a_definition_is_carried_whole() -> None:
     }
 
 
-def test_what_stands_in_columns_stands_there_alone() -> None:
+def test_members_stored_in_columns_are_not_stored_twice() -> None:
     draft, _ = only(tool(annotations={"idempotentHint": False}))
     assert draft.definition is None
     assert (draft.description, draft.title, draft.output_schema) == ("", None, None)
 
 
-def test_hints_that_nobody_knows_are_kept_with_the_others() -> None:
+def test_unknown_hints_are_kept_with_known_hints() -> None:
     draft, _ = only(tool(annotations={"readOnlyHint": True, "later": 1}))
     assert draft.definition == {"annotations": {"readOnlyHint": True, "later": 1}}
     assert draft.annotations == Annotations(read_only_hint=True)
@@ -195,7 +195,7 @@ def test_of_two_tools_with_one_name_the_first_counts() -> None:
     assert (last.status, last.reason) == ("skipped", "is listed twice; the first one counts")
 
 
-def test_illegal_names_become_legal_ones_that_do_not_collide() -> None:
+def test_illegal_names_become_distinct_legal_names() -> None:
     names = ["a.b", "a b", "a_b", "Tool/Ünïcode", "日本", "x" * 100, "é" * 60 + "日日"]
     imported = read(*map(tool, names))
     assert [draft.binding.name for draft in imported.drafts] == names  # type: ignore[union-attr]
@@ -223,7 +223,7 @@ def test_patterns_pick_tools_by_either_of_their_names() -> None:
     assert imported.notes == ("the pattern 'none' matches no tool",)
 
 
-def test_what_the_server_says_of_itself_is_kept() -> None:
+def test_server_information_is_kept() -> None:
     facts = ServerFacts(info={"name": "crm", "title": "CRM", "version": "2.0"})
     made = snapshot(tool(), facts=facts, problems=("tools/list gave a cursor twice",))
     imported = read_snapshot(made.encode())
@@ -238,6 +238,6 @@ def test_a_server_that_does_not_introduce_itself_is_nameless(info: dict[str, Any
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[" * 100_000, b'{"facts":{"info":7}}'])
-def test_what_is_no_snapshot_is_rejected(data: bytes) -> None:
+def test_invalid_snapshots_are_rejected(data: bytes) -> None:
     with pytest.raises(ImportRejected, match="the server's lists cannot be read"):
         read_snapshot(data)

@@ -44,7 +44,7 @@ def test_a_plain_object_behind_a_reference_is_hoisted_too(schema):
     assert list(one.properties) == ["name", "age"] or "description" in schema
 
 
-def test_a_body_that_may_be_absent_is_whole_once_it_is_begun():
+def test_an_optional_body_is_complete_once_begun():
     one = only(describe(json_body(PET)))
     assert "required" not in one.schema
     assert one.schema["dependentRequired"] == {"age": ["name"]}
@@ -120,7 +120,7 @@ def test_read_only_properties_are_not_offered():
     assert one.schema["required"] == ["n"]
 
 
-def test_an_empty_body_is_sent_only_if_one_is_required():
+def test_an_empty_body_is_sent_only_if_required():
     empty = {"type": "object", "properties": {}}
     assert only(describe(json_body(empty))).draft.binding.body is None
     sent = only(describe(json_body(empty, required=True))).draft.binding.body

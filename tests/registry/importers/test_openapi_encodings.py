@@ -37,7 +37,7 @@ def parts(*arguments, **keywords):
         ("3.1.0", {}),
     ],
 )
-def test_a_file_is_offered_as_one(version, schema):
+def test_a_binary_string_is_offered_as_a_file(version, schema):
     one = form({"f": schema, "n": STRING}, version=version, components=components(Upload=BINARY))
     assert one.properties == {"f": A_FILE, "n": STRING}
     [part] = one.draft.binding.body.parts
@@ -56,7 +56,7 @@ def test_a_file_is_offered_as_one(version, schema):
         {"type": "object"},
     ],
 )
-def test_text_and_what_is_packed_into_text_is_no_file(schema):
+def test_text_and_encoded_text_are_no_files(schema):
     assert not any(part.file for part in parts({"f": schema}))
 
 
@@ -68,7 +68,7 @@ def test_an_array_of_files():
     assert one.draft.binding.body.parts == (Part("f", file=True),)
 
 
-def test_a_file_keeps_what_is_said_about_it():
+def test_a_file_keeps_its_description():
     one = form({"f": {**BINARY, "description": "A picture.", "maxLength": 5}})
     assert one.properties["f"] == {**A_FILE, "description": f"A picture.\n\n{FILE}"}
 
@@ -135,7 +135,7 @@ def test_headers_of_parts_become_arguments():
     assert part.headers == (Parameter("f_X-Rate", "X-Rate", "header", "simple", False),)
 
 
-def test_a_form_with_a_file_goes_out_as_parts_where_it_may():
+def test_a_form_with_a_file_prefers_multipart():
     media = {"schema": {"properties": {"f": BINARY}}}
     operation = {"requestBody": {"content": {FORM: media, MULTIPART: media}}}
     assert only(describe(operation)).draft.binding.body.media_type == MULTIPART

@@ -75,7 +75,7 @@ def test_a_circle_over_files_stays_a_circle():
     assert len(draft.input_schema["$defs"]) == 2
 
 
-def test_other_files_refer_back_to_the_first_one():
+def test_included_files_refer_back_to_the_first_file():
     found = document(
         openapi="{openapi: 3.1.0, paths: {}, components: {schemas: {Pet: {type: string}}}, "
         "a: {$ref: x/y.yaml}}",
@@ -114,7 +114,7 @@ def test_names_with_odd_characters():
     assert document.resolve(document.root["a"]) == {"type": "string"}
 
 
-def test_a_file_that_is_not_there_costs_what_needs_it():
+def test_a_missing_file_costs_only_dependent_operations():
     found = document(
         openapi=ROOT + "  /a: {$ref: gone.yaml}\n  /b: {get: {}}\n"
         "  /c: {get: {parameters: [{name: q, in: query, schema: {$ref: 'gone.yaml#/Q'}}]}}",
@@ -141,7 +141,7 @@ def test_anchors_are_found_here_and_elsewhere():
         found.resolve(found.root["c"])
 
 
-def test_ids_name_schemas_wherever_they_lie():
+def test_ids_name_schemas_in_any_file():
     found = document(
         openapi="{openapi: 3.1.0, a: {$ref: 'https://a.com/owner'}, b: {$ref: models.yaml}}",
         models="{$id: 'https://a.com/pet', type: object, properties: {owner: {$ref: owner}}, "
@@ -154,7 +154,7 @@ def test_ids_name_schemas_wherever_they_lie():
     assert found.resolve(found.resolve(found.root["b"])["properties"]["owner"]) is owner
 
 
-def test_a_description_may_say_where_it_belongs():
+def test_self_of_a_description_sets_its_base():
     files = together(
         openapi="{openapi: 3.2.0, $self: 'https://a.com/api/v1', a: {$ref: 'https://a.com/api/m'}, "
         "b: {$ref: 'https://a.com/api/v1#/x'}, x: {type: string}}"
@@ -164,7 +164,7 @@ def test_a_description_may_say_where_it_belongs():
     assert found.resolve(found.root["b"]) == {"type": "string"}
 
 
-def test_what_looks_like_a_reference_in_an_example_fetches_nothing():
+def test_references_inside_examples_are_not_fetched():
     files = together(
         openapi="{openapi: 3.1.0, a: {example: {$ref: no.yaml}, examples: {x: {$ref: no.json}}, "
         "default: {$ref: no}, enum: [{$ref: no}]}, paths: {/a: {get: {responses: "
@@ -175,7 +175,7 @@ def test_what_looks_like_a_reference_in_an_example_fetches_nothing():
     assert files.assemble()["a"]["default"] == {"$ref": "no"}
 
 
-def test_what_aliases_share_is_rewritten_once():
+def test_shared_yaml_nodes_are_rewritten_once():
     found = document(openapi="{openapi: 3.1.0, a: &a {$ref: o.yaml}, b: *a}", o="{type: string}")
     assert found.resolve(found.root["b"]) == {"type": "string"}
 
@@ -216,7 +216,7 @@ def test_a_file_that_refers_to_no_other_is_told_without_parsing(text, alone):
     assert stands_alone(text.encode("utf-16")) is False
 
 
-def test_rewritten_references_are_shown_as_they_were():
+def test_rewritten_references_are_shown_in_original_form():
     assert original_reference("#/x-files/models~1pet.yaml/Cat") == "models/pet.yaml#/Cat"
     assert original_reference("#/x-files/models~1pet.yaml") == "models/pet.yaml"
     assert original_reference("#/components/schemas/Cat") == "#/components/schemas/Cat"

@@ -43,7 +43,7 @@ def test_a_hidden_parameter_is_sent_with_its_value_or_default():
     assert one.outcome.status == "imported"
 
 
-def test_what_is_needed_and_hidden_needs_a_value():
+def test_a_hidden_required_parameter_needs_a_value():
     operation = {"parameters": [query("v", required=True)], "x-toolgate": hiding(v={})}
     [outcome] = read(describe(operation)).outcomes
     assert outcome.status == "skipped"
@@ -198,7 +198,7 @@ def test_any_token_is_a_method():
         ("/a b/{x}", "x", "/a%20b/{x}"),
     ],
 )
-def test_templates_are_read_as_they_are_meant(path, name, sent):
+def test_path_templates_of_other_dialects_are_understood(path, name, sent):
     parameters = [{"name": name, "in": "path", "required": True, "schema": STRING}]
     one = only(describe({"parameters": parameters}, f"GET {path}"))
     assert one.draft.binding.path == sent

@@ -22,7 +22,7 @@ IN_VERSIONS = [
 
 
 @pytest.mark.parametrize(("rig", "case"), IN_VERSIONS, indirect=["rig"], scope="package")
-async def test_a_feature_does_what_its_description_says(rig: Rig, case: Case) -> None:
+async def test_a_feature_has_its_described_effect(rig: Rig, case: Case) -> None:
     await _check_import(rig, case)
     await _check_offer(rig, case)
     for call in case.calls:

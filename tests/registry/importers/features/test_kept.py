@@ -47,7 +47,7 @@ async def test_a_large_answer_is_a_link_that_can_be_read(rig: Rig) -> None:
     assert base64.b64decode(content["blob"]) == FILE
 
 
-async def test_what_one_call_brought_another_one_can_send(rig: Rig) -> None:
+async def test_a_file_downloaded_by_one_call_is_uploaded_by_another(rig: Rig) -> None:
     link = await downloaded(rig)
     rig.service.heard.clear()
     rig.service.answer = Answer()
