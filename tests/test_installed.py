@@ -81,7 +81,7 @@ def test_the_wheel_has_every_module_of_the_tree(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["script", "module"])
-def test_it_works_in_a_project_that_has_modules_of_the_same_names(
+def test_the_package_works_beside_modules_of_the_same_names(
     installed: Path, project: Path, how: str
 ) -> None:
     script = installed / "bin" / "toolgate"
@@ -116,7 +116,7 @@ def test_the_parity_vectors_come_along_without_a_key(installed: Path, tmp_path: 
     assert "Name the private key that the target trusts: --key FILE" in done.stderr
 
 
-def test_doctor_names_what_has_the_same_name(installed: Path, project: Path) -> None:
+def test_doctor_names_modules_of_the_same_name(installed: Path, project: Path) -> None:
     done = run(
         [sys.executable, installed / "bin" / "toolgate", "doctor", "--json"],
         project,
@@ -149,7 +149,7 @@ def test_the_wheel_is_the_same_in_every_build(wheel: Path, tmp_path: Path) -> No
     assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
 
 
-def test_the_wheel_names_what_it_is_run_with(wheel: Path) -> None:
+def test_the_wheel_includes_a_bill_of_materials_of_its_dependencies(wheel: Path) -> None:
     """PEP 770: a bill of materials, of what deploy/locks/run.txt installs."""
     with zipfile.ZipFile(wheel) as archive:
         [name] = [one for one in archive.namelist() if ".dist-info/sboms/" in one]

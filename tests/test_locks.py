@@ -39,7 +39,7 @@ def change(file: Path, replacements: Mapping[str, str]) -> None:
     file.write_text(text)
 
 
-def test_the_lock_files_were_made_from_what_pyproject_asks_for(tree: Path) -> None:
+def test_the_lock_files_match_pyproject(tree: Path) -> None:
     done = check(tree)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -37,7 +37,7 @@ async def test_every_variable_arrives(described: Path, anyio_backend: str) -> No
         (("item", "id", "ID!", "{ id }"), {}, {"graphql: types of variables"}),
     ],
 )
-def test_the_judge_sees_what_a_service_would_refuse(
+def test_the_judge_finds_requests_that_a_service_would_refuse(
     binding: tuple[str, str, str, str], made: dict[str, object], wrong: set[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "shop.graphql"

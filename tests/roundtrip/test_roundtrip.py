@@ -138,7 +138,7 @@ def test_the_judge_wants_files_with_their_names(tmp_path: Path) -> None:
     assert came(b"", b"\xff") == {"multipart file"}
 
 
-def test_what_is_described_and_not_bound_is_found(tmp_path: Path) -> None:
+def test_described_but_unbound_parameters_are_found(tmp_path: Path) -> None:
     judge = call(tmp_path, replace_parameters(GET), {"parameters": [IN_PATH, IN_QUERY]})
     found = {one.feature: one.arrived for one in judge.unoffered()}
     assert found == {"offered: path parameter": True, "offered: query parameter": False}
@@ -162,7 +162,7 @@ def replace_parameters(binding: OpenAPIBinding) -> OpenAPIBinding:
         ("deepObject", {"a": {}}, False),
     ],
 )
-def test_what_a_style_cannot_say_is_known(
+def test_values_inexpressible_in_a_style_are_known(
     style: str, value: Any, said: bool, tmp_path: Path
 ) -> None:
     judge = call(tmp_path, OpenAPIBinding("GET", "/a", (LIST,)), {"parameters": [IN_QUERY]})
@@ -204,7 +204,7 @@ def test_arguments_fit_a_recursive_schema(variant: int) -> None:
         assert made == arguments(RECURSIVE, Random(seed), variant)
 
 
-def test_the_first_arguments_are_what_is_required_and_the_second_are_all() -> None:
+def test_the_first_variant_has_required_and_the_second_has_all_arguments() -> None:
     least, most = (arguments(RECURSIVE, Random(1), variant) for variant in (0, 1))
     assert least is not None
     assert most is not None
@@ -218,7 +218,7 @@ def test_a_schema_that_nothing_fits_gives_no_arguments() -> None:
     assert arguments(schema, Random(1), 0) is None
 
 
-def test_files_that_refer_to_one_another_are_read_where_they_lie(tmp_path: Path) -> None:
+def test_files_referring_to_each_other_are_read_in_place(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "p.yaml").write_text("id:\n  $ref: 'q.json#/a~1b'\n")
     (tmp_path / "parts" / "q.json").write_bytes(msgspec.json.encode({"a/b": IN_PATH}))

@@ -46,7 +46,7 @@ from schemas.expressions import InvalidExpression, compile_expression
         ("x" * 100 + " = 1", "at ^ in `x{23} ^= 1`"),
     ],
 )
-def test_an_error_says_what_was_expected_and_where(text: str, told: str) -> None:
+def test_a_syntax_error_names_the_expected_token_and_its_place(text: str, told: str) -> None:
     with pytest.raises(InvalidExpression) as caught:
         compile_expression(text, ("a", "arguments"), 500_000)
     said = str(caught.value)
@@ -74,7 +74,7 @@ def test_an_error_says_what_was_expected_and_where(text: str, told: str) -> None
     ],
     ids=["parentheses", "lists", "signs", "members", "indexes", "choices", "macros"],
 )
-def test_an_expression_is_nested_only_so_deep_wherever_it_is_read(text: str) -> None:
+def test_an_expression_has_a_maximum_nesting(text: str) -> None:
     with pytest.raises(InvalidExpression, match="nested too deeply"):
         compile_expression(text, ("a",), 500_000)
 
@@ -110,7 +110,7 @@ texts = st.lists(st.sampled_from([*PIECES.split(), " ", "\n", "in "]), max_size=
 
 
 @given(texts)
-def test_what_the_library_reads_is_read_alike(text: str) -> None:
+def test_expressions_readable_by_the_library_have_a_known_cost(text: str) -> None:
     """Nothing has a cost that is reckoned for something else."""
     try:
         program = cel.compile(text)

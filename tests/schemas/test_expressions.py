@@ -55,7 +55,7 @@ def test_an_expression_is_true_or_false_of_arguments(text: str, held: bool) -> N
         ("principal", "neither true nor false"),
     ],
 )
-def test_what_has_no_answer_fails(text: str, told: str) -> None:
+def test_evaluations_without_an_answer_fail(text: str, told: str) -> None:
     with pytest.raises(ExpressionFailed, match=told):
         holds(text, amount=5, name="x")
 
@@ -83,7 +83,7 @@ def test_what_has_no_answer_fails(text: str, told: str) -> None:
         ("principal.id == 'a' && 'principal' != ''", None),
     ],
 )
-def test_only_what_it_may_look_at_is_handed_over(text: str, seen: Any) -> None:
+def test_only_members_used_by_the_expression_are_handed_over(text: str, seen: Any) -> None:
     principal = {"id": 1, "claims": {"team": 2, "x": 3}}
     expression = compile_expression(text, ("principal", "tool"), STEPS)
     found = expression.relevant({"principal": principal, "tool": {}})
@@ -108,7 +108,7 @@ def test_a_text_that_is_no_unicode_fails() -> None:
     ],
     ids=["half", "line", "empty", "variable", "function", "inside", "deep"],
 )
-def test_what_cannot_be_an_expression_says_why(text: str, told: str) -> None:
+def test_invalid_expressions_are_refused_with_the_reason(text: str, told: str) -> None:
     with pytest.raises(InvalidExpression, match=told):
         compile_expression(text, KNOWN, STEPS)
 
@@ -149,7 +149,7 @@ def nested(levels: int) -> Any:
         "no",
     ],
 )
-def test_what_is_too_large_is_told_before_it_is_looked_at(value: Any, told: str | None) -> None:
+def test_oversized_values_are_refused_before_evaluation(value: Any, told: str | None) -> None:
     assert too_large(value, 20, 30, 5) == told
 
 

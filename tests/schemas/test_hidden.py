@@ -37,7 +37,9 @@ LEGITIMATE = [
 
 
 @pytest.mark.parametrize(("text", "shown"), HIDDEN.values(), ids=HIDDEN)
-def test_what_nobody_sees_goes_and_can_be_shown(text: str, shown: str | None) -> None:
+def test_hidden_characters_are_removed_and_can_be_made_visible(
+    text: str, shown: str | None
+) -> None:
     left = without_hidden(text)
     assert len(left) < len(text)
     assert without_hidden(left) == left
@@ -45,17 +47,17 @@ def test_what_nobody_sees_goes_and_can_be_shown(text: str, shown: str | None) ->
 
 
 @pytest.mark.parametrize("text", LEGITIMATE)
-def test_what_writing_needs_stays(text: str) -> None:
+def test_joiners_needed_by_scripts_and_emoji_stay(text: str) -> None:
     assert without_hidden(text) == visible(text) == text
 
 
 @given(st.text())
-def test_what_is_shown_has_nothing_hidden(text: str) -> None:
+def test_visible_text_has_no_hidden_characters(text: str) -> None:
     assert without_hidden(visible(text)) == visible(text)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_json_says_the_same_with_it_escaped(text: str) -> None:
+def test_json_keeps_its_value_with_hidden_characters_escaped(text: str) -> None:
     written = visible_json(json.dumps({"a": text}, ensure_ascii=False))
     assert json.loads(written) == {"a": text}
 

@@ -90,7 +90,7 @@ def test_every_kind_of_status_can_be_raised(kind):
     assert fault.message == fault.data["description"]
 
 
-def test_a_status_names_what_it_is_about_whatever_that_is_called():
+def test_a_status_quotes_any_name_of_its_subject():
     fault = StatusFault(HANDLER_NOT_FOUND, 'a/{}/"b"/0')
     assert fault.message == 'Handler for service a/{}/"b"/0 cannot be found.'
     mismatch = StatusFault(AUTH_TOKEN_SCOPE_MISMATCH, "[portal.r]", "[portal.w]")
@@ -123,7 +123,9 @@ STATUS = {"statusCode": 401, "code": "ERR10001", "message": "AUTH_TOKEN_EXPIRED"
         (500, [1], 500, "The call failed", None),
     ],
 )  # fmt: skip
-def test_the_failure_of_a_service_is_told_by_what_it_says(status, body, code, message, data):
+def test_the_failure_of_a_service_takes_code_and_message_of_its_body(
+    status, body, code, message, data
+):
     fault = ServiceFailed(status, body)
     assert (fault.status, fault.body) == (status, body)
     assert (fault.code, fault.message, fault.data) == (code, message, data)

@@ -85,7 +85,7 @@ def test_null_params_are_none() -> None:
         (message(method="m", id=[1]), None, "not an array"),
     ],
 )
-def test_what_is_no_message_says_why_and_keeps_a_legible_id(body, id_, text):
+def test_invalid_messages_have_a_reason_and_keep_a_readable_id(body, id_, text):
     found_id, found_text = refusal(body)
     assert found_id == id_
     assert text in found_text
@@ -125,7 +125,7 @@ def test_a_response_of_the_client_is_told_from_a_request(body, response):
         (b'{"jsonrpc":"2.0","method":"m","x":' + b"[" * 100_000, "nested too deeply"),
     ],
 )
-def test_what_is_no_json_is_a_parse_error(body, text):
+def test_invalid_json_is_a_parse_error(body, text):
     with pytest.raises(ParseError, match=text):
         decode(body, 100)
 
@@ -148,7 +148,7 @@ def test_an_empty_batch_is_a_batch():
     assert decode(b"[]", 100) == []
 
 
-def test_replies_name_the_version_and_carry_their_result_as_it_is():
+def test_replies_have_the_version_and_carry_their_result_verbatim():
     assert encode(Reply(1, Raw(b'{"a": 1.0}'))) == b'{"jsonrpc":"2.0","id":1,"result":{"a": 1.0}}'
     error = encode(ErrorReply(None, ErrorObject(-32700, "Parse error")))
     assert error == b'{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}'

@@ -54,7 +54,7 @@ def test_a_message_of_a_level_too_many_is_refused(wrap):
     [call(6), b'{"host":"h","service":"s","action":"a","version":"1","data":[[[[[1]]]]]}'],
     ids=["json-rpc", "legacy"],
 )
-def test_so_is_one_of_the_other_dialects(revision, body):
+def test_deep_bodies_of_both_dialects_are_refused(revision, body):
     rules = Rules(revision, spec=revision is JSON_RPC)
     read(body, rules, 10, 6)
     with pytest.raises(ParseError, match="more than 5 levels"):

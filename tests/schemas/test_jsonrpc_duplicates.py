@@ -135,7 +135,7 @@ def test_escapes_do_not_cost_a_well_formed_request_its_short_way(id_: bytes) -> 
     assert decode_plain(b'{"jsonrpc":"2.0","method":"m","id":%b}' % id_, 100) is not None
 
 
-def test_in_a_large_body_it_is_refused_without_its_name() -> None:
+def test_a_duplicate_in_a_large_body_is_refused_without_its_name() -> None:
     body = b'{"text":"%b","a":1,"a":2}' % (b"x" * NAMED_BYTES)
     with pytest.raises(DuplicateKeys) as caught:
         decode_strict(body)
@@ -161,6 +161,6 @@ def test_equal_names_in_different_objects_are_no_duplicates(body: bytes) -> None
     assert isinstance(decode(body, 100), Request)
 
 
-def test_deep_text_is_refused_before_it_is_looked_through() -> None:
+def test_deep_text_is_refused_before_scanning() -> None:
     with pytest.raises(ParseError, match="nested too deeply"):
         decode_strict(b'{"a":' * 100_000 + b"1" + b"}" * 100_000)

@@ -93,16 +93,16 @@ CASES = {
 
 
 @pytest.mark.parametrize(("schema", "value", "expected"), CASES.values(), ids=CASES.keys())
-def test_what_is_marked_is_masked_and_nothing_else(schema, value, expected):
+def test_exactly_the_marked_values_are_masked(schema, value, expected):
     assert masked(schema, value)[0] == expected
 
 
-def test_what_was_masked_is_told():
+def test_masked_values_are_returned():
     value = {"a": {"b": ["text", 7, True, None, 1.5]}}
     assert masked(of({"x-mask": True}), value)[1] == {"text", "7", "1.5"}
 
 
-def test_a_value_without_marks_is_the_same_one():
+def test_a_value_without_marks_is_returned_itself():
     value = {"b": [{"c": 1}], "d": '{"c": 1}'}
     assert masked(of({"x-mask": True}), value)[0] is value
 

@@ -18,7 +18,7 @@ def full() -> Memo[str, int]:
     return memo
 
 
-def test_it_gives_what_was_put_and_puts_what_it_gives(full: Memo[str, int]) -> None:
+def test_put_returns_the_value_and_get_finds_stored_values(full: Memo[str, int]) -> None:
     assert full.put("b", 7) == 7
     assert [full.get(key) for key in "abcd"] == [0, 7, 2, None]
     assert full.get("d", UNSET) is UNSET
@@ -36,14 +36,14 @@ def test_for_one_more_the_oldest_goes(full: Memo[str, int]) -> None:
     assert (len(full), full.values()) == (3, [1, 2, 3])
 
 
-def test_what_is_put_again_is_the_newest_and_pushes_nothing_out(full: Memo[str, int]) -> None:
+def test_a_value_put_again_is_newest_and_evicts_nothing(full: Memo[str, int]) -> None:
     full.put("a", 9)
     assert full.values() == [1, 2, 9]
     full.put("d", 3)
     assert full.get("b") is None
 
 
-def test_what_is_used_is_the_newest(full: Memo[str, int]) -> None:
+def test_a_used_value_is_newest(full: Memo[str, int]) -> None:
     assert full.use("a") == 0
     assert full.use("d") is None
     full.put("d", 3)
@@ -60,7 +60,7 @@ def hurry() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hurry")
-def test_threads_may_share_it() -> None:
+def test_threads_may_share_a_memo() -> None:
     memo = Memo[int, int](2)
 
     def work(seed: int) -> None:

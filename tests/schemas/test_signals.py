@@ -3,7 +3,7 @@ import pytest
 from schemas.signals import AsyncSignal, Signal
 
 
-def test_listeners_are_called_in_the_order_in_which_they_subscribed() -> None:
+def test_listeners_are_called_in_order_of_subscription() -> None:
     signal, heard = Signal[str, int](), list[tuple[str, str, int]]()
     signal.publish("too early", 0)
     signal.subscribe(lambda name, number: heard.append(("first", name, number)))

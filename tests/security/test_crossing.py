@@ -66,7 +66,7 @@ async def client(
 Both = tuple[Client, Member, Member]
 
 
-async def test_a_tool_of_another_tenant_is_one_that_there_is_not(
+async def test_a_tool_of_another_tenant_looks_like_a_missing_tool(
     client: Both, service: Recorder
 ) -> None:
     _, ours, theirs = client

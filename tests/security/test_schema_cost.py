@@ -157,12 +157,12 @@ def check(schema: Json, value: Any) -> None:
 
 
 @pytest.mark.parametrize(("pattern", "value"), PATTERNS.values(), ids=PATTERNS)
-def test_patterns_of_others_are_bounded(pattern: str, value: Any) -> None:
+def test_foreign_patterns_are_bounded(pattern: str, value: Any) -> None:
     check({"anyOf": [{"items": {"pattern": pattern}, "pattern": pattern}]}, value)
 
 
 @pytest.mark.parametrize(("schema", "value"), SCHEMAS.values(), ids=SCHEMAS)
-def test_schemas_of_others_are_bounded(schema: Json, value: Any) -> None:
+def test_foreign_schemas_are_bounded(schema: Json, value: Any) -> None:
     check(schema, value)
 
 
@@ -214,7 +214,7 @@ def test_a_text_that_is_too_long_for_its_pattern_is_refused_by_name_of_the_patte
     assert checker.accepts(["x" * 60])  # the next one is not refused for it
 
 
-def test_patterns_share_what_they_may_take() -> None:
+def test_patterns_share_one_text_budget() -> None:
     meter = Meter()
     validator = compile_validator({"items": {"pattern": NESTED_COUNTS}}, meter)
     validator.is_valid([f"{'x' * 1000}y"] * 100)

@@ -109,7 +109,7 @@ async def server() -> AsyncIterator[Server]:
 
 
 @pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED)
-async def test_what_can_be_read_in_two_ways_is_no_request(server: Server, sent: bytes) -> None:
+async def test_ambiguous_requests_are_refused(server: Server, sent: bytes) -> None:
     assert await server.told(sent) == [b"HTTP/1.1 400 Bad Request"]
     middle = len(sent) // 2
     assert len(await server.told(sent[:middle], sent[middle:])) == 1

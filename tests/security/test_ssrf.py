@@ -210,7 +210,7 @@ async def test_the_operator_s_own_token_url_may_be_private(serve: Serve) -> None
 
 # an MCP server is asked several times: with each transport that it might speak
 @pytest.mark.parametrize("way", WAYS[:-1], ids=lambda way: way.__name__)
-async def test_the_address_that_was_judged_is_the_one_that_is_connected_to(
+async def test_connections_go_to_the_judged_address(
     way: Way, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = Names([PUBLIC], [PRIVATE])
@@ -228,7 +228,7 @@ async def test_the_address_that_was_judged_is_the_one_that_is_connected_to(
 
 
 @every_way
-async def test_a_name_with_a_private_address_among_others_is_refused_whole(
+async def test_a_name_with_any_private_address_is_refused(
     way: Way, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Names([PUBLIC, PRIVATE]).stand_for_others(monkeypatch)

@@ -26,7 +26,7 @@ def test_every_group_has_lines() -> None:
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
-def test_a_threat_has_something_against_it_and_tests_that_exist(line: str) -> None:
+def test_a_threat_has_a_defence_and_existing_tests(line: str) -> None:
     _, _, threat, against, tests, _ = (cell.strip() for cell in line.split("|"))
     assert threat
     assert against

@@ -71,13 +71,13 @@ def written(header: Any, key: Signer = KEY, **claims: Any) -> str:
     return f"{text}.{part(algorithm.sign(text.encode(), key.private))}"
 
 
-async def test_what_is_written_here_is_a_good_token(authenticator: Authenticator) -> None:
+async def test_handmade_tokens_are_good(authenticator: Authenticator) -> None:
     assert await status(authenticator, written({"alg": "ES256", "kid": "2026"})) is None
 
 
 @pytest.mark.parametrize("kid", KIDS.values(), ids=KIDS)
 @pytest.mark.parametrize("key", [KEY, EVE], ids=["trusted", "forged"])
-async def test_a_kid_names_one_of_our_keys_and_nothing_else(
+async def test_a_kid_selects_only_configured_keys(
     authenticator: Authenticator, kid: Any, key: Signer
 ) -> None:
     token = written({"alg": "ES256", "kid": kid}, key)
@@ -148,7 +148,7 @@ async def test_a_token_that_is_encrypted_or_nested_is_none(authenticator: Authen
     assert await status(authenticator, nested) == INVALID
 
 
-async def test_a_key_file_ignores_what_a_token_calls_its_key(tmp_path: Path) -> None:
+async def test_a_key_file_ignores_the_kid_of_a_token(tmp_path: Path) -> None:
     authenticator = Authenticator(by_key(tmp_path, KEY.pem), TENANT, lambda: NOW)
     for kid in ("../../dev/null", "2027"):
         header = {"alg": "ES256", "kid": kid}

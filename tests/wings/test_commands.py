@@ -80,7 +80,7 @@ def test_its_group_has_help_and_its_own_commands(toolgate: Toolgate) -> None:
     assert toolgate("toy", "sweep", **ON).out == "swept\n"
 
 
-def test_it_is_migrated_and_checked(toolgate: Toolgate) -> None:
+def test_wing_migrations_and_settings_are_checked(toolgate: Toolgate) -> None:
     assert "toy" not in toolgate("migrate", "--status").out
     assert "pending" in toolgate("migrate", "--status", **ON).out
     assert "toy/0001_notes pending" in toolgate("doctor", **ON).out
@@ -109,7 +109,7 @@ def test_a_gateway_without_wings_imports_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_switched_off_it_creates_nothing(
+async def test_a_disabled_wing_creates_no_tables(
     settings: Settings, database_settings: DatabaseSettings
 ) -> None:
     async with running(with_toy(settings, enabled=False)) as client:

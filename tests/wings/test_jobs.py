@@ -65,7 +65,7 @@ async def until(client: Client, job: str, state: str, **caller: str) -> Any:
     return await polling.until(found)
 
 
-async def test_rest_runs_it_as_a_job_with_its_progress_and_its_masked_result(
+async def test_rest_runs_operations_as_jobs_with_progress_and_masked_result(
     client: Client,
 ) -> None:
     status, job, headers = await client.post("/toy/v1/copies", COPY, ASYNC)
@@ -105,7 +105,7 @@ async def test_a_method_runs_as_a_job_that_calls_other_tools(client: Client) -> 
     assert shown["result"]["text"].startswith("(TextContent")
 
 
-async def test_jobs_are_those_of_their_caller_and_keep_its_scopes(
+async def test_jobs_belong_to_their_caller_and_keep_its_scopes(
     toyed: Settings, tmp_path: Path
 ) -> None:
     async with running(replace(toyed, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
@@ -126,7 +126,7 @@ async def test_jobs_are_those_of_their_caller_and_keep_its_scopes(
 
 
 @pytest.mark.parametrize("by_worker", [False, True])
-async def test_a_rule_stored_after_a_job_was_accepted_stops_it(
+async def test_a_rule_stored_after_the_acceptance_of_a_job_stops_the_job(
     toyed: Settings, by_worker: bool
 ) -> None:
     waiting = replace(toyed, jobs=replace(toyed.jobs, concurrency=0))
@@ -148,7 +148,7 @@ async def test_a_rule_stored_after_a_job_was_accepted_stops_it(
             await other.stop(signal.SIGTERM)
 
 
-async def test_a_schedule_runs_it_once_per_tick(toyed: Settings) -> None:
+async def test_a_schedule_runs_its_job_once_per_tick(toyed: Settings) -> None:
     settings = replace(toyed, toy=replace(toyed.toy, schedule="* * * * * *"))  # type: ignore[attr-defined]
     async with running(settings) as client:
         pool = client.gateway.feed.pool

@@ -73,7 +73,7 @@ async def got(client: Client, path: str, **headers: str) -> tuple[int, Any, dict
 
 
 @pytest.mark.parametrize("revision", [*STREAMABLE, MODERN])
-async def test_every_revision_lists_and_calls_it(client: Client, revision: str) -> None:
+async def test_every_revision_lists_and_calls_the_wing(client: Client, revision: str) -> None:
     listed = await asked(client, revision, "tools/list")
     tools = {tool["name"]: tool for tool in listed["tools"]}
     assert NAMES | {"listPets"} <= tools.keys()
@@ -86,7 +86,7 @@ async def test_every_revision_lists_and_calls_it(client: Client, revision: str) 
     assert refused["isError"]
 
 
-async def test_the_transport_of_2024_serves_it(client: Client) -> None:
+async def test_the_2024_transport_serves_the_wing(client: Client) -> None:
     async with sse_client(client.url + "/mcp/sse") as streams, ClientSession(*streams) as session:
         await session.initialize()
         assert {tool.name for tool in (await session.list_tools()).tools} >= NAMES
@@ -95,7 +95,7 @@ async def test_the_transport_of_2024_serves_it(client: Client) -> None:
         assert "milk" in called.content[0].text  # type: ignore[union-attr]
 
 
-async def test_json_rpc_serves_it_by_name(client: Client) -> None:
+async def test_json_rpc_serves_operations_by_name(client: Client) -> None:
     answer = await client.rpc(rpc("toy_add", {"text": "milk"}))
     assert answer["result"] == {"number": 1, "text": "milk"}
     answer = await client.rpc(rpc("toy_get", {"number": "1"}))
@@ -104,7 +104,9 @@ async def test_json_rpc_serves_it_by_name(client: Client) -> None:
     assert "text" in answer["error"]["message"]
 
 
-async def test_rest_serves_it_with_statuses_conditions_and_a_description(client: Client) -> None:
+async def test_rest_serves_operations_with_statuses_conditions_and_a_description(
+    client: Client,
+) -> None:
     status, note, headers = await client.post("/toy/v1/notes", {"text": "milk"})
     assert (status, note) == (201, {"number": 1, "text": "milk"})
     assert headers["location"] == "/toy/v1/notes/1"
@@ -141,9 +143,7 @@ async def test_a_tool_has_the_name_and_the_text_that_its_clients_expect(client: 
 
 
 @pytest.mark.parametrize("revision", [*STREAMABLE, MODERN])
-async def test_its_resources_and_prompts_are_those_of_the_gateway(
-    client: Client, revision: str
-) -> None:
+async def test_resources_and_prompts_of_the_wing_are_served(client: Client, revision: str) -> None:
     await client.post("/toy/v1/notes", {"text": "milk"})
     listed = await asked(client, revision, "resources/list")
     assert "toy://note/1" in {one["uri"] for one in listed["resources"]}
@@ -158,7 +158,7 @@ async def test_its_resources_and_prompts_are_those_of_the_gateway(
     assert found["messages"][0]["content"]["text"] == "anonymous wants tea"
 
 
-async def test_what_its_items_cannot_answer_is_the_clients_error(client: Client) -> None:
+async def test_invalid_resources_and_prompts_are_client_errors(client: Client) -> None:
     _, answer = await client.modern("resources/read", {"uri": "toy://note/7"})
     assert answer["error"]["message"] == "Resource not found"
     _, answer = await client.modern("prompts/get", {"name": "toy_ask", "arguments": {}})
@@ -176,12 +176,12 @@ async def test_a_repeated_post_is_done_once(client: Client) -> None:
     assert headers["location"] == "/toy/v1/notes/1"
 
 
-async def test_a_search_finds_it(client: Client) -> None:
+async def test_a_search_finds_operations_of_the_wing(client: Client) -> None:
     found = await told(client, "search_tools", query="write a note down")
     assert "toy_add" in json.dumps(found)
 
 
-async def test_its_kind_of_search_finds_what_the_caller_owns(client: Client) -> None:
+async def test_the_search_kind_of_the_wing_finds_own_notes(client: Client) -> None:
     for text in ("the milk is in the fridge", "the tea is on the shelf"):
         await client.post("/toy/v1/notes", {"text": text})
     status, found, _ = await got(client, "/toy/v1/search?text=fridge")
@@ -199,7 +199,9 @@ async def test_its_texts_are_embedded_by_the_workers_of_the_gateway(toyed: Setti
     assert found[0]["number"] == 1
 
 
-async def test_policy_and_audit_know_it_on_every_front(toyed: Settings, tmp_path: Path) -> None:
+async def test_policy_and_audit_cover_the_wing_on_every_front(
+    toyed: Settings, tmp_path: Path
+) -> None:
     policy = replace(toyed.policy, rules={"closed": Rule("deny", tools=("toy_add",))})
     audit = replace(toyed.audit, mode="always", spool_dir=str(tmp_path / "spool"))
     async with running(replace(toyed, policy=policy, audit=audit)) as client:
@@ -226,7 +228,7 @@ async def test_results_over_rest_are_masked(toyed: Settings) -> None:
     assert headers["content-type"] == "application/json"
 
 
-async def test_nobody_can_tell_an_operation_that_is_denied_from_one_that_there_is_not(
+async def test_denied_and_missing_operations_answer_alike(
     toyed: Settings,
 ) -> None:
     one = Rule("deny", tools=("toy_get",), when="arguments.number == '1'")
@@ -278,7 +280,9 @@ async def test_callers_need_its_scopes(toyed: Settings, tmp_path: Path) -> None:
         assert 'error="insufficient_scope", scope="toy:write"' in headers["www-authenticate"]
 
 
-async def test_it_calls_other_tools_as_its_caller_may(toyed: Settings, service: Any) -> None:
+async def test_the_wing_calls_other_tools_with_the_rights_of_its_caller(
+    toyed: Settings, service: Any
+) -> None:
     policy = replace(toyed.policy, rules={"no": Rule("deny", tools=("deletePet",))})
     async with running(replace(toyed, policy=policy)) as client:
         for tool, said in (("listPets", "heard"), ("deletePet", "Unknown tool")):
@@ -302,7 +306,7 @@ async def test_its_tools_are_rows_that_a_second_start_leaves_alone(
     assert numbers == [[1], [1]]
 
 
-async def test_other_tenants_have_it_too(
+async def test_other_tenants_have_the_wing_too(
     toyed: Settings, database: Database, store: ToolStore
 ) -> None:
     async with database.pool.connection() as connection:
@@ -319,7 +323,7 @@ async def test_other_tenants_have_it_too(
 
 
 @pytest.mark.parametrize("front", ["rest", "rpc", "list"])
-async def test_a_tenant_that_is_new_has_it_with_its_first_request(
+async def test_a_new_tenant_has_the_wing_with_its_first_request(
     toyed: Settings, store: ToolStore, tmp_path: Path, front: str
 ) -> None:
     auth = by_jwks(tmp_path, [KEY.jwk()], tenant_claim="host")
@@ -338,7 +342,7 @@ async def test_a_tenant_that_is_new_has_it_with_its_first_request(
         assert await store.hosts() == [HOST, OTHER]
 
 
-async def test_a_source_of_the_same_name_stays_as_it_is(
+async def test_a_source_named_like_the_wing_stays_unchanged(
     toyed: Settings, store: ToolStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = replace(toyed, sources={"toy": toyed.sources["pets"]})
@@ -353,7 +357,7 @@ async def test_a_source_of_the_same_name_stays_as_it_is(
     assert "There is a source toy already." in str([one.__dict__ for one in caplog.records])
 
 
-async def test_it_mounts_applications_and_shows_metrics(client: Client) -> None:
+async def test_the_wing_mounts_applications_and_shows_metrics(client: Client) -> None:
     async with client.http.get(client.url + "/toy-app/any") as response:
         assert await response.text() == "raw"
     async with client.http.get(client.url + "/metrics") as response:
@@ -409,7 +413,7 @@ async def test_larger_bodies_are_read_from_known_callers_alone(uploading: Client
     assert LIFE == []
 
 
-async def test_bodies_of_its_own_path_count_as_all_large_ones(
+async def test_bodies_of_the_own_path_of_a_wing_count_in_the_budget(
     toyed: Settings,
 ) -> None:
     limits = replace(toyed.limits, buffered_body_bytes=300_000, client_buffered_body_bytes=150_000)
@@ -432,7 +436,7 @@ async def test_bodies_of_its_own_path_count_as_all_large_ones(
         going_on.set()
 
 
-async def test_one_that_fails_is_told_of_and_opened_again(toyed: Settings) -> None:
+async def test_a_failing_wing_is_reported_and_opened_again(toyed: Settings) -> None:
     settings = replace(
         toyed,
         toy=replace(toyed.toy, fails=True),  # type: ignore[attr-defined]

@@ -46,13 +46,13 @@ paths:
         ("!include other.yaml", "other.yaml"),
     ],
 )
-def test_yaml_scalars_are_those_of_json(scalar, expected):
+def test_yaml_scalars_are_read_like_json(scalar, expected):
     value = parse(f"a: {scalar}".encode(), "a.yaml")["a"]
     assert value == expected
     assert type(value) is type(expected)
 
 
-def test_keys_are_text_even_when_they_look_like_status_codes():
+def test_yaml_keys_are_always_text():
     assert parse(b"{200: a, null: b, 1.0: c, on: d}", "a.yaml") == {
         "200": "a",
         "null": "b",
@@ -115,7 +115,7 @@ def test_yaml_that_starts_like_json_is_read_as_yaml_by_its_name():
         (b"42", "holds a number"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_its_place(data, message):
+def test_unreadable_documents_are_refused_with_the_place(data, message):
     assert message in refusal(data)
 
 
@@ -129,7 +129,7 @@ def test_yaml_nested_too_deep_is_refused(depth):
     assert f"nested deeper than {DEPTH_LIMIT} levels" in refusal(b"a: " + b"[" * depth)
 
 
-def test_merges_are_refused_before_they_fill_the_memory():
+def test_large_yaml_merges_are_refused_early():
     """`<<` copies: 10,000 members 30 times a line are refused at the line, not at the end."""
     base = ["base: &base", *(f"  k{number}: 1" for number in range(10_000))]
     merges = [f"  - {{<<: [{', '.join(['*base'] * 30)}]}}"] * 1000
@@ -164,7 +164,7 @@ def test_a_key_given_twice_keeps_its_last_value_in_both_formats():
         (b"{a: 1, a: 2}", "a.yaml", "a.yaml, line 1, column 11: the key 'a' stands twice"),
     ],
 )
-def test_a_key_given_twice_is_refused_where_only_one_can_be_meant(data, location, message):
+def test_a_duplicate_key_is_refused_if_keys_are_unique(data, location, message):
     with pytest.raises(ImportRejected) as caught:
         parse(data, location, unique=True)
     assert message in str(caught.value)
@@ -174,12 +174,12 @@ def test_a_key_given_twice_is_refused_where_only_one_can_be_meant(data, location
     "data",
     [b"a: &a {c: 1}\nb: {<<: *a, c: 2}", b'{"a": {"c": 1}, "b": {"c": 2}}'],
 )
-def test_keys_of_different_objects_and_merged_ones_stand_once(data):
+def test_keys_of_different_objects_and_merged_keys_are_no_duplicates(data):
     assert parse(data, "a.yaml", unique=True) == {"a": {"c": 1}, "b": {"c": 2}}
 
 
 @pytest.mark.parametrize("data", [b'{"a": 1,}', b"{" * 5000, b'{"a": NaN}', b'{"a": "\\ud800"}'])
-def test_what_is_no_json_is_said_likewise_where_keys_are_unique(data):
+def test_invalid_json_gets_the_same_error_with_unique_keys(data):
     with pytest.raises(ImportRejected) as strict:
         parse(data, "api", unique=True)
     assert str(strict.value).split(":")[0] == refusal(data).split(":")[0]
@@ -245,6 +245,6 @@ def test_one_key_many_times_is_not_copied_each_time():
     assert len(parse(f"{{{many}}}".encode(), "a.json")["a"]) == 3000
 
 
-def test_what_an_anchor_names_keeps_its_members_beside_duplicates():
+def test_anchored_objects_keep_their_members_beside_duplicates():
     value = parse(b"base: &b {k: 1}\na: *b\na: {m: 2}\n", "a.yaml")
     assert value == {"base": {"k": 1}, "a": {"k": 1, "m": 2}}

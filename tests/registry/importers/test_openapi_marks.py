@@ -71,7 +71,7 @@ def test_the_nearer_wins_and_toolsets_add_up():
     assert found.arguments == {"a": ArgumentMarks(), "b": ArgumentMarks(hide=True)}
 
 
-def test_what_is_disabled_is_left_out():
+def test_disabled_operations_are_left_out():
     off = {"get": {"operationId": "off", "x-toolgate": {"enabled": False}}}
     on = {"get": {"operationId": "on", "x-toolgate": {"enabled": True}}}
     described = document({"/off": off, "/on": on, "/unsaid": {"get": {"operationId": "unsaid"}}})

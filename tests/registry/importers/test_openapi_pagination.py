@@ -115,13 +115,13 @@ def paging(
         ),
     ],
 )
-def test_what_is_usual_is_recognised(
+def test_common_pagination_is_recognised(
     parameters: dict[str, Any], properties: dict[str, Any] | None, found: Pagination
 ) -> None:
     assert paging(parameters, properties) == found
 
 
-def test_a_link_header_is_recognised_where_it_is_described() -> None:
+def test_a_described_link_header_is_recognised() -> None:
     assert paging({"since": NUMBER}, None) is None
     found = paging({"since": NUMBER}, None, {"Link": {"schema": TEXT}})
     assert found == Pagination("link", "since", integers=("since",))
@@ -143,7 +143,7 @@ def test_a_link_header_is_recognised_where_it_is_described() -> None:
         ({"q": TEXT}, {"next": {"type": "object", "properties": {"id": NUMBER}}}),
     ],
 )
-def test_what_leaves_anything_open_is_not(
+def test_ambiguous_pagination_is_not_recognised(
     parameters: dict[str, Any], properties: dict[str, Any] | None
 ) -> None:
     assert paging(parameters, properties) is None

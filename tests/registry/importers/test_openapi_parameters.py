@@ -74,7 +74,7 @@ def test_a_content_parameter_carries_its_media_type():
     assert one.draft.binding.parameters[0].media_type == "application/json"
 
 
-def test_path_parameters_are_required_whatever_they_say():
+def test_path_parameters_are_always_required():
     one = one_parameter({"name": "id", "in": "path", "schema": {}}, "GET /{id}")
     assert one.schema["required"] == ["id"]
 
@@ -148,7 +148,7 @@ def test_headers_that_are_not_the_caller_s_are_left_out(name):
         ("session", "cookie", False),
     ],
 )
-def test_what_a_security_scheme_fills_is_never_offered(name, location, offered):
+def test_parameters_of_security_schemes_are_never_offered(name, location, offered):
     schemes = {
         "a": {"type": "apiKey", "name": "api_key", "in": "query"},
         "b": {"type": "apiKey", "name": "X-API-Key", "in": "header"},
@@ -262,7 +262,7 @@ def test_a_parameter_that_cannot_be_sent_is_left_out_unless_required(broken, rea
         assert result.outcomes[0].status == "skipped"
 
 
-def test_a_parameter_without_schema_keeps_what_swagger_2_would_say():
+def test_a_parameter_without_schema_keeps_swagger_2_keywords():
     one = one_parameter({"name": "n", "in": "query", "type": "integer", "minimum": 1})
     assert one.properties["n"] == {"type": "integer", "minimum": 1}
     assert one.reason == "parameter n has no schema"

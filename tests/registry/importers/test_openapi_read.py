@@ -61,7 +61,7 @@ def test_patterns_select_by_name_id_endpoint_or_tag(options, names):
     assert [draft.name for draft in shop(**options).drafts] == names
 
 
-def test_what_is_left_out_says_why():
+def test_left_out_operations_have_a_reason():
     result = shop(include=("tag:pets",), exclude=("delete*", "nothing"))
     reasons = {o.operation: (o.status, o.name, o.reason) for o in result.outcomes}
     assert reasons["deletePet"] == ("excluded", None, "excluded by 'delete*'")
@@ -219,7 +219,7 @@ WIDE = {"S0": {"type": "object", "properties": {f"w{n}": {"type": "string"} for 
 
 
 @pytest.mark.parametrize("schemas", [CHAIN, WIDE], ids=["many schemas", "many properties"])
-def test_what_thousands_of_operations_repeat_is_bounded_by_a_limit_that_is_named(schemas):
+def test_repeated_schemas_are_bounded_by_a_named_limit(schemas):
     """A description of less than a megabyte asks for hundreds of megabytes of input schemas."""
     most = 2_000_000
     result = read(repeating(schemas, 3000), OpenApiOptions(schemas_limit_bytes=most))
@@ -256,7 +256,7 @@ def test_maps_that_refer_to_themselves_stay_small():
     assert len(encode(result.drafts[0].input_schema)) < 2000
 
 
-def test_a_map_that_cannot_be_found_costs_only_what_it_would_add():
+def test_a_missing_map_of_properties_costs_only_its_members():
     missing = {"properties": {"$ref": "#/nowhere", "own": {"type": "string"}}}
     result = read(repeating({"S0": missing}, 1))
     assert result.outcomes[0].status == "degraded"

@@ -36,7 +36,7 @@ def test_the_schema_of_a_good_answer_is_kept(status: str) -> None:
 
 
 @pytest.mark.parametrize("status", ["100", "302", "404", "4XX", "x-2", "2000", "20"])
-def test_other_answers_are_none_of_it(status: str) -> None:
+def test_other_statuses_give_no_output_schema(status: str) -> None:
     assert output_of(answers(json_of(INTEGER), status)) is None
 
 
@@ -56,7 +56,7 @@ def test_several_good_answers_are_alternatives() -> None:
     assert not fits(schema, {"self": 7})
 
 
-def test_what_is_only_written_is_no_part_of_an_answer() -> None:
+def test_write_only_properties_are_not_in_the_output() -> None:
     schema = output_of(
         answers(json_of({"$ref": "#/components/schemas/User"})),
         User={
@@ -76,7 +76,7 @@ def test_what_is_only_written_is_no_part_of_an_answer() -> None:
     assert fits(schema, {"id": 7})
 
 
-def test_the_root_is_what_is_referred_to() -> None:
+def test_the_root_of_the_output_is_the_referenced_schema() -> None:
     pet = {"type": "object", "properties": {"name": {"type": "string"}}}
     assert output_of(answers(json_of({"$ref": "#/components/schemas/Pet"})), Pet=pet) == pet
 
@@ -119,7 +119,7 @@ def test_a_head_answers_no_json() -> None:
         (["nonsense", "text/plain"], "text/plain, */*;q=0.1"),
     ],
 )
-def test_what_is_asked_for_is_json_first(types: list[str], accept: str | None) -> None:
+def test_json_is_preferred_in_the_accept_header(types: list[str], accept: str | None) -> None:
     operation = answers({kind: {"schema": {}} for kind in types})
     assert only(describe(operation, "GET /things")).draft.binding.accept == accept  # type: ignore[union-attr]
 
@@ -136,7 +136,7 @@ def chain(length: int) -> dict[str, Any]:
     } | {f"Part{length}": INTEGER}
 
 
-def test_a_huge_answer_is_described_as_far_as_it_goes() -> None:
+def test_a_huge_answer_is_described_up_to_the_limit() -> None:
     schema = output_of(answers(json_of({"$ref": "#/components/schemas/Part0"})), **chain(100))
     assert len(str(schema)) < responses.CHARACTERS_LIMIT * 1.5
     assert not fits(schema, {"next": {"next": 7}})

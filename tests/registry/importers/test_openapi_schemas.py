@@ -77,7 +77,7 @@ def test_keywords_of_2020_12_are_kept(schema):
     assert one.outcome.status == "imported"
 
 
-def test_what_says_nothing_about_arguments_is_dropped():
+def test_annotations_without_effect_on_arguments_are_dropped():
     noise = {
         "discriminator": {"propertyName": "kind"},
         "xml": {"name": "a"},
@@ -135,7 +135,7 @@ def test_what_says_nothing_about_arguments_is_dropped():
         (None, {}, "is not a schema"),
     ],
 )  # fmt: skip
-def test_what_is_broken_is_repaired_and_reported(broken, repaired, reason):
+def test_broken_schemas_are_repaired_and_reported(broken, repaired, reason):
     schema, one = body_schema(broken)
     assert schema == repaired
     assert reason in one.reason
@@ -146,7 +146,7 @@ def test_the_reason_names_the_place():
     assert one.reason == "body/items/properties/a/items: `enum` is not a list of values"
 
 
-def test_references_become_defs_with_only_what_can_be_reached():
+def test_references_become_defs_of_reachable_schemas():
     schemas = components(
         Pet={"properties": {"owner": {"$ref": "#/components/schemas/Owner"}}},
         Owner={"type": "string"},
@@ -219,7 +219,7 @@ def test_components_whose_names_are_no_names_stay_apart():
         ("3.1.0", {"$ref": "#/$defs/T", "description": "here", "minLength": 2}),
     ],
 )
-def test_what_stands_beside_a_reference(version, expected):
+def test_siblings_of_a_reference_are_kept_by_version(version, expected):
     beside = {"$ref": "#/components/schemas/T", "description": "here", "minLength": 2}
     schema, _ = body_schema(beside, version=version, T={"type": "string"})
     assert schema == expected
@@ -399,7 +399,7 @@ def test_a_component_shared_by_many_is_converted_once():
         ({"additionalProperties": "false"}, {"additionalProperties": {"not": {}}}),
     ],
 )
-def test_what_is_misspelled_but_plain_loses_nothing(quoted, meant):
+def test_obvious_misspellings_are_corrected_without_loss(quoted, meant):
     schema, one = body_schema({"description": "x", **quoted})
     assert schema == {"description": "x", **meant}
     assert one.outcome.status == "imported"

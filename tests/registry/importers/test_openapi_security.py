@@ -75,11 +75,11 @@ def test_each_kind_of_scheme_says_where_its_credential_goes(scheme, credential, 
     assert wanted([{scheme: []}], version) == ((credential,),)
 
 
-def test_alternatives_and_what_belongs_together_are_told_apart():
+def test_alternatives_and_combinations_of_schemes_are_distinguished():
     assert wanted([{"header": [], "basic": []}, {"basic": []}]) == ((KEY, BASIC), (BASIC,))
 
 
-def test_the_document_says_it_for_operations_that_do_not():
+def test_security_of_the_document_applies_to_operations_without_security():
     everywhere = [{"header": []}]
     assert wanted(everywhere=everywhere) == ((KEY,),)
     assert wanted([{"basic": []}], everywhere=everywhere) == ((BASIC,),)
@@ -89,7 +89,7 @@ def test_the_document_says_it_for_operations_that_do_not():
     assert wanted() == ()
 
 
-def test_scopes_are_those_of_the_operation():
+def test_scopes_come_from_the_operation():
     oauth = Credential("oauth", "oauth2", scopes=("read", "write"))
     bearer = Credential("bearer", "bearer", scopes=("admin",))  # 3.1: roles
     found = wanted([{"oauth": ["read", "write", "read"]}, {"bearer": ["admin"]}])
@@ -113,7 +113,7 @@ def test_a_scheme_that_cannot_be_understood_is_wanted_all_the_same(scheme, reaso
     assert found.draft.binding.security == ((Credential(scheme, "http"),),)
 
 
-def test_a_scheme_can_be_named_by_where_it_is():
+def test_a_scheme_can_be_named_by_its_uri():
     found = wanted([{"#/components/securitySchemes/basic": []}], "3.2.0")
     assert found == ((BASIC,),)
 
@@ -144,7 +144,7 @@ PARAMETER = {"name": "x-key", "in": "header", "schema": {"type": "string"}}
 
 
 @pytest.mark.parametrize("security", [[{"header": []}], [{"basic": []}], [], None])
-def test_no_operation_offers_what_a_scheme_fills(security):
+def test_no_operation_offers_parameters_of_security_schemes(security):
     found = one(security, parameters=[{**PARAMETER, "required": True}])
     assert found.properties == {}
     assert found.draft.binding.parameters == ()
@@ -196,7 +196,7 @@ def test_arguments_that_look_like_credentials_are_told(name, place, description,
         assert f"1 tool asks for {name!r} ({place}), which looks like a credential" in notes[0]
 
 
-def test_the_line_that_hides_a_credential_hides_it():
+def test_the_suggested_overlay_hides_the_credential():
     """The overlay that a note names sends the credential and ends the note (mending 25)."""
     secret = {"type": "object", "required": ["client_secret"], "properties": {"client_secret": {}}}
     description = describe(json_body(secret, required=True))
@@ -265,9 +265,7 @@ def test_the_credential_of_a_source_fills_a_secret_parameter():
         ([], TOKEN, None),
     ],
 )
-def test_a_secret_is_filled_by_its_name_or_by_the_only_one_of_its_kind(
-    credentials, parameter, scheme
-):
+def test_a_secret_is_filled_by_name_or_by_its_only_kind(credentials, parameter, scheme):
     """Parameters without a credential of their own stay arguments, as they are (mending 25)."""
     arguments, security, _ = import_with(credentials, parameter)
     name = parameter["name"]
@@ -285,7 +283,7 @@ def test_marks_of_the_owner_keep_a_secret_an_argument():
     assert (arguments, security) == ({"token"}, ())
 
 
-def test_every_alternative_has_what_fills_a_parameter():
+def test_every_alternative_includes_the_filling_credential():
     """The parameter is sent whichever of the alternatives a call satisfies (mending 25)."""
     bare = Credential("oauth", "apiKey", "query", "token", bare=True)
     _, security, _ = import_with([("token", "oauth")], TOKEN, security=[{"basic": []}, {}])
@@ -312,7 +310,7 @@ EXCHANGE = TokenExchange("https://id.example/token", "gateway")
         ({"require_credentials": False}, []),  # a call may go without
     ],
 )
-def test_an_import_knows_the_names_of_credentials_that_are_sent_as_they_stand(more, names):
+def test_an_import_has_the_names_of_bare_credentials(more, names):
     """The options of an import have names of credentials, never what they hold (mending 25)."""
     settings = SourceSettings(
         openapi="/x.json", credentials=ENTRIES, headers={"X-Key": "h-1", "X-None": ""}, **more

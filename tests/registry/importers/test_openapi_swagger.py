@@ -78,7 +78,7 @@ def test_collection_formats_are_styles(location, collection, style):
     assert style == ((upgraded["style"], upgraded["explode"]) if "style" in upgraded else None)
 
 
-def test_what_stands_in_a_parameter_is_its_schema():
+def test_swagger_parameter_keywords_become_its_schema():
     parameter = {
         "name": "limit", "in": "query", "description": "How many", "type": "integer",
         "format": "int32", "minimum": 1, "maximum": 9, "multipleOf": 2, "default": 4,
@@ -161,7 +161,7 @@ def test_a_form_with_a_file_is_multipart(consumes):
     assert upgraded.node["requestBody"]["required"] is False
 
 
-def test_parameters_of_the_path_are_overridden_one_by_one():
+def test_parameters_of_the_path_are_overridden_individually():
     shared = [
         {"name": "id", "in": "path", "required": True, "type": "string"},
         {"name": "page", "in": "query", "type": "string"},
@@ -179,7 +179,7 @@ def test_parameters_of_the_path_are_overridden_one_by_one():
     assert node["requestBody"]["content"]["application/json"]["schema"] == {"title": "own"}
 
 
-def test_what_many_operations_refer_to_is_upgraded_once():
+def test_shared_parameters_are_upgraded_once():
     paths = {f"/{n}": {"get": {"parameters": [{"$ref": "#/parameters/p"}]}} for n in range(2)}
     parameter = {"name": "p", "in": "query", "type": "string"}
     found, _ = operations(OpenApiDocument(swagger(paths, parameters={"p": parameter})))

@@ -53,7 +53,7 @@ def test_hints_follow_the_verb(method, hints):
     assert found.open_world_hint is True
 
 
-def test_of_a_post_nothing_is_claimed_but_that_it_writes():
+def test_a_post_is_marked_only_as_writing():
     found = only(describe({}, "POST /")).draft.annotations
     assert (found.read_only_hint, found.idempotent_hint) == (False, False)
     assert not found.destructive_hint  # not set, which MCP reads as true
@@ -66,7 +66,7 @@ def test_key_method_and_path():
     assert (draft.binding.method, draft.binding.path) == ("GET", "/a/{b}")
 
 
-def test_a_path_without_its_slash_gets_one():
+def test_a_path_without_leading_slash_gets_a_slash():
     one = only(describe({}, "GET pets"))
     assert (one.draft.key, one.draft.binding.path) == ("pets@get", "/pets")
     assert "does not begin with a slash" in one.reason

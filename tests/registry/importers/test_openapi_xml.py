@@ -42,7 +42,7 @@ def test_the_root_is_called_as_its_component():
     assert (root.name, types) == ("pet", {"Pet": Xml(name="pet")})
 
 
-def test_what_is_recursive_is_referred_to_by_name():
+def test_recursive_xml_types_are_referenced_by_name():
     node = {"properties": {"child": {"$ref": "#/components/schemas/Node"}}, "xml": {"name": "N"}}
     root, types = xml_of({"$ref": "#/components/schemas/Node"}, Node=node)
     assert root == Xml(name="N", type="Node")

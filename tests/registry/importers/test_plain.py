@@ -53,17 +53,17 @@ IS_TEXT = [
 
 
 @pytest.mark.parametrize(("text", "expected"), SAYS.values(), ids=SAYS)
-def test_markup_becomes_what_it_says(text: str, expected: str | None) -> None:
+def test_markup_becomes_plain_text(text: str, expected: str | None) -> None:
     assert plain(text) == (expected or "Note: now and both and so it is.")
 
 
 @pytest.mark.parametrize("text", IS_TEXT)
-def test_what_is_no_markup_stays(text: str) -> None:
+def test_text_without_markup_stays_unchanged(text: str) -> None:
     assert plain(text) == text
 
 
 @pytest.mark.parametrize("text", [text for text, _ in SAYS.values()] + IS_TEXT)
-def test_what_was_read_once_says_the_same_again(text: str) -> None:
+def test_plain_text_conversion_is_idempotent(text: str) -> None:
     once = plain(text)
     if "&lt;" not in text:  # about a tag, which it then has
         assert plain(once) == once
@@ -86,7 +86,7 @@ def test_no_description_takes_more_than_linear_time(part: str) -> None:
     assert len(plain(part * 50_000)) <= len(part) * 50_000
 
 
-def test_schemas_are_read_where_they_describe_and_nowhere_else() -> None:
+def test_only_descriptions_of_schemas_are_converted() -> None:
     schema = {
         "description": "<p>An order.</p>",
         "properties": {"description": {"type": "string", "description": "**Why** it is."}},

@@ -125,7 +125,7 @@ async def test_a_job_is_run_and_leaves_no_entry(
     assert await entries(database) == 0
 
 
-async def test_an_equal_job_is_not_queued_twice_while_it_waits(
+async def test_an_equal_waiting_job_is_not_queued_twice(
     database: Database, queue: JobQueue, hands: Hands
 ) -> None:
     first = await queue.put(draft(once=b"x"))
@@ -136,7 +136,7 @@ async def test_an_equal_job_is_not_queued_twice_while_it_waits(
     assert await entries(database) == 3
 
 
-async def test_jobs_of_one_lock_run_one_at_a_time(
+async def test_jobs_of_one_lock_run_singly(
     database: Database, queue: JobQueue, hands: Hands
 ) -> None:
     jobs = [await queue.put(draft(lock="one")) for _ in range(3)]
@@ -270,9 +270,7 @@ async def test_cancelling_the_scope_of_a_worker_leaves_no_job_behind(
     assert not hands.running
 
 
-async def test_a_worker_that_was_stopped_before_it_began_ends(
-    database: Database, hands: Hands
-) -> None:
+async def test_a_worker_stopped_before_its_start_ends(database: Database, hands: Hands) -> None:
     worker = JobWorker(database.pool, JOBS, hands.perform, schedules={}, tick=nothing)
     worker.stop()
     with anyio.fail_after(DEADLINE_S):
@@ -335,7 +333,7 @@ async def test_a_running_job_that_was_cancelled_is_not_taken_over(
     assert await entries(database) == 0
 
 
-async def test_a_schedule_ticks_at_one_of_two_workers(database: Database, hands: Hands) -> None:
+async def test_a_schedule_ticks_at_a_single_worker(database: Database, hands: Hands) -> None:
     ticks: list[str] = []
 
     async def tick(name: str) -> None:
@@ -350,7 +348,7 @@ async def test_a_schedule_ticks_at_one_of_two_workers(database: Database, hands:
     assert set(ticks) == {"removal"}
 
 
-async def test_schedules_that_never_come_leave_others(
+async def test_impossible_schedules_do_not_affect_other_schedules(
     database: Database, hands: Hands, caplog: pytest.LogCaptureFixture
 ) -> None:
     ticks: list[str] = []
@@ -389,7 +387,7 @@ async def age(database: Database, job_id: str) -> None:
         )
 
 
-async def test_a_job_that_runs_during_an_erasure_stores_nothing_after_it(
+async def test_a_job_running_during_an_erasure_stores_nothing_afterwards(
     database: Database,
 ) -> None:
     """A worker that ends a job of an erased person after the erasure has lost it; a job of another

@@ -23,7 +23,7 @@ def names(naming: Naming, plain: str, key: str = "k", count: int = 2) -> list[st
         ("never", ["list"]),
     ],
 )
-def test_a_prefix_says_what_a_tool_may_be_called(prefix: Prefix, expected: list[str]) -> None:
+def test_a_prefix_decides_the_names_of_tools(prefix: Prefix, expected: list[str]) -> None:
     assert names(Naming("crm", prefix), "list") == expected
 
 
@@ -35,7 +35,7 @@ def test_a_prefix_says_what_a_tool_may_be_called(prefix: Prefix, expected: list[
         ("never", ["x:y"]),
     ],
 )
-def test_and_what_a_resource_may(prefix: Prefix, expected: list[str]) -> None:
+def test_a_prefix_decides_the_names_of_resources(prefix: Prefix, expected: list[str]) -> None:
     assert list(Naming("crm", prefix).uris("x:y")) == expected
 
 
@@ -104,7 +104,7 @@ def test_a_name_that_no_rule_could_give_is_replaced(previous: str) -> None:
     assert assigned(Naming("crm"), set(), "getUser", getUser=previous) == {"getUser": "getUser"}
 
 
-def test_who_has_a_name_keeps_it_before_newcomers() -> None:
+def test_existing_names_are_kept_before_newcomers() -> None:
     assert assigned(Naming("crm"), set(), "a", "b", b="crm_b") == {"b": "crm_b", "a": "a"}
 
 

@@ -34,7 +34,7 @@ from registry.names.uris import EXPRESSIONS_LIMIT, Template, UriBits, unwrap_uri
         ("x:{name}", "x:Zürich", True),
     ],
 )
-def test_a_template_gives_some_uris_and_others_not(template: str, uri: str, gives: bool) -> None:
+def test_a_template_matches_its_uris_only(template: str, uri: str, gives: bool) -> None:
     assert Template.read(template).matches(UriBits(uri)) == gives
 
 
@@ -54,13 +54,13 @@ PARTS = st.lists(st.sampled_from(["a", "b", "/", "ab", "{x}", "{+x}"]), max_size
 
 
 @given(PARTS, st.text("ab/", max_size=8))
-def test_it_agrees_with_a_regular_expression(template: str, uri: str) -> None:
+def test_matching_agrees_with_a_regular_expression(template: str, uri: str) -> None:
     pattern = re.escape(template).replace(r"\{x\}", "[^/?#]*").replace(r"\{\+x\}", ".*")
     assert Template.read(template).matches(UriBits(uri)) == bool(re.fullmatch(pattern, uri))
 
 
 @given(st.text(string.printable), st.text(string.printable))
-def test_no_text_breaks_it(template: str, uri: str) -> None:
+def test_matching_accepts_any_text(template: str, uri: str) -> None:
     try:
         read = Template.read(template)
     except ValueError:
@@ -68,7 +68,7 @@ def test_no_text_breaks_it(template: str, uri: str) -> None:
     read.matches(UriBits(uri))
 
 
-def test_what_is_wrapped_can_be_unwrapped() -> None:
+def test_wrapped_uris_can_be_unwrapped() -> None:
     assert wrap_uri("fs", "file:///a") == "toolgate://fs/file:///a"
     assert unwrap_uri("toolgate://fs/file:///a") == ("fs", "file:///a")
     assert unwrap_uri(wrap_uri("a", wrap_uri("b", "c:d"))) == ("a", "toolgate://b/c:d")

@@ -21,7 +21,7 @@ async def test_both_run_at_the_same_time() -> None:
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-async def test_what_one_raises_comes_as_it_is_and_ends_the_other(failing: int) -> None:
+async def test_an_error_of_one_side_is_raised_and_cancels_the_other_side(failing: int) -> None:
     ended = []
 
     async def fail() -> None:

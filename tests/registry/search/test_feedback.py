@@ -52,7 +52,7 @@ async def used(database: Database, id_: str, principal: str, text: str = ASKED) 
     )
 
 
-async def test_a_tool_comes_nearer_to_what_it_was_used_for(
+async def test_a_tool_moves_nearer_to_queries_that_led_to_its_use(
     database: Database, tools: dict[str, str]
 ) -> None:
     before = await cosine(database, "absence")
@@ -80,15 +80,13 @@ async def test_queries_that_are_far_change_nothing(
     assert await cosine(database, "absence", text="calendar") == before
 
 
-async def test_it_is_off_by_default(database: Database, tools: dict[str, str]) -> None:
+async def test_feedback_is_off_by_default(database: Database, tools: dict[str, str]) -> None:
     before = await cosine(database, "absence", settings=SETTINGS)
     await used(database, tools["absence"], "agent")
     assert await cosine(database, "absence", settings=SETTINGS) == before
 
 
-async def test_one_caller_counts_once_however_often_it_asks(
-    database: Database, tools: dict[str, str]
-) -> None:
+async def test_a_caller_counts_once_per_tool(database: Database, tools: dict[str, str]) -> None:
     before = await cosine(database, "absence")
     assert await used(database, tools["absence"], "agent")
     assert not await used(database, tools["absence"], "agent")  # a moment ago
@@ -117,7 +115,7 @@ async def test_another_tenant_is_not_moved(database: Database, tools: dict[str, 
     assert await cosine(database, "absence", OTHER) == before
 
 
-async def test_what_cannot_be_found_is_not_taken_down(
+async def test_unattributable_usage_is_not_recorded(
     database: Database, tools: dict[str, str]
 ) -> None:
     assert not await used(database, "00000000-0000-0000-0000-00000000000f", "agent")

@@ -26,7 +26,7 @@ def test_a_score_is_the_sum_of_meaning_and_of_words_relative_to_the_best() -> No
     assert [one.candidate.name for one in found] == ["b", "a"]
 
 
-def test_where_even_the_best_has_few_words_they_say_little() -> None:
+def test_few_words_of_the_best_hit_weigh_little() -> None:
     found = [candidate("a", 8.0, 0.5), candidate("b", 4.0, 0.6)]
     assert [one.candidate.name for one in rank(found, 0.7, 10)] == ["a", "b"]
     (first, second) = rank(found, 0.7, 10, enough=80.0)
@@ -35,13 +35,13 @@ def test_where_even_the_best_has_few_words_they_say_little() -> None:
     assert second.score == pytest.approx(0.35 + 0.3 * 8 / 80)
 
 
-def test_enough_grows_with_what_there_is_to_find() -> None:
+def test_the_sufficient_score_grows_with_the_number_of_documents() -> None:
     assert enough(199) == pytest.approx(21.2, abs=0.1)
     assert enough(4000) == pytest.approx(33.2, abs=0.1)
     assert enough(0) == 0
 
 
-def test_the_weight_is_a_factor_of_all_of_it() -> None:
+def test_the_weight_multiplies_the_whole_score() -> None:
     (one,) = rank([candidate("a", 8.0, 0.5, weight=0.8)], 0.7, 10)
     assert one.score == pytest.approx(0.8 * (0.35 + 0.3))
 
@@ -50,15 +50,15 @@ def test_equals_come_by_name() -> None:
     assert names([candidate(name, 1.0, 0.5) for name in "cab"]) == ["a", "b", "c"]
 
 
-def test_what_differs_by_rounding_is_equal() -> None:
+def test_scores_equal_up_to_rounding_are_ties() -> None:
     assert names([candidate("b", 1.0, 0.1 + 0.2), candidate("a", 1.0, 0.3)]) == ["a", "b"]
 
 
-def test_what_is_deprecated_stands_behind_its_equal() -> None:
+def test_a_deprecated_tool_ranks_behind_its_equal() -> None:
     assert names([candidate("a", 2.0, 0.5, 0.8), candidate("b", 2.0, 0.5)]) == ["b", "a"]
 
 
-def test_what_has_no_vector_yet_counts_by_its_words() -> None:
+def test_tools_without_a_vector_count_by_words() -> None:
     found = [candidate("new", 9.0, None), candidate("other", 3.0, 0.6), candidate("far", 0, 0.5)]
     assert names(found) == ["new", "other", "far"]
 
@@ -97,7 +97,7 @@ def test_rare_words_are_looked_up_first_until_the_budget_is_used() -> None:
     assert (made.docs, made.average) == (1000, 20.0)
 
 
-def test_one_word_is_looked_up_whatever_it_costs() -> None:
+def test_a_single_word_is_always_looked_up() -> None:
     made = plan([Word("get", 900)], docs=1000, length=1.0, postings_limit=5)
     assert [word.term for word in made.scanned] == ["get"]
 
@@ -111,7 +111,7 @@ def test_nothing_to_search_needs_no_average() -> None:
     assert plan([], 0, 0.0, 5).average == 1.0
 
 
-def test_a_word_is_worth_more_the_rarer_it_is_and_never_nothing() -> None:
+def test_rare_words_are_worth_more_and_no_word_is_worthless() -> None:
     rare, half, all_, more = idfs([Word("w", docs) for docs in (1, 50, 100, 101)], 100)
     assert rare == pytest.approx(math.log(1 + 99.5 / 1.5))
     assert rare > half > all_ > 0
@@ -122,12 +122,12 @@ def test_a_word_is_worth_more_the_rarer_it_is_and_never_nothing() -> None:
     ("text", "word"),
     [("create iss", "iss"), ("Create ISS", "iss"), ("create ", ""), ("a-b_c", "c"), ("", "")],
 )
-def test_the_last_word_is_what_nothing_follows(text: str, word: str) -> None:
+def test_the_last_word_is_unterminated(text: str, word: str) -> None:
     assert last_word(text) == word
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=50))
-def test_any_text_becomes_one_that_postgresql_can_hold(text: str) -> None:
+def test_any_text_becomes_storable_in_postgresql(text: str) -> None:
     found = readable(text, 20)
     assert "\0" not in found
     assert len(found.encode()) >= 0  # lone surrogates would raise
@@ -151,7 +151,7 @@ def test_every_sentence_has_its_tools_before_another_of_one_sentence() -> None:
     assert chosen(found, limit=2) == "a d"
 
 
-def test_a_sentence_does_not_bring_what_is_far_from_it() -> None:
+def test_a_sentence_does_not_promote_distant_tools() -> None:
     assert chosen([near("a", 0.9, 0.2), near("b", 0.8, 0.1), near("c", 0.1, 0.3)]) == "a b c"
 
 
@@ -161,7 +161,7 @@ def test_tools_without_a_vector_keep_their_scores_beside_sentences() -> None:
     assert [one.candidate.name for one in covering(found[1:], 10)] == ["b"]
 
 
-def test_what_is_deprecated_gains_less_by_a_sentence() -> None:
+def test_deprecated_tools_gain_less_by_a_sentence() -> None:
     assert chosen([near("a", 0.5, 0.5, weight=0.8), near("b", 0.4, 0.4)]) == "a b"
     assert chosen([near("a", 0.5, 0.5, weight=0.8), near("b", 0.45, 0.45)]) == "b a"
 

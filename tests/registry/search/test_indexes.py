@@ -86,7 +86,7 @@ async def test_an_index_has_the_vectors_of_its_model_whatever_that_is_called(
     assert f"'{MODEL}'" in condition
 
 
-async def test_large_tenants_get_an_index_and_small_ones_none(database: Database) -> None:
+async def test_only_large_tenants_get_an_index(database: Database) -> None:
     large, small = await tenant(database, 1, 900), await tenant(database, 2, 60)
     before = await Asking(database).near(large, 0)
     assert before.path == "exact"  # not built yet
@@ -153,7 +153,7 @@ async def test_a_filter_that_leaves_few_is_searched_exactly(database: Database) 
     assert not any(hit.name.startswith("tool_1") for hit in found.hits)
 
 
-async def test_what_may_not_be_found_is_not_found_by_the_index(database: Database) -> None:
+async def test_the_index_finds_no_hidden_tools(database: Database) -> None:
     large = await tenant(database, 1, 900)
     await ensure_indexes(database, LIMIT)
     asking = Asking(database)
@@ -184,7 +184,7 @@ def _several(vectors: np.ndarray, _purpose: str) -> Several:
     return Several(vectors)
 
 
-async def test_sentences_find_by_the_index_what_the_whole_query_is_far_from(
+async def test_sentences_of_a_query_find_tools_by_the_index(
     database: Database,
 ) -> None:
     large = await tenant(database, 1, 900)
@@ -294,5 +294,5 @@ async def test_queries_of_past_models_are_forgotten(database: Database) -> None:
     ("docs", "candidates"),
     [(0, 64), (12_000, 64), (100_000, 100), (300_000, 193), (1_000_000, 398), (10**8, 1000)],
 )
-def test_the_larger_an_index_is_the_more_candidates_it_keeps(docs: int, candidates: int) -> None:
+def test_larger_indexes_keep_more_candidates(docs: int, candidates: int) -> None:
     assert effort(100, docs, 64) == candidates

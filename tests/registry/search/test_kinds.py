@@ -126,7 +126,7 @@ async def test_an_owner_finds_the_own_notes_by_words_and_by_meaning(
     assert await notes.find("invoice", mode=mode) == []
 
 
-async def test_meaning_finds_what_words_do_not(notes: Notes) -> None:
+async def test_meaning_finds_notes_without_shared_words(notes: Notes) -> None:
     await notes.add("ann", "Money for the landlord.")
     await notes.embed()
     assert await notes.find("bill", "ann", mode="lexical") == []
@@ -134,7 +134,7 @@ async def test_meaning_finds_what_words_do_not(notes: Notes) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_note_is_found_until_it_expires(notes: Notes, mode: Mode) -> None:
+async def test_a_note_is_found_until_expiry(notes: Notes, mode: Mode) -> None:
     id_ = await notes.add("ann", "The door code is secret.", expires=LATER)
     await notes.embed()
     assert len(await notes.find("door code", "ann", mode=mode)) == 1
@@ -157,7 +157,7 @@ TOPICS = ("home", "' || true || '", "%s", "$.**", "{}")
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_nothing_is_found_but_what_the_filters_permit(notes: Notes, mode: Mode) -> None:
+async def test_only_notes_permitted_by_filters_are_found(notes: Notes, mode: Mode) -> None:
     random, all_ = Random(5), list[tuple[str, str, str | None, list[str]]]()
     for number in range(60):
         topics = random.sample(TOPICS, random.randint(0, 3))
@@ -191,7 +191,7 @@ async def test_a_note_moves_to_another_owner(notes: Notes) -> None:
     assert len(await notes.find("spare key", "bob")) == 1
 
 
-async def test_owners_learn_nothing_from_frequencies_of_others(notes: Notes) -> None:
+async def test_scores_do_not_depend_on_notes_of_other_owners(notes: Notes) -> None:
     await notes.add("ann", "One garden.")
     alone = await _lexical_score(notes)
     for number in range(20):
@@ -240,7 +240,7 @@ async def test_a_process_that_does_not_know_the_kind_leaves_its_tasks_alone(note
     assert await notes.rows("SELECT status FROM embedding_task_t") == [("pending",)]
 
 
-async def test_owners_are_named_for_kinds_that_have_them_and_for_no_other(notes: Notes) -> None:
+async def test_owners_are_required_exactly_for_kinds_with_owners(notes: Notes) -> None:
     search = Search(lambda: notes.database.pool, lambda _: None, SETTINGS)
     with pytest.raises(ValueError, match="note takes the owners"):
         await search.run(SearchQuery("x", 5, "lexical", Filters(HOST), NOTE))
@@ -300,7 +300,7 @@ async def test_queries_are_encoded_by_the_model_of_the_purpose(notes: Notes) -> 
     assert asked == ["passages", "tools"]
 
 
-async def test_a_new_model_of_one_purpose_leaves_the_others_alone(notes: Notes) -> None:
+async def test_a_new_model_of_one_purpose_does_not_affect_other_purposes(notes: Notes) -> None:
     pool, tools, new = notes.database.pool, HashEmbedder("fake/tools"), Words("test/new")
     await register(pool, tools)
     await notes.add("ann", "Feed the cat.")

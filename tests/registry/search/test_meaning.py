@@ -53,7 +53,7 @@ async def test_a_tool_is_found_that_has_no_word_of_the_query(filled: Database) -
     assert words.hits == []
 
 
-async def test_cosines_are_those_of_the_vectors(filled: Database) -> None:
+async def test_semantic_scores_are_cosines_of_the_vectors(filled: Database) -> None:
     found = await ask(searching(filled, Words()), "weather of a city", "dense")
     for hit in found.hits:
         text = f"{hit.name} {TOOLS[hit.name]}"
@@ -79,7 +79,7 @@ async def test_most_of_a_cosine_is_that_of_the_sentence_that_fits_best(filled: D
         assert hit.semantic == pytest.approx(expected, abs=1e-5)
 
 
-async def test_both_parts_score_what_either_proposes(filled: Database) -> None:
+async def test_words_and_vectors_score_all_proposed_candidates(filled: Database) -> None:
     found = await ask(searching(filled, Words(), candidates=1), "erase the invoice of a customer")
     assert {hit.name for hit in found.hits} <= set(TOOLS)
     assert all(hit.semantic is not None for hit in found.hits)
@@ -192,7 +192,7 @@ async def test_a_provider_that_does_not_answer_is_not_waited_for(filled: Databas
     assert (found.hits[0].name, found.path) == ("invoices_list", "lexical")
 
 
-async def test_who_waits_for_a_model_keeps_no_connection(
+async def test_a_search_awaiting_a_model_holds_no_connection(
     filled: Database, database_settings: Settings
 ) -> None:
     class Slow(Words):
@@ -222,7 +222,7 @@ async def test_who_waits_for_a_model_keeps_no_connection(
 
 
 @pytest.mark.parametrize("embedder", [None, Words(error=DOWN)], ids=["disabled", "down"])
-async def test_when_it_is_to_fail_closed_words_do_not_do(
+async def test_fail_closed_refuses_a_fallback_to_words(
     filled: Database, embedder: Words | None
 ) -> None:
     """E9, closed (`disclosure.when_down`)."""

@@ -78,7 +78,7 @@ async def names(database: Database, filters: Filters) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_an_answer_has_what_the_catalog_shows(
+async def test_a_search_finds_exactly_the_visible_catalog(
     store: ToolStore, database: Database, seed: int
 ) -> None:
     rng = random.Random(seed)
@@ -101,9 +101,7 @@ async def test_an_answer_has_what_the_catalog_shows(
         assert await names(database, filters) == [tool.name for tool in shown.tools], filters
 
 
-async def test_what_is_held_back_or_retired_is_not_found(
-    store: ToolStore, database: Database
-) -> None:
+async def test_held_and_retired_tools_are_not_found(store: ToolStore, database: Database) -> None:
     await fill(store, random.Random(1), 3)
     all_ = await names(database, Filters(HOST))
     for change in ("held = '{}'", "lifecycle_status = 'retired'", "active = false"):
@@ -115,7 +113,7 @@ async def test_what_is_held_back_or_retired_is_not_found(
         assert await names(database, Filters(HOST)) == all_, change
 
 
-async def test_a_deprecated_tool_stands_behind_an_equal_one(
+async def test_a_deprecated_tool_ranks_behind_an_equal_tool(
     store: ToolStore, database: Database
 ) -> None:
     drafts = [

@@ -58,7 +58,7 @@ async def test_no_pattern_picks_other_names_in_sql(database: Database) -> None:
             assert await matched(connection, names, pattern) == expected, (pattern, names)
 
 
-async def test_patterns_with_what_no_name_can_hold_pick_nothing(database: Database) -> None:
+async def test_patterns_with_impossible_characters_match_nothing(database: Database) -> None:
     async with database.connect() as connection:
         assert await matched(connection, NAMES, "a\0*") == [False] * len(NAMES)
         assert await matched(connection, NAMES, "[\ud800]") == [False] * len(NAMES)

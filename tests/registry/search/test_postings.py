@@ -72,7 +72,9 @@ async def consistent(database: Database) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_any_writes_leave_what_the_tools_say(database: Database, seed: int) -> None:
+async def test_postings_agree_with_the_tools_after_any_writes(
+    database: Database, seed: int
+) -> None:
     rng = random.Random(seed)
     async with database.connect() as connection:
         for n in range(120):
@@ -168,7 +170,7 @@ async def test_a_source_that_is_renamed_is_found_by_its_new_name(
     await consistent(database)
 
 
-async def test_pruning_keeps_what_rare_words_or_meaning_propose(database: Database) -> None:
+async def test_pruning_keeps_candidates_of_rare_words_or_meaning(database: Database) -> None:
     """With a small budget common words propose nothing, but add to the scores as they should."""
     rng = random.Random(5)
     async with database.connect() as connection:

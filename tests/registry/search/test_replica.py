@@ -136,7 +136,7 @@ async def searching(settings: DatabaseSettings) -> AsyncIterator[Bench]:
         await bench.replica.close()
 
 
-async def test_a_replica_is_used_when_it_has_the_catalog(
+async def test_a_replica_is_used_once_caught_up(
     replicated: DatabaseSettings, standby: Standby
 ) -> None:
     async with searching(replicated) as bench:
@@ -195,7 +195,7 @@ async def test_a_database_that_is_no_replica_is_not_read(
         assert bench.used == (0, 2)
 
 
-async def test_doctor_names_what_is_wrong_with_a_replica(
+async def test_doctor_names_faults_of_a_replica(
     replicated: DatabaseSettings, standby: Standby
 ) -> None:
     async with (

@@ -193,7 +193,7 @@ async def test_a_search_for_few_reads_more_and_answers_few(
     )
 
 
-def test_nothing_of_it_is_imported_where_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reranking_is_not_imported_while_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "registry.search.rerank", None)  # importing it would fail
     Search(lambda: None, lambda _: None, SETTINGS)
     with pytest.raises(ImportError):

@@ -54,7 +54,7 @@ async def test_each_statement_of_a_search_is_one_round_trip(
     assert len(trips) == STATEMENTS, "".join(sent)
 
 
-async def test_settings_of_a_search_are_those_of_its_statement_alone(filled: Database) -> None:
+async def test_settings_of_a_search_apply_only_to_its_statement(filled: Database) -> None:
     async with separate_reads(filled.pool) as opened:
         assert await opened.rows(LOOKUPS, SHOWN.encode(), {}) == [("off", "force_generic_plan")]
     await searched(filled)

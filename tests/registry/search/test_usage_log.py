@@ -45,7 +45,7 @@ async def test_the_tools_of_a_request_are_kept_together(
     assert await used.requests(OTHER) == []
 
 
-async def test_what_is_kept_names_nobody(database: Database, tools: dict[str, str]) -> None:
+async def test_the_usage_log_names_no_person(database: Database, tools: dict[str, str]) -> None:
     text = "mail ann@example.com\0 about the trip to Rome and back"
     await log(database).record(HOST, tools["a"], request_id=FIRST, query=text, principal="ann")
     [(query, caller)] = await rows(database, "SELECT query, caller FROM usage_request_t")

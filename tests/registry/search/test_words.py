@@ -116,11 +116,11 @@ async def test_an_empty_query_is_refused(filled: Database, query: str) -> None:
     ],
     ids=["nul", "surrogate", "100kB", "repeated", "operators"],
 )
-async def test_what_cannot_be_read_is_passed_over(filled: Database, query: str) -> None:
+async def test_unreadable_parts_of_a_query_are_skipped(filled: Database, query: str) -> None:
     assert (await found_by_words(filled, query))[0] == "issues_create"
 
 
-async def test_a_hit_says_what_and_whence(filled: Database) -> None:
+async def test_a_hit_has_name_description_source_and_score(filled: Database) -> None:
     (hit,) = (await find(filled, "invoice")).hits
     assert (hit.name, hit.title, hit.description) == ("orders_pay", None, TOOLS["orders_pay"])
     assert (hit.source, hit.semantic, hit.score) == ("forge", None, 1.0)
@@ -128,7 +128,7 @@ async def test_a_hit_says_what_and_whence(filled: Database) -> None:
     assert len(hit.id) == 36
 
 
-async def test_a_hit_can_be_asked_for_without_what_it_says(filled: Database) -> None:
+async def test_a_hit_can_be_returned_without_description(filled: Database) -> None:
     search = Search(lambda: filled.pool, lambda _: None, SETTINGS)
     query = SearchQuery("invoice", 5, "lexical", Filters(HOST))
     full = (await search.run(query)).hits
@@ -154,6 +154,6 @@ async def test_tools_that_are_gone_are_not_found(filled: Database, store: ToolSt
     assert await found_by_words(filled, "remove") == []
 
 
-async def test_tenants_do_not_find_each_others_tools(filled: Database) -> None:
+async def test_tenants_do_not_find_tools_of_other_tenants(filled: Database) -> None:
     other = "00000000-0000-0000-0000-000000000002"
     assert (await find(filled, "issue", Filters(other))).hits == []

@@ -27,7 +27,7 @@ def test_the_whole_text_is_kept(text: str) -> None:
     assert read_document(text.encode(), "S").text == text
 
 
-def test_what_it_says_is_read() -> None:
+def test_the_front_matter_of_a_skill_is_read() -> None:
     found = document(
         "allowed-tools: listPets, getPet  Bash(git add:*) listPets",
         "metadata:",
@@ -124,7 +124,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("content", "problem"), BAD.values(), ids=BAD)
-def test_what_is_no_skill_says_why(content: bytes, problem: str) -> None:
+def test_invalid_skill_documents_name_the_problem(content: bytes, problem: str) -> None:
     with pytest.raises(ImportRejected) as caught:
         read_document(content, "S")
     assert str(caught.value).startswith("S")
@@ -142,14 +142,14 @@ def test_what_is_no_skill_says_why(content: bytes, problem: str) -> None:
     ],
     ids=["requires", "access", "nothing near", "tool"],
 )
-def test_what_of_ours_would_have_no_effect_is_refused(line: str, problem: str) -> None:
+def test_ineffective_keys_of_toolgate_are_refused(line: str, problem: str) -> None:
     found = document("allowed-tools: a", line)  # what is stored is read as ever
     with pytest.raises(ImportRejected, match=r"^S: ") as caught:
         check_imported_document(found, "S")
     assert problem in str(caught.value)
 
 
-def test_what_of_others_stands_in_the_metadata_is_theirs() -> None:
+def test_foreign_metadata_keys_are_accepted() -> None:
     check_imported_document(document("metadata: {author: me, 1: 2, toolgate: x}"), "S")
     check_imported_document(
         document("allowed-tools: a", "metadata: {toolgate-access: a=read}"), "S"

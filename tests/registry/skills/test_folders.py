@@ -52,7 +52,7 @@ def test_a_skill_has_its_files_in_order(tmp_path: Path) -> None:
     assert folder.inner == ["inner/SKILL.md"]
 
 
-def test_a_misspelled_key_is_refused_where_it_stands(tmp_path: Path) -> None:
+def test_a_misspelled_key_is_refused_with_its_file(tmp_path: Path) -> None:
     write(tmp_path / "a")
     head = "---\nname: a\ndescription: A.\nmetadata: {toolgate-require: b}\n---\n"
     (tmp_path / "a/SKILL.md").write_text(head)
@@ -117,7 +117,7 @@ def test_a_skill_that_is_a_link_itself_is_refused(tmp_path: Path) -> None:
         read_folders(tmp_path, LIMITS)
 
 
-def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_special_files_are_refused_without_blocking(tmp_path: Path) -> None:
     place = write(tmp_path / "a")
     os.mkfifo(place / "pipe")
     with pytest.raises(ImportRejected, match="pipe: it is no file"):
@@ -146,7 +146,7 @@ def test_names_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:
         read_folder(place, LIMITS)
 
 
-def test_markdown_beside_it_hides_nothing(tmp_path: Path) -> None:
+def test_invisible_characters_in_other_files_are_refused(tmp_path: Path) -> None:
     place = write(tmp_path / "a", **{"more.md": "Look\U000e0041here.".encode()})
     with pytest.raises(ImportRejected, match=r"more.md: line 1 has invisible characters"):
         read_folder(place, LIMITS)
@@ -170,7 +170,7 @@ def test_paths_that_lead_elsewhere_are_neither_read_nor_written(tmp_path: Path, 
     assert sorted(one.name for one in tmp_path.iterdir()) == ["out"]
 
 
-def test_a_directory_that_is_there_is_kept_unless_it_is_to_be_replaced(tmp_path: Path) -> None:
+def test_an_existing_directory_is_kept_unless_replaced(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a/old").write_text("old")
     with pytest.raises(ImportRejected, match="it exists already"):

@@ -20,11 +20,11 @@ from registry.skills.snapshot import cycle_through, dependency_order, longest_pa
     ],
     ids=["empty", "chain", "itself", "two", "three", "elsewhere"],
 )
-def test_a_circle_is_found_by_those_in_it(edges, way) -> None:
+def test_a_cycle_is_found_from_its_members(edges, way) -> None:
     assert cycle_through(edges, "a") == way
 
 
-def test_what_is_needed_comes_first_and_once() -> None:
+def test_dependencies_come_first_and_once() -> None:
     edges = {"a": ["b", "c"], "b": ["d"], "c": ["d"]}
     assert dependency_order(edges, "a") == ["d", "b", "c", "a"]
 
@@ -40,7 +40,7 @@ def test_the_longest_way_is_told() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_graphs_are_in_order_exactly_when_they_have_no_circle(seed: int) -> None:
+def test_random_graphs_are_ordered_exactly_if_acyclic(seed: int) -> None:
     chance = random.Random(seed)
     names = [f"n{number}" for number in range(12)]
     edges = {name: chance.sample(names, chance.choice([0, 0, 1, 2])) for name in names}

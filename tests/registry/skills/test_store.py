@@ -33,7 +33,7 @@ async def count(database: Database, query: str) -> int:
         return row[0]
 
 
-async def test_a_skill_is_read_back_as_it_was_saved(
+async def test_a_skill_is_read_back_as_saved(
     skills: SkillStore, tools: ToolStore, database: Database
 ) -> None:
     folder = skill(
@@ -65,7 +65,7 @@ async def test_the_same_again_writes_nothing(
     assert await count(database, "SELECT count(*) FROM skill_version_t") == 2
 
 
-async def test_changed_content_is_a_new_version_and_the_older_one_is_kept(
+async def test_changed_content_is_a_new_version_beside_the_older_version(
     skills: SkillStore, tools: ToolStore
 ) -> None:
     await skills.save(HOST, [skill("a", "First.", allowed_tools="listPets")])
@@ -135,7 +135,7 @@ async def test_a_tool_that_comes_later_is_linked_by_the_next_import(
     assert linked(await one(skills, "a")) == {"feedPet": "execute"}
 
 
-async def test_one_bad_skill_keeps_all_of_them_out(skills: SkillStore, tools: ToolStore) -> None:
+async def test_a_bad_skill_keeps_the_whole_import_out(skills: SkillStore, tools: ToolStore) -> None:
     await skills.save(HOST, [skill("old", "as it was")])
     with pytest.raises(SkillRefused, match=r"b names the skill 'nope', and there is no skill"):
         await skills.save(HOST, [skill("old", "new"), skill("a"), skill("b", requires="nope")])
@@ -201,7 +201,7 @@ async def test_the_database_refuses_a_circle_by_itself(
             assert caught.value.diag.constraint_name == constraint
 
 
-async def test_of_two_halves_of_a_circle_at_once_one_is_refused(skills: SkillStore) -> None:
+async def test_concurrent_halves_of_a_cycle_are_not_both_accepted(skills: SkillStore) -> None:
     await skills.save(HOST, [skill("a"), skill("b")])
     outcomes: list[str] = []
 
@@ -254,7 +254,7 @@ async def test_a_level_that_would_not_do_is_refused(skills: SkillStore, tools: T
         await skills.link(HOST, "a", ["listPet"], None)
 
 
-async def test_a_skill_that_others_require_stays(skills: SkillStore) -> None:
+async def test_a_required_skill_cannot_be_removed(skills: SkillStore) -> None:
     await skills.save(HOST, [skill("a", requires="b", suggests="c"), skill("b"), skill("c")])
     with pytest.raises(SkillRefused, match="b is required by a"):
         await skills.remove(HOST, "b")
@@ -266,7 +266,7 @@ async def test_a_skill_that_others_require_stays(skills: SkillStore) -> None:
         await skills.remove(HOST, "b")
 
 
-async def test_removing_a_skill_tells_what_stood_with_it(skills: SkillStore) -> None:
+async def test_removing_a_skill_reports_its_related_skills(skills: SkillStore) -> None:
     below = [skill(name, parent="mid") for name in ("low", "deep")]
     await skills.save(HOST, [skill("mid"), *below, skill("near", suggests="mid")])
     freed = await skills.remove(HOST, "mid")
@@ -327,9 +327,7 @@ async def test_gateways_hear_of_every_change_and_embeddings_follow(
         assert await tasks() == []
 
 
-async def test_the_worker_reads_the_text_whose_hash_it_was_given(
-    skills: SkillStore, database: Database
-) -> None:
+async def test_the_worker_reads_the_hashed_text(skills: SkillStore, database: Database) -> None:
     await skills.save(HOST, [skill("a", "Feed   it\n\nwell.")])
     async with database.connect() as connection:
         rows = await connection.execute(
@@ -340,7 +338,7 @@ async def test_the_worker_reads_the_text_whose_hash_it_was_given(
         )
 
 
-async def test_what_is_stored_can_be_read_as_a_document_again(skills: SkillStore) -> None:
+async def test_a_stored_skill_can_be_exported_as_a_document(skills: SkillStore) -> None:
     folder = skill("a", "Body", license="MIT", allowed_tools="x y")
     await skills.save(HOST, [folder])
     found = await one(skills, "a")

@@ -9,7 +9,7 @@ from schemas.source import OpenAPIOptions
 ROOT = b"{openapi: 3.1.0, paths: {/a: {$ref: a.yaml}}}"
 
 
-def test_one_file_stays_as_it_is():
+def test_a_single_file_is_stored_unchanged():
     assert Bundle("api.yaml", {"api.yaml": ROOT}).pack("/x/api.yaml") == ROOT
     assert unpack(ROOT, "/x/api.yaml") == Bundle("/x/api.yaml", {"/x/api.yaml": ROOT})
 
@@ -46,7 +46,7 @@ def test_an_overlay_and_a_missing_file_are_not_the_same_document():
     assert len({one.pack("/x/api.yaml") for one in (plain, overlaid, missing)}) == 3
 
 
-def test_what_was_kept_is_read_again_by_itself():
+def test_a_bundle_is_read_without_its_files():
     overlay = b"operations: {GET /a: {name: shown, toolsets: [shop]}}"
     files = {"api.yaml": ROOT, "a.yaml": b"get: {operationId: one}\nput: {$ref: gone.yaml}"}
     bundle = Bundle("api.yaml", files, {"gone.yaml": "it was never there"}, overlay, "o.yaml")

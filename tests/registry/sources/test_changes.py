@@ -25,20 +25,20 @@ PETS = draft("/pets@get", "list_pets")
 PET = draft("/pets/{id}@get", "get_pet")
 
 
-def test_what_is_new_is_added() -> None:
+def test_new_operations_are_added() -> None:
     todo = changes(SHOP, [PETS, PET], {}, set())
     assert todo.saved.added == ("list_pets", "get_pet")
     assert todo.saved.names == {"/pets@get": "list_pets", "/pets/{id}@get": "get_pet"}
     assert len({row.tool_id for row in todo.rows}) == 2
 
 
-def test_what_is_the_same_is_not_written() -> None:
+def test_unchanged_operations_are_not_written() -> None:
     todo = changes(SHOP, [PETS], {PETS.key: known("list_pets", of=PETS)}, set())
     assert todo.rows == []
     assert todo.saved.unchanged == ("list_pets",)
 
 
-def test_what_is_different_keeps_its_identity() -> None:
+def test_changed_operations_keep_their_identity() -> None:
     todo = changes(
         SHOP,
         [draft(PETS.key, "list_pets", "Lists.")],
@@ -50,25 +50,25 @@ def test_what_is_different_keeps_its_identity() -> None:
     assert todo.renamed == []
 
 
-def test_what_is_gone_is_told_by_the_name_it_had() -> None:
+def test_removed_operations_are_reported_by_their_tool_name() -> None:
     todo = changes(SHOP, [], {PETS.key: known("shop_list_pets", of=PETS)}, set())
     assert todo.removed == ["e-/pets@get"]
     assert todo.saved.removed == ("shop_list_pets",)
 
 
-def test_what_was_gone_already_is_not_removed_again() -> None:
+def test_absent_operations_are_not_removed_again() -> None:
     todo = changes(SHOP, [], {PETS.key: known("list_pets", of=PETS, present=False)}, set())
     assert (todo.removed, todo.saved.removed) == ([], ())
 
 
-def test_what_comes_back_is_the_same_tool_and_active() -> None:
+def test_returning_operations_become_the_same_active_tool() -> None:
     before = known("list_pets", of=PETS, present=False, active=False)
     todo = changes(SHOP, [PETS], {PETS.key: before}, set())
     assert todo.saved.added == ("list_pets",)
     assert [(row.tool_id, row.active) for row in todo.rows] == [("t-/pets@get", True)]
 
 
-def test_what_was_taken_out_of_service_by_hand_stays_so() -> None:
+def test_tools_disabled_by_hand_stay_disabled() -> None:
     before = known("list_pets", of=PETS, active=False)
     todo = changes(SHOP, [draft(PETS.key, "list_pets", "Lists.")], {PETS.key: before}, set())
     assert [row.active for row in todo.rows] == [False]
@@ -82,18 +82,18 @@ def test_what_was_taken_out_of_service_by_hand_stays_so() -> None:
         ({"list_pets", "shop_list_pets"}, "shop_list_pets_5cb3f9f1"),
     ],
 )
-def test_names_of_other_sources_are_left_to_them(taken: set[str], expected: str) -> None:
+def test_names_of_other_sources_are_not_taken(taken: set[str], expected: str) -> None:
     name = assign(SHOP, [PETS], {}, taken)[PETS.key]
     assert name.rpartition("_")[0] == expected.rpartition("_")[0]
 
 
-def test_a_name_that_differs_from_one_of_another_source_in_case_only_is_qualified() -> None:
+def test_a_name_differing_only_in_case_is_qualified() -> None:
     assert assign(SHOP, [draft("/a@get", "List_Pets")], {}, {"list_pets"}) == {
         "/a@get": "shop_List_Pets"
     }
 
 
-def test_a_qualified_name_stays_when_the_plain_one_is_free_again() -> None:
+def test_a_qualified_name_stays_when_the_plain_name_is_free_again() -> None:
     before = {PETS.key: known("shop_list_pets", of=PETS)}
     assert changes(SHOP, [PETS], before, set()).saved.unchanged == ("shop_list_pets",)
 
@@ -153,7 +153,7 @@ def test_an_operation_that_moved_is_found_by_its_id() -> None:
     assert (todo.removed, todo.aliases) == ([], {})
 
 
-def test_a_renamed_tool_keeps_its_name_as_an_alias_unless_another_has_it() -> None:
+def test_a_renamed_tool_keeps_a_free_former_name_as_alias() -> None:
     before = {PETS.key: known("list_pets", of=PETS)}
     renamed = draft(PETS.key, "pets_list")
     assert changes(SHOP, [renamed], before, set()).aliases == {"list_pets": "t-/pets@get"}
@@ -182,7 +182,7 @@ def test_values_that_a_binding_carries_are_kept_beside_text_that_is_mended(text:
     assert msgspec.json.decode(kept.fixed) == {"in": ["EU"]}
 
 
-def test_no_text_of_a_tool_has_what_nobody_sees() -> None:
+def test_texts_of_a_tool_have_no_hidden_characters() -> None:
     tag = "\U000e0041\u200b"
     schema = {"properties": {"q": {"description": f"a{tag}", "enum": [f"x{tag}"]}}}
     given = ToolDraft(

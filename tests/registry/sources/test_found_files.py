@@ -94,7 +94,7 @@ async def serve(files, host="127.0.0.1", seen=None):
         await runner.cleanup()
 
 
-async def test_a_file_brings_those_that_it_refers_to(tmp_path):
+async def test_a_file_includes_its_referenced_files(tmp_path):
     write(tmp_path)
     described = await found(tmp_path / "openapi.yaml")
     assert described.location == str(tmp_path / "openapi.yaml")
@@ -120,14 +120,14 @@ async def test_an_archive_at_a_url():
         is_whole(await imported(f"{url}/api.zip"))
 
 
-async def test_a_url_brings_those_beside_it():
+async def test_a_url_includes_its_referenced_neighbours():
     async with serve(FILES) as url:
         described = await found(f"{url}/openapi.yaml")
         assert unpack(described.document, "").entry == f"{url}/openapi.yaml"
         is_whole(described.read())
 
 
-async def test_what_was_found_is_read_again_without_the_files(tmp_path):
+async def test_a_bundle_is_read_again_without_the_files(tmp_path):
     write(tmp_path, {**FILES, "overlay.yaml": "operations: {pets: {name: shown}}"})
     described = await found(tmp_path, overlay=str(tmp_path / "overlay.yaml"))
     for name in FILES:
@@ -148,7 +148,7 @@ async def test_every_file_counts_for_the_digest(tmp_path, changed):
     assert (await found(tmp_path, overlay=str(overlay))).digest != before
 
 
-async def test_an_entry_is_found_by_what_it_says(tmp_path):
+async def test_the_entry_file_is_found_by_content(tmp_path):
     files = {"shop.yml": FILES["openapi.yaml"], "notes.json": "{}", "broken.yaml": "openapi: ["}
     is_whole(
         await imported(write(tmp_path, {**FILES, **files, "openapi.yaml": "x"}), entry="shop.yml")
@@ -164,7 +164,7 @@ async def test_several_descriptions_are_listed(tmp_path):
     assert "--entry" in message
 
 
-async def test_a_directory_without_a_description_says_what_was_expected(tmp_path):
+async def test_a_directory_without_a_description_names_the_expected_file(tmp_path):
     write(tmp_path, {"a.yaml": "{}"})
     assert "holds no OpenAPI description: expected openapi.yaml" in await refusal(tmp_path)
     assert "Cannot read b.yaml in" in await refusal(tmp_path, entry="b.yaml")
@@ -296,7 +296,7 @@ async def test_files_that_nothing_refers_to_do_not_count(tmp_path):
     assert {outcome.status for outcome in result.outcomes} == {"imported"}
 
 
-async def test_a_file_that_cannot_be_parsed_costs_only_what_needs_it(tmp_path):
+async def test_an_unparsable_file_costs_only_dependent_operations(tmp_path):
     root = ROOT.replace("/pets:", "/ok: {get: {}}, /pets:")
     write(tmp_path, {"openapi.yaml": root, "paths/pets.yaml": "a: [\n"})
     result = await imported(tmp_path)
@@ -334,7 +334,7 @@ async def test_a_host_name_that_leads_to_a_private_address_is_not_asked(tmp_path
     assert "is not a public address" in result.outcomes[0].reason
 
 
-async def test_credentials_go_to_the_origin_they_were_given_for():
+async def test_credentials_go_only_to_their_origin():
     seen: list[object] = []
     other_seen: list[object] = []
     async with serve({"x.yaml": "get: {}"}, seen=other_seen) as other:
@@ -350,7 +350,7 @@ async def test_credentials_go_to_the_origin_they_were_given_for():
     assert len(described.read().drafts) == 2
 
 
-async def test_where_a_url_redirects_to_is_where_the_others_lie():
+async def test_references_are_relative_to_the_redirected_url():
     files = {f"v2/{name}": text for name, text in FILES.items()}
     async with serve({**files, "latest": "->/v2/openapi.yaml"}) as url:
         is_whole(await imported(f"{url}/latest"))

@@ -66,7 +66,7 @@ async def test_a_schema_in_a_file_does_not_say_where_calls_go(sources, described
     assert said.source.base_url == "http://127.0.0.1:9/graphql/"
 
 
-async def test_what_is_stored_is_what_is_called(sources, store, described):
+async def test_stored_bindings_equal_the_drafted_bindings(sources, store, described):
     await sources.import_(spec(described))
     tools = {tool.name: tool for tool in await store.tools(HOST)}
     binding = tools["pets"].binding
@@ -113,7 +113,7 @@ async def test_an_overlay_that_is_wrong_is_told(sources, described, tmp_path):
         await sources.import_(spec(described, options=GraphQLOptions(str(overlay))))
 
 
-async def test_an_endpoint_is_not_asked_by_who_cannot(store):
+async def test_an_endpoint_is_refused_without_a_client(store):
     with pytest.raises(ImportRejected, match="is a GraphQL endpoint"):
         await Sources(store, HOST, LIMITS).import_(spec("http://127.0.0.1:9/graphql"))
 

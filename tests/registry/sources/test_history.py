@@ -70,7 +70,7 @@ def test_arguments_that_travel_otherwise_break_nobody() -> None:
     ]
 
 
-def test_what_is_the_same_is_not_told() -> None:
+def test_equal_bindings_have_no_changes() -> None:
     for binding in (get((KEY,)), HybridBinding("s", "a.r"), GraphQLBinding("query", "pets")):
         assert list(request_changes(binding, binding)) == []
 

@@ -26,7 +26,7 @@ async def refusal(url: str, **limits: Any) -> str:
     return str(caught.value)
 
 
-async def test_an_endpoint_says_what_it_can_do(serve):
+async def test_introspection_reads_the_fields_of_an_endpoint(serve):
     shop = PetShop()
     url = f"{await serve(shop)}/graphql"
     found = read(await ask(url, TOKEN), url, endpoint=url)
@@ -47,14 +47,14 @@ class Older(PetShop):
         return super().answer(request)
 
 
-async def test_a_server_that_does_not_know_the_newer_questions_is_asked_the_old_ones(serve):
+async def test_an_older_server_is_asked_with_an_older_introspection_query(serve):
     shop = Older()
     url = f"{await serve(shop)}/graphql"
     assert len(read(await ask(url), url).drafts) == 10
     assert len(shop.requests) == 2
 
 
-async def test_a_refusal_says_what_to_do_instead(serve):
+async def test_a_refused_introspection_suggests_an_alternative(serve):
     url = f"{await serve(PetShop(introspects=False))}/graphql"
     told = await refusal(url)
     assert told.startswith(f"{url} refuses introspection: Introspection is not allowed. ")
@@ -73,7 +73,7 @@ async def test_a_refusal_says_what_to_do_instead(serve):
         (400, b'{"errors": [7, {"message": "No."}]}', "refuses introspection: No. "),
     ],
 )
-async def test_what_is_no_graphql_endpoint_is_told(serve, status, body, expected):
+async def test_endpoints_without_graphql_are_reported(serve, status, body, expected):
     assert expected in await refusal(await serve(Recorder(status, body)))
 
 

@@ -124,7 +124,7 @@ async def test_a_command_has_no_address(store: ToolStore) -> None:
         {"include": ("echo",)},
     ],
 )
-async def test_it_is_imported_again_when_anything_changed(
+async def test_a_source_is_imported_again_after_any_change(
     store: ToolStore, change: dict[str, Any]
 ) -> None:
     asked = sources(store, {"up": FULL})
@@ -136,7 +136,7 @@ async def test_it_is_imported_again_when_anything_changed(
     assert (await asked.refresh("up")).source.location == changed.location
 
 
-async def test_what_the_server_says_of_itself_counts_as_a_change(store: ToolStore) -> None:
+async def test_changed_server_information_counts_as_a_change(store: ToolStore) -> None:
     await imported(store, FULL)
     facts = ServerFacts(handshake="2025-06-18", instructions="Be kind.\0")
     other = snapshot(tool(), facts=facts)
@@ -195,7 +195,7 @@ async def test_a_server_without_tools_is_fine(store: ToolStore) -> None:
     assert [outcome.name for outcome in report.outcomes] == ["ask"]
 
 
-async def test_one_that_has_nothing_any_more_is_believed(store: ToolStore) -> None:
+async def test_an_emptied_server_loses_its_tools(store: ToolStore) -> None:
     await imported(store, FULL)
     await imported(store, snapshot())
     found = await catalog(store)
@@ -213,7 +213,7 @@ async def test_one_that_has_nothing_any_more_is_believed(store: ToolStore) -> No
         (snapshot({}), spec(), "every operation was skipped, as tool 1 of the list: its name"),
     ],
 )
-async def test_one_of_which_nothing_is_left_is_rejected_and_keeps_what_it_had(
+async def test_a_fully_excluded_source_is_rejected_and_keeps_its_tools(
     store: ToolStore, what: Snapshot, how: ImportSpec, expected: str
 ) -> None:
     await imported(store, FULL)
@@ -222,7 +222,7 @@ async def test_one_of_which_nothing_is_left_is_rejected_and_keeps_what_it_had(
     assert len((await catalog(store)).tools) == 2
 
 
-async def test_one_that_does_not_answer_keeps_what_it_had(store: ToolStore) -> None:
+async def test_an_unanswering_server_keeps_its_tools(store: ToolStore) -> None:
     await imported(store, FULL)
     with pytest.raises(ImportRejected, match="up does not answer"):
         await sources(store, {}).refresh("up")
@@ -254,7 +254,7 @@ async def names(store: ToolStore, source: str) -> list[str]:
     return [one.name for one in things if one.source == source]
 
 
-async def test_what_two_servers_call_alike_has_the_second_ones_name_in_front(
+async def test_names_shared_by_two_servers_are_prefixed_for_the_second(
     store: ToolStore,
 ) -> None:
     await imported(store, SAME, spec("one"))
@@ -282,7 +282,7 @@ async def test_with_always_all_of_a_server_has_its_name_in_front(store: ToolStor
     assert await names(store, "crm") == ["crm_echo", "crm_ask", *wrapped]
 
 
-async def test_with_never_what_another_has_already_is_left_out_and_told(store: ToolStore) -> None:
+async def test_the_never_prefix_leaves_out_and_reports_taken_names(store: ToolStore) -> None:
     await imported(store, SAME, spec("one"))
     more = snapshot(tool(), tool("other"), prompts=(prompt("ask"),))
     report = await imported(store, more, spec("two", prefix="never"))
@@ -306,7 +306,7 @@ async def test_another_prefix_gives_other_names_and_keeps_identities(store: Tool
     assert await names(store, "crm") == ["echo", "ask", "x:y", "x:{y}"]
 
 
-async def test_names_stay_when_the_source_that_had_them_first_goes(store: ToolStore) -> None:
+async def test_names_stay_when_the_first_owner_is_removed(store: ToolStore) -> None:
     await imported(store, SAME, spec("one"))
     await imported(store, SAME, spec("two"))
     before = await names(store, "two")
@@ -315,7 +315,7 @@ async def test_names_stay_when_the_source_that_had_them_first_goes(store: ToolSt
     assert await names(store, "two") == before
 
 
-async def test_a_server_does_not_get_what_another_has_by_listing_it_more_exactly(
+async def test_a_more_specific_template_takes_no_resources_of_another_server(
     store: ToolStore,
 ) -> None:
     def names(*templates: str) -> Snapshot:
@@ -388,7 +388,7 @@ async def test_thousands_of_each_are_one_import(store: ToolStore) -> None:
     assert (len(report.saved.unchanged), report.saved.items.unchanged) == (count, count)
 
 
-def test_settings_say_which_servers_to_import_and_how() -> None:
+def test_settings_select_the_servers_to_import_and_their_options() -> None:
     patterns = {"include": ("a",), "exclude": ("b",)}
     there = SourceSettings(
         mcp=URL, era="stateless", prefix="never", own_sessions=True, pin=True, **patterns

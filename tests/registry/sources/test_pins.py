@@ -31,9 +31,7 @@ async def served(store: ToolStore) -> list[str]:
     return [one.name for one in await store.tools(HOST)]
 
 
-async def test_what_a_source_had_when_it_was_pinned_is_trusted(
-    store: ToolStore, pins: Pins
-) -> None:
+async def test_tools_present_at_pinning_are_trusted(store: ToolStore, pins: Pins) -> None:
     await pinned(store, tool("a"), tool("b"))
     assert await served(store) == ["a", "b"]
     assert await pins.list_held(HOST) == []
@@ -71,7 +69,7 @@ async def test_a_tool_that_says_something_else_is_held_back(
     assert report.saved.held == {"a": changed}
 
 
-async def test_what_is_served_cannot_change_behind_a_name_that_is_written_out(
+async def test_hidden_characters_cannot_disguise_a_change(
     store: ToolStore,
 ) -> None:
     """A name with a hidden character and one that spells it are two members of what is pinned."""
@@ -111,7 +109,7 @@ async def test_members_may_come_in_another_order(store: ToolStore) -> None:
     assert await served(store) == ["a"]
 
 
-async def test_a_tool_that_is_held_back_stays_so_until_it_is_approved(
+async def test_a_held_tool_stays_held_until_approved(
     store: ToolStore, pins: Pins, database: Database
 ) -> None:
     await pinned(store, tool("a"))
@@ -131,14 +129,14 @@ async def test_a_tool_that_is_held_back_stays_so_until_it_is_approved(
     assert await served(store) == []
 
 
-async def test_one_that_says_again_what_was_approved_is_served_again(store: ToolStore) -> None:
+async def test_a_tool_back_at_its_approved_definition_is_served_again(store: ToolStore) -> None:
     await pinned(store, tool("a"))
     await pinned(store, tool("a", description="x"))
     await pinned(store, tool("a"))
     assert await served(store) == ["a"]
 
 
-async def test_one_that_went_and_comes_back_changed_is_held_back(store: ToolStore) -> None:
+async def test_a_tool_returning_changed_is_held(store: ToolStore) -> None:
     await pinned(store, tool("a"), tool("b"))
     await pinned(store, tool("b"))
     await pinned(store, tool("a"), tool("b"))
@@ -148,9 +146,7 @@ async def test_one_that_went_and_comes_back_changed_is_held_back(store: ToolStor
     assert await served(store) == ["b"]
 
 
-async def test_what_changed_since_it_was_looked_at_is_not_approved(
-    store: ToolStore, pins: Pins
-) -> None:
+async def test_a_change_after_the_review_is_not_approved(store: ToolStore, pins: Pins) -> None:
     await pinned(store, tool("a"), tool("b"))
     await pinned(store, tool("a", description="1"), tool("b", description="1"))
     looked_at = await pins.list_held(HOST)
@@ -176,7 +172,7 @@ async def test_without_pins_nothing_is_held_back(store: ToolStore, database: Dat
     assert await served(store) == ["a", "b"]
 
 
-async def test_what_is_held_back_is_not_found_or_counted_and_keeps_its_name(
+async def test_a_held_tool_is_not_found_or_counted_and_keeps_its_name(
     store: ToolStore, database: Database
 ) -> None:
     await pinned(store, tool("mail"))
@@ -206,19 +202,19 @@ async def test_holding_back_again_writes_nothing(store: ToolStore, database: Dat
     assert report.saved.items == ItemsSaved()
 
 
-def test_the_reason_names_what_changed() -> None:
+def test_the_reason_names_the_changed_members() -> None:
     assert reason(None, {"name": "a"}) == "new"
     assert HeldTool("a", "s", {"name": "a"}, {"name": "b"}).reason == "name changed"
 
 
-async def test_what_goes_away_has_to_be_looked_at_too(store: ToolStore) -> None:
+async def test_removed_members_are_reviewed_too(store: ToolStore) -> None:
     await pinned(store, tool("a", _meta={"x": 1}, annotations={"own": 1}))
     report = await pinned(store, tool("a"))
     assert report.saved is not None
     assert report.saved.held == {"a": "annotations and _meta changed"}
 
 
-async def test_who_approves_sees_characters_that_nobody_sees(store: ToolStore, pins: Pins) -> None:
+async def test_approvers_see_hidden_characters(store: ToolStore, pins: Pins) -> None:
     await pinned(store, tool("a", description="Echo."))
     hidden = "Echo.\U000e0053end\u202e\x1b[2J\0"
     schema = {"type": "object", "properties": {"q\u200b": {"enum": ["a\u2063"]}}}
@@ -233,7 +229,7 @@ async def test_who_approves_sees_characters_that_nobody_sees(store: ToolStore, p
 
 
 @pytest.mark.parametrize("description", ["Echo.", "Echo, and more."])
-async def test_a_pin_of_less_becomes_whole_if_what_it_has_is_as_it_was(
+async def test_a_partial_pin_is_completed_if_its_members_are_unchanged(
     store: ToolStore, database: Database, description: str
 ) -> None:
     """Releases before pinned neither `_meta` nor icons."""

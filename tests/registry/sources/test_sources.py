@@ -186,7 +186,7 @@ async def test_a_hybrid_service_is_imported_with_all_that_its_calls_need(
     assert (source.base_url_trusted, source.options) == (True, HybridOptions("command"))
 
 
-async def test_a_hybrid_service_is_refreshed_as_it_was_imported(
+async def test_a_hybrid_service_is_refreshed_with_its_options(
     sources: Sources, store: ToolStore, rule_spec: ImportSpec
 ) -> None:
     options = HybridOptions("query", "legacy", 8)
@@ -263,7 +263,7 @@ async def test_an_action_that_is_skipped_gets_no_name(
         (SPEC, "all 3 operations are left out"),
     ],
 )
-async def test_what_is_no_hybrid_service_is_rejected_and_nothing_written(
+async def test_invalid_hybrid_files_are_rejected_and_nothing_is_written(
     sources: Sources, store: ToolStore, rule_spec: ImportSpec, text: str, expected: str
 ) -> None:
     Path(rule_spec.location).write_text(text)
@@ -338,7 +338,7 @@ async def test_a_source_of_a_later_release_is_left_alone(
         await sources.refresh("rules")
 
 
-def test_settings_say_what_to_import_and_how() -> None:
+def test_settings_select_the_services_to_import_and_their_options() -> None:
     patterns = {"include": ("a",), "exclude": ("b",)}
     hybrid = SourceSettings(
         hybrid="/s.yaml", base_url=AT, side="query", dialect="legacy", batch=5, **patterns
@@ -378,7 +378,7 @@ async def rooms_arguments(store: ToolStore) -> set[str]:
     return set(json.loads(bytes(tool.input_schema))["properties"])
 
 
-async def test_a_stored_secret_fills_a_parameter_while_it_is_stored(
+async def test_a_stored_secret_fills_a_parameter_until_removed(
     sources: Sources, store: ToolStore, database: Database, tmp_path: Path
 ) -> None:
     """A secret of the registry fills from the next import on, as one of the settings does, and no

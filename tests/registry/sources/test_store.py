@@ -105,7 +105,7 @@ async def notices(database: Database) -> AsyncIterator[list[str]]:
                 heard.append(notice.payload)
 
 
-async def test_a_tool_comes_back_as_it_was_saved(store: ToolStore) -> None:
+async def test_a_tool_is_read_as_saved(store: ToolStore) -> None:
     await save(store, FULL)
     (tool,) = await store.tools(HOST)
     assert (tool.name, tool.title, tool.description) == (FULL.name, FULL.title, FULL.description)
@@ -116,7 +116,7 @@ async def test_a_tool_comes_back_as_it_was_saved(store: ToolStore) -> None:
     assert tool.definition is None
 
 
-async def test_so_does_what_only_its_own_server_knows_of_it(store: ToolStore) -> None:
+async def test_the_original_definition_is_read_as_saved(store: ToolStore) -> None:
     definition = {"zebra": 1, "apple": [1.5], "_meta": {"b": 1, "a": None}}
     await save(store, draft("a", definition=definition, binding=McpBinding("a.b", "stateless")))
     (tool,) = await store.tools(HOST)
@@ -124,7 +124,7 @@ async def test_so_does_what_only_its_own_server_knows_of_it(store: ToolStore) ->
     assert tool.binding == McpBinding("a.b", "stateless")
 
 
-async def test_a_source_comes_back_as_it_was_saved(store: ToolStore) -> None:
+async def test_a_source_is_read_as_saved(store: ToolStore) -> None:
     await save(store, FULL, draft("a"))
     (source,) = await store.sources(HOST)
     assert source == await store.source(HOST, "shop")
@@ -182,7 +182,7 @@ async def test_options_of_a_later_release_hide_no_source(
         PythonBinding("h/s/a/1"),
     ],
 )
-async def test_a_tool_of_a_hybrid_service_comes_back_as_it_was_saved(
+async def test_a_tool_of_a_hybrid_service_is_read_as_saved(
     store: ToolStore, binding: HybridBinding | PythonBinding
 ) -> None:
     await save(store, draft("a", binding=binding))
@@ -238,7 +238,7 @@ async def test_importing_again_updates_adds_and_removes_and_keeps_identities(
     assert (after["same"], after["changing"]) == (before["same"], before["changing"])
 
 
-async def test_what_comes_back_has_its_old_identity(store: ToolStore) -> None:
+async def test_a_returning_tool_has_its_old_identity(store: ToolStore) -> None:
     await save(store, draft("a"), draft("b"))
     before = await ids(store)
     await save(store, draft("a"))
@@ -262,7 +262,7 @@ async def test_tools_can_swap_their_names(store: ToolStore) -> None:
     assert await ids(store) == {"one": before["two"], "two": before["one"]}
 
 
-async def test_the_source_that_has_a_name_keeps_it(store: ToolStore) -> None:
+async def test_the_first_owner_of_a_name_keeps_the_name(store: ToolStore) -> None:
     await save(store, draft("list"), source="first")
     saved = await save(store, draft("LIST", "/list@get"), source="second")
     assert saved.names == {"/list@get": "second_LIST"}
@@ -328,7 +328,7 @@ async def test_progress_is_told(store: ToolStore) -> None:
     assert heard == [(ROWS_PER_STATEMENT, total), (total, total)]
 
 
-async def test_the_planner_is_told_of_what_is_written_as_soon_as_it_can_be(
+async def test_the_planner_has_statistics_of_written_rows_at_once(
     store: ToolStore, database: Database, database_settings: Settings
 ) -> None:
     known = "SELECT min(reltuples) FROM pg_class WHERE relname IN ('tool_t', 'api_endpoint_t')"
@@ -370,7 +370,7 @@ async def test_parameters_are_derived_from_the_schema(store: ToolStore, database
     assert await rows(database, "SELECT name, param_type FROM tool_param_t") == [("n", "any")]
 
 
-async def test_columns_that_follow_from_the_binding_follow_it(
+async def test_columns_derived_from_the_binding_follow_its_changes(
     store: ToolStore, database: Database
 ) -> None:
     await save(store, FULL)
@@ -463,7 +463,7 @@ QUIET = [
 
 
 @pytest.mark.parametrize("edit", QUIET)
-async def test_what_no_catalog_shows_is_not_notified(
+async def test_changes_invisible_in_catalogs_are_not_notified(
     store: ToolStore, database: Database, edit: str
 ) -> None:
     await save(store, draft("a"))
@@ -472,7 +472,7 @@ async def test_what_no_catalog_shows_is_not_notified(
     assert heard == []
 
 
-async def test_the_digest_covers_what_a_client_is_shown(
+async def test_the_digest_covers_all_members_shown_to_clients(
     store: ToolStore, database: Database
 ) -> None:
     async def digest() -> str:

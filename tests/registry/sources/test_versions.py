@@ -122,7 +122,7 @@ async def test_a_rollback_serves_the_version_before_with_the_options_of_then(
     assert (source.version, source.exclude, source.number) == ("1", ("deletePet",), 1)
 
 
-async def test_what_was_rolled_back_is_not_imported_again(
+async def test_a_rolled_back_version_is_not_imported_again(
     sources: Sources, store: ToolStore, history: History, path: Path
 ) -> None:
     await sources.import_(write(path, 1))
@@ -166,7 +166,7 @@ async def test_a_rollback_ends_with(
     assert "more_0001" in await names(store)
 
 
-async def test_taking_a_version_back_that_was_rolled_back_makes_no_new_one(
+async def test_restoring_a_rolled_back_version_makes_no_new_version(
     sources: Sources, history: History, versions: Versions, path: Path
 ) -> None:
     await sources.import_(write(path, 1))
@@ -210,7 +210,7 @@ async def test_a_rollback_that_cannot_be_is_refused(
             await history.roll_back("pets", to)
 
 
-async def test_a_rollback_that_fails_leaves_everything_as_it_was(
+async def test_a_failed_rollback_changes_nothing(
     sources: Sources, store: ToolStore, history: History, versions: Versions, path: Path
 ) -> None:
     await sources.import_(write(path, 1))
@@ -247,7 +247,7 @@ async def test_a_difference_writes_nothing(
     assert await store.tools(HOST) == before
 
 
-async def test_the_database_numbers_versions_and_has_one_current_one(
+async def test_the_database_numbers_versions_and_has_one_current_version(
     database: Database, store: ToolStore
 ) -> None:
     async with database.connect() as connection:
@@ -269,7 +269,7 @@ async def test_the_database_numbers_versions_and_has_one_current_one(
         assert await found.fetchall() == [(1, "first"), (2, "second")]
 
 
-async def test_an_import_that_began_before_a_rollback_does_not_undo_it(
+async def test_an_import_begun_before_a_rollback_does_not_undo_the_rollback(
     sources: Sources, store: ToolStore, history: History, path: Path, monkeypatch: Any
 ) -> None:
     for number in (1, 2):
@@ -289,7 +289,7 @@ async def test_an_import_that_began_before_a_rollback_does_not_undo_it(
     assert (source.number, source.rolled_back and source.rolled_back.version) == (1, 2)
 
 
-async def test_a_rollback_from_what_is_served_no_longer_is_refused(
+async def test_a_rollback_from_a_superseded_version_is_refused(
     sources: Sources, store: ToolStore, history: History, path: Path, monkeypatch: Any
 ) -> None:
     for number in (1, 2):

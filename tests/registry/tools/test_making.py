@@ -65,7 +65,7 @@ def refused(**said: Any) -> str:
     return str(failed.value)
 
 
-def test_a_request_without_a_schema_takes_what_it_has_places_for() -> None:
+def test_a_request_without_a_schema_takes_its_placeholders() -> None:
     new = made(rest="GET https://api.example.com:8443/v1/{city}/now?q={text}&units=metric")
     assert new.address is not None
     assert (new.address.name, new.address.base_url) == (
@@ -153,7 +153,7 @@ def test_an_action_and_how_its_service_is_called() -> None:
     assert new.address.options == HybridOptions(dialect="legacy")
 
 
-def test_a_second_tool_for_one_of_another_server_says_what_that_says() -> None:
+def test_a_second_tool_for_an_mcp_tool_inherits_its_description() -> None:
     new = made(mcp="find", source="crm", name="find_customer", description="")
     assert new.draft.binding == McpBinding("find")
     assert (new.draft.name, new.draft.description) == ("find_customer", "Does it")
@@ -227,7 +227,7 @@ def test_functions_and_scripts_go_nowhere() -> None:
     ],
     ids=lambda value: str(value)[:60] if isinstance(value, str) else "",
 )
-def test_what_cannot_be_made_says_why(said: dict[str, Any], told: str) -> None:
+def test_invalid_tools_are_refused_with_the_reason(said: dict[str, Any], told: str) -> None:
     answer = refused(**said)
     assert told in answer
     assert answer.startswith("t: ")

@@ -142,9 +142,7 @@ async def test_how_a_tool_is_run_stands_in_the_columns_of_the_design(
     assert found == [expected]
 
 
-async def test_what_a_call_costs_is_said_by_hand(
-    portal: AsyncConnection, database: Database
-) -> None:
+async def test_cost_tiers_are_set_by_hand(portal: AsyncConnection, database: Database) -> None:
     tools = ManualTools(database.pool, HOST)
     await tools.add([NewTool(draft("weather"), None, Details(cost_tier="low"))])
     await tools.edit("getPet", ManualEdit(details=Details(cost_tier="high")), "ada")

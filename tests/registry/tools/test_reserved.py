@@ -37,7 +37,7 @@ def test_every_tool_of_the_gateway_has_a_name_that_is_reserved() -> None:
 
 
 @pytest.mark.parametrize("name", ALIKE)
-def test_so_is_what_a_client_or_a_person_takes_for_it(name: str) -> None:
+def test_lookalikes_of_reserved_names_are_reserved(name: str) -> None:
     assert is_reserved(name)
 
 
@@ -61,13 +61,13 @@ async def test_a_tool_that_a_server_lists_later_has_its_source_s_name_in_front(
         assert isinstance(getattr(found.get(own), "binding", None), GatewayBinding)
 
 
-async def test_letters_of_other_scripts_make_no_such_name(store: ToolStore) -> None:
+async def test_letters_of_other_scripts_cannot_imitate_reserved_names(store: ToolStore) -> None:
     wide, cyrillic, invisible = "\uff43all_tool", "c\u0430ll_tool", "call_\u200btool"
     await imported(store, snapshot(*map(tool, (wide, cyrillic, invisible))), spec("bank"))
     assert not [one.name for one in (await catalog(store)).tools if is_reserved(one.name)]
 
 
-async def test_with_the_prefix_never_it_is_left_out_and_told(store: ToolStore) -> None:
+async def test_the_never_prefix_leaves_out_and_reports_reserved_names(store: ToolStore) -> None:
     report = await imported(store, snapshot(tool("a"), tool("call_tool")), spec(prefix="never"))
     assert [one.name for one in (await catalog(store)).tools] == ["a"]
     assert report.outcomes[1].status == "skipped"
@@ -88,7 +88,7 @@ async def test_operations_of_a_description_get_the_prefix_too(store: ToolStore) 
     assert [one.name for one in await store.tools(HOST)] == ["ping", "shop_search_tools"]
 
 
-async def test_a_name_that_was_stored_before_calls_nothing_until_it_is_imported_again(
+async def test_a_stored_reserved_name_calls_nothing_until_the_next_import(
     store: ToolStore, database: Database
 ) -> None:
     await save(store, operation("old"))
@@ -111,7 +111,9 @@ async def test_no_alias_leads_there(store: ToolStore, database: Database) -> Non
 
 
 @pytest.mark.parametrize("name", ["call_tool", "Search-Tools", "describe_tool", *SKILL_TOOLS])
-async def test_nobody_makes_one_by_hand(database: Database, store: ToolStore, name: str) -> None:
+async def test_manual_tools_cannot_have_reserved_names(
+    database: Database, store: ToolStore, name: str
+) -> None:
     by_hand = ManualTools(database.pool, HOST)
     await store.save(HOST, replace(SHOP, name="other"), [draft("x")])
     refused = f"{name}: the name is kept for the gateway's own tools; take another"

@@ -165,14 +165,14 @@ async def test_a_dry_run_checks_and_writes_nothing(tools: ManualTools, store: To
     assert await store.source(HOST, "sky") is None
 
 
-async def test_imports_leave_what_was_made_by_hand(tools: ManualTools, store: ToolStore) -> None:
+async def test_imports_keep_manual_tools(tools: ManualTools, store: ToolStore) -> None:
     await tools.add([new("photo", Address("shop"))])
     saved = await store.save(HOST, SHOP, [draft("listPets", description="Other"), draft("photo")])
     assert saved.removed == ("getPet",)
     assert await names(store) == ["listPets", "photo", "shop_photo"]
 
 
-async def test_a_description_written_by_hand_is_kept_until_it_is_reset(
+async def test_a_manual_description_is_kept_until_reset(
     tools: ManualTools, store: ToolStore, database: Database
 ) -> None:
     await tools.edit(
@@ -190,7 +190,9 @@ async def test_a_description_written_by_hand_is_kept_until_it_is_reset(
     assert await value(database, "description", "listPets") == "Newest"
 
 
-async def test_of_an_imported_tool_only_what_imports_do_not_say(tools: ManualTools) -> None:
+async def test_an_imported_tool_is_edited_only_in_members_outside_imports(
+    tools: ManualTools,
+) -> None:
     change = ManualEdit(title="T", tags=("a",), description="Mine")
     with pytest.raises(ToolRefused, match="its title, tags would be overwritten by the next"):
         await tools.edit("listPets", change, "ada")
@@ -261,7 +263,7 @@ async def test_details_that_fit_no_column_or_no_order_are_refused(
         await tools.add([replace(new("weather"), details=details)])
 
 
-async def test_what_is_disabled_stays_so_whatever_is_imported(
+async def test_disabled_tools_stay_disabled_after_imports(
     tools: ManualTools, store: ToolStore
 ) -> None:
     assert await tools.disable(["listPets"]) == ["listPets"]
@@ -275,7 +277,7 @@ async def test_what_is_disabled_stays_so_whatever_is_imported(
     assert await names(store) == ["getPet", "listPets"]
 
 
-async def test_what_its_description_has_no_longer_is_not_enabled(
+async def test_tools_missing_from_their_description_are_not_enabled(
     tools: ManualTools, store: ToolStore
 ) -> None:
     await tools.disable(["listPets"])
@@ -298,7 +300,7 @@ async def test_a_name_that_another_took_cannot_be_enabled(
         await tools.enable(["listPets"])
 
 
-async def test_of_several_one_that_is_not_there_stops_all(
+async def test_an_unknown_tool_among_several_stops_all_changes(
     tools: ManualTools, store: ToolStore
 ) -> None:
     with pytest.raises(NoSuchTool):
@@ -306,7 +308,7 @@ async def test_of_several_one_that_is_not_there_stops_all(
     assert await names(store) == ["getPet", "listPets"]
 
 
-async def test_only_what_was_made_by_hand_is_removed(tools: ManualTools, store: ToolStore) -> None:
+async def test_only_manual_tools_are_removed(tools: ManualTools, store: ToolStore) -> None:
     await tools.add([new("weather", Address("sky", "https://sky.example")), new("rain", None)])
     with pytest.raises(
         ToolRefused, match="imported from shop, and the next import would restore it"

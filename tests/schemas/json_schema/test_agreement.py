@@ -77,7 +77,7 @@ LEAVES = st.booleans() | TYPES.map(lambda name: {"type": name}) | st.just({"$ref
 
 @settings(max_examples=300, derandomize=True, deadline=None)
 @given(schemas(), VALUES)
-def test_verdicts_agree_and_what_is_refused_is_explained(schema, value):
+def test_verdicts_agree_and_refused_values_are_explained(schema, value):
     schema = {**schema, "$defs": {"n": {"type": ["integer", "array"], "items": {"$ref": "#"}}}}
     checker = Checker(encode(schema))
     accepted = checker.accepts(value)

@@ -79,11 +79,11 @@ def test_right_arguments_pass_and_have_no_problems(arguments):
         ),
     ],
 )
-def test_a_problem_names_the_argument_and_what_was_expected(arguments, expected):
+def test_a_problem_names_the_argument_and_the_expected_value(arguments, expected):
     assert explained(PET, arguments) == expected
 
 
-def test_what_has_no_words_of_its_own_is_said_as_the_validator_says_it():
+def test_other_problems_use_the_words_of_the_validator():
     problems = explained(PET, {**RIGHT, "age": -1, "tags": ["a", "b", "c", "d"]})
     assert problems["age"] == "-1 is less than the minimum of 0"
     assert problems["tags"] == '["a","b","c","d"] has more than 3 items'
@@ -100,7 +100,7 @@ def test_arguments_that_are_no_object_are_a_problem_of_the_whole():
     assert checker(PET).explain([1]) == [ArgumentProblem((), "expected object, got an array")]
 
 
-def test_of_alternatives_the_closest_one_is_explained():
+def test_the_closest_alternative_is_explained():
     schema = {
         "properties": {
             "where": {
@@ -150,7 +150,7 @@ def test_behind_a_reference_the_names_are_known_too():
         (r"^a$", "a\n"),  # ECMA-262: $ is the very end
     ],
 )
-def test_patterns_are_those_of_ecma_262_when_explained_too(pattern, wrong):
+def test_explained_patterns_follow_ecma_262(pattern, wrong):
     schema = {"properties": {"a": {"type": "string", "pattern": pattern}}}
     assert "does not match" in explained(schema, {"a": wrong})["a"]
 
@@ -208,7 +208,7 @@ def test_format_is_an_annotation():
         {"$ref": "file:///etc/passwd"},
     ],
 )
-def test_a_bad_schema_is_refused_when_it_is_compiled(schema):
+def test_a_bad_schema_is_refused_at_compilation(schema):
     with pytest.raises(ValueError, match=r"\S"):
         checker(schema)
 
@@ -229,7 +229,7 @@ def test_a_schema_that_is_no_json_is_refused_alike():
         (None, {"prefixItems": [{"const": 1}]}, [1], [2]),
     ],
 )
-def test_a_schema_is_read_in_the_dialect_that_it_names(
+def test_a_schema_is_read_in_its_declared_dialect(
     dialect: str | None, schema: dict[str, Any], good: Any, bad: Any
 ) -> None:
     head = {} if dialect is None else {"$schema": dialect}
@@ -271,7 +271,7 @@ def test_a_schema_that_nobody_could_check_in_time_is_refused(keyword):
 
 
 @pytest.mark.parametrize("reference", ["#/%24defs/L{}", "#L{}", "urn:l{}"])
-def test_it_does_not_matter_how_the_next_level_is_referred_to(reference):
+def test_any_kind_of_reference_counts_towards_the_limit(reference):
     inner = {
         f"L{n}": {
             "$id": f"urn:l{n}",

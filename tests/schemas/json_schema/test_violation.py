@@ -94,7 +94,7 @@ def test_the_path_leads_to_the_value(schema, data, path):
     assert violation(schema, data).partition(": ")[0] == path
 
 
-def test_the_first_violation_is_the_one_that_is_told():
+def test_only_the_first_violation_is_reported():
     schema = {"required": ["a", "b"], "properties": {"c": {"type": "integer"}}}
     assert violation(schema, {}) == "$: required property 'a' not found"
 

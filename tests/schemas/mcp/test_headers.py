@@ -56,12 +56,12 @@ def test_any_text_comes_through_a_header(text):
 
 
 @pytest.mark.parametrize("text", ["", "x", "get pet", 'a,b;c="d"', "=?b64?x?=", "toolgate://a/b"])
-def test_a_plain_value_stands_as_it_is(text):
+def test_a_plain_value_is_not_encoded(text):
     assert encode_header(text) == text
 
 
 @pytest.mark.parametrize("text", [" x", "x ", "a\tb", "é", "\n", "=?base64?eA==?=", "=?base64??="])
-def test_what_would_change_on_the_way_is_encoded(text):
+def test_values_unsafe_in_headers_are_encoded(text):
     assert encode_header(text) == f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
@@ -125,7 +125,7 @@ def test_a_bad_mark_is_named_with_its_reason(bad, reason):
         mirrored_in(bad)
 
 
-def test_a_schema_may_be_as_deep_as_it_likes():
+def test_a_schema_may_have_any_depth():
     deep = marked("Deep")
     for _ in range(20_000):
         deep = schema(a=deep)
@@ -159,7 +159,7 @@ def test_an_argument_that_is_not_there_has_no_header(arguments):
 
 
 @pytest.mark.parametrize("arguments", [{}, {"a": None}, {"a": "text"}, {"a": {}}])
-def test_an_argument_below_one_that_is_not_there_has_no_header(arguments):
+def test_an_argument_below_a_missing_argument_has_no_header(arguments):
     assert param_headers((MirroredArgument(("a", "b"), "B"),), arguments) == {}
 
 

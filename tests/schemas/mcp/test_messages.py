@@ -12,11 +12,11 @@ from schemas.mcp.messages import (
 )
 
 
-def test_absent_params_are_empty_ones():
+def test_absent_params_are_read_as_empty_params():
     assert read(UNSET, ListParams) == ListParams(cursor=None)
 
 
-def test_members_that_nobody_asks_for_are_carried_by_no_one_and_disturb_no_one():
+def test_unknown_members_are_ignored():
     params = {"name": "t", "arguments": {"a": 1}, "_meta": {"progressToken": 1}, "more": {}}
     assert read(params, CallToolParams) == CallToolParams("t", {"a": 1})
 
@@ -41,7 +41,7 @@ def test_a_call_may_come_without_arguments(arguments):
         ({"notifications": {"toolsListChanged": 1}}, ListenParams, "toolsListChanged"),
     ],
 )
-def test_bad_params_name_the_member_and_what_it_must_be(params, as_type, text):
+def test_bad_params_name_the_member_and_its_expected_type(params, as_type, text):
     with pytest.raises(InvalidParams, match=text):
         read(params, as_type)
 
@@ -51,6 +51,6 @@ def test_a_cancelled_id_keeps_its_type(id_):
     assert read({"requestId": id_}, CancelledParams).request_id == id_
 
 
-def test_a_listener_hears_only_what_it_asked_for():
+def test_a_listener_hears_only_its_requested_notifications():
     wanted = read({"notifications": {"promptsListChanged": True}}, ListenParams)
     assert not wanted.notifications.tools_list_changed

@@ -45,7 +45,7 @@ def test_initialize_is_answered_with_the_revision_asked_for_or_the_latest(reques
         ("handshake", {"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"}),
     ],
 )
-def test_each_fact_holds_for_the_revisions_that_state_it(fact, holders):
+def test_each_fact_holds_for_its_revisions(fact, holders):
     rows = [*HANDSHAKE.values(), *STATELESS.values(), revisions.JSON_RPC]
     assert {row.name for row in rows if getattr(row, fact)} == holders
 

@@ -110,7 +110,7 @@ async def test_an_answer_after_the_approval_of_another_person_is_told(rig: Rig) 
     assert rig.called == ["DELETE /pets/7"]
 
 
-async def test_a_thread_is_its_owner_s_whatever_others_have_made(rig: Rig) -> None:
+async def test_a_thread_belongs_to_its_owner_despite_colliding_names(rig: Rig) -> None:
     """Another caller, who knows both names, has made a conversation of its id (mending 8)."""
     thread = "main"
     name = f"{HOST}/anonymous/{thread}"

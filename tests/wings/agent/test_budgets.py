@@ -135,7 +135,7 @@ async def test_a_run_ends_with_its_budget(
     ids=["tokens", "money", "calls", "time"],
 )
 @pytest.mark.parametrize("scope", ["conversation", "day"])
-async def test_a_budget_counts_former_runs_also_deleted_ones(
+async def test_a_budget_counts_former_and_deleted_runs(
     rig: Rig, scope: str, budget: dict[str, Any], first: list[Answer], stopped: str
 ) -> None:
     async with person(rig, **{scope: budget}) as one:
@@ -168,7 +168,7 @@ async def test_a_budget_of_money_needs_a_price(rig: Rig) -> None:
     assert parts.settings.currency == "USD"
 
 
-async def test_failed_requests_count_with_what_was_seen_of_them(rig: Rig) -> None:
+async def test_failed_requests_count_their_received_tokens(rig: Rig) -> None:
     rig.script(Answer(pieces=[sse(delta(content="x" * 400))], end="cut"))
     async with person(rig) as one:
         conversation = await one.conversation()
@@ -198,7 +198,7 @@ async def test_cancelled_requests_count(rig: Rig) -> None:
     assert tokens < 2_000  # what was sent; not the longest answer, which was reserved
 
 
-async def test_a_request_that_is_cancelled_while_it_is_counted_counts_once(
+async def test_a_request_cancelled_while_counted_counts_once(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.script(chat_whole("Yes."))
@@ -223,7 +223,7 @@ async def test_a_request_that_is_cancelled_while_it_is_counted_counts_once(
     assert run.tokens == tokens == 18
 
 
-async def test_requests_at_once_share_what_is_left(rig: Rig) -> None:
+async def test_concurrent_requests_share_the_remaining_budget(rig: Rig) -> None:
     rig.script(Answer(silent=True))
     async with person(rig, day={"tokens": 4_000}) as one:
         first = await one.begin(await one.conversation())

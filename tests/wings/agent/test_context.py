@@ -63,7 +63,7 @@ async def rig(
             yield Rig(client, provider, service)
 
 
-async def test_memory_is_read_before_a_run_and_written_after_it(rig: Rig) -> None:
+async def test_memory_is_read_before_a_run_and_written_afterwards(rig: Rig) -> None:
     ann = caller("ann")
     await called(rig, ann, "memory_add", content="Ann likes grey cats.", scope="user")
     rig.script(chat_whole("A grey one, then."))
@@ -106,7 +106,7 @@ async def test_knowledge_is_read_before_a_run(rig: Rig) -> None:
     )  # nothing found is not told, and taints nothing
 
 
-async def test_what_reads_and_keeps_is_marked_like_the_calls_of_the_run(
+async def test_context_tools_are_marked_like_the_calls_of_the_run(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contexts: dict[str, Context] = {}
@@ -168,7 +168,7 @@ async def test_calls_for_a_run_do_not_reach_the_agent(rig: Rig, later: bool) -> 
     assert rig.provider.requests == []
 
 
-async def test_an_erasure_reaches_what_an_agent_and_searches_were_told(rig: Rig) -> None:
+async def test_an_erasure_reaches_conversations_and_the_search_log(rig: Rig) -> None:
     """Texts of an erased person stay in no table: conversations of the agent, approvals, jobs and
     the log of searches have copies of them (mending 10)."""
     zoe, tom, told = caller("zoe"), caller("tom"), "xylophonequartz"

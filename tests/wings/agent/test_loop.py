@@ -57,7 +57,7 @@ async def test_calls_go_through_the_gateway_and_their_results_back(rig: Rig) -> 
     assert re.match(r'<data-[0-9a-f]{16} source="listPets" trusted="no">', last[-4]["content"])
 
 
-async def test_what_fails_is_told_to_the_model(rig: Rig) -> None:
+async def test_failed_calls_are_reported_to_the_model(rig: Rig) -> None:
     rig.script(
         chat_whole(
             "",
@@ -80,7 +80,7 @@ async def test_what_fails_is_told_to_the_model(rig: Rig) -> None:
     assert "not one JSON object" in texts[2]
 
 
-async def test_offered_tools_are_found_ones_and_never_the_catalog(rig: Rig) -> None:
+async def test_offered_tools_come_from_search_and_never_the_whole_catalog(rig: Rig) -> None:
     rig.script(chat_whole("Hm.", [call("a1", "listPets")]), chat_whole("Yes."))
     await rig.ask("Please list the pets")
     first, second = (one.body["tools"] for one in rig.provider.requests)
@@ -183,7 +183,7 @@ async def test_a_context_that_is_too_long_is_compacted(rig: Rig) -> None:
     ]
 
 
-async def test_thinking_goes_back_as_it_came_also_in_later_turns(rig: Rig) -> None:
+async def test_thinking_blocks_are_sent_back_unaltered_in_later_turns(rig: Rig) -> None:
     """The provider refuses a conversation whose signature or redacted block was altered."""
     thought = claude("Hm.", [call("a1", "getPet", id=1)], thinking="cats \u00fc", redacted="SEALED")
     rig.script(thought, claude("Done."), claude("Again."))
@@ -283,7 +283,7 @@ async def test_roles_cannot_be_smuggled_in(rig: Rig) -> None:
     assert "role" in str(problem)
 
 
-async def test_what_is_not_there_is_404(rig: Rig) -> None:
+async def test_missing_conversations_and_runs_are_not_found(rig: Rig) -> None:
     other = "00000000-0000-4000-8000-000000000000"
     assert (await rig.get(f"/conversations/{other}"))[0] == 404
     assert (await rig.get(f"/runs/{other}"))[0] == 404
@@ -398,7 +398,7 @@ async def test_traffic_is_kept_as_a_transcript(rig: Rig) -> None:
     assert exchange["request"]["messages"][-1] == {"role": "user", "content": "Hello?"}
 
 
-async def test_a_denied_tool_is_one_that_is_not_there(rig: Rig) -> None:
+async def test_a_denied_tool_looks_like_a_missing_tool(rig: Rig) -> None:
     calls = [call("a1", "more_0000"), call("a2", "more_9999")]
     rig.script(chat_whole("", calls), chat_whole("Sorry."))
     found = await rig.ask("Do it.")
@@ -421,7 +421,7 @@ async def test_a_foreign_conversation_is_not_there(rig: Rig) -> None:
     assert await conversations.get(other, "anonymous", id_) is None
 
 
-async def test_an_answer_with_nul_is_stored_without_it(rig: Rig) -> None:
+async def test_nul_characters_are_removed_from_a_stored_answer(rig: Rig) -> None:
     rig.script(chat_whole("A\0 cat."))
     found = await rig.ask("Which pet?")
     assert (found["state"], found["answer"]) == ("completed", "A cat.")

@@ -80,7 +80,7 @@ async def test_usage_is_streamed_when_asked_for(rig: Rig, openai: AsyncOpenAI) -
 
 
 @pytest.mark.parametrize(("said", "told"), [("length", "length"), ("content_filter",) * 2])
-async def test_a_cut_answer_is_told_as_one(
+async def test_a_cut_answer_has_the_finish_reason_of_the_model(
     rig: Rig, openai: AsyncOpenAI, said: str, told: str
 ) -> None:
     """The reason why the model stopped is that of the completion (mending 33)."""
@@ -111,7 +111,9 @@ async def test_a_model_is_found_by_its_id(openai: AsyncOpenAI) -> None:
     ],
     ids=lambda given: next(iter(given)),
 )
-async def test_a_refusal_names_what_is_refused(openai: AsyncOpenAI, given: dict[str, Any]) -> None:
+async def test_unsupported_members_are_refused_by_name(
+    openai: AsyncOpenAI, given: dict[str, Any]
+) -> None:
     """Members that the agent would ignore are refused by their names (mending 33)."""
     with pytest.raises(APIStatusError) as caught:
         await openai.chat.completions.create(**{"model": "agent", "messages": ASKED, **given})
@@ -119,9 +121,7 @@ async def test_a_refusal_names_what_is_refused(openai: AsyncOpenAI, given: dict[
     assert next(iter(given)) in str(caught.value.message)
 
 
-async def test_values_that_ask_for_what_the_agent_does_are_taken(
-    rig: Rig, openai: AsyncOpenAI
-) -> None:
+async def test_default_values_of_members_are_accepted(rig: Rig, openai: AsyncOpenAI) -> None:
     """Defaults that clients spell out are no reason for a refusal (mending 33)."""
     rig.script(chat_whole("A cat."))
     asked: Any = {"response_format": {"type": "text"}, "tool_choice": "auto", "n": 1}
@@ -157,7 +157,7 @@ async def test_an_approval_is_said_in_words(rig: Rig, openai: AsyncOpenAI) -> No
         ({"messages": [{"role": "user", "content": ""}]}, 422),
     ],
 )
-async def test_what_it_cannot_do_is_refused(
+async def test_unsupported_requests_are_refused(
     openai: AsyncOpenAI, changed: dict[str, Any], status: int
 ) -> None:
     with pytest.raises(APIStatusError) as caught:

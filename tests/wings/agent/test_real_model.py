@@ -64,7 +64,7 @@ async def client(
             yield client
 
 
-async def test_it_streams_and_counts(url: str) -> None:
+async def test_a_real_model_streams_and_counts_tokens(url: str) -> None:
     models = ConfiguredModels(
         replace(limits(timeout_s=DEADLINE_S), strategies={"tested": small(url)})
     )
@@ -101,7 +101,7 @@ async def test_the_agent_streams_its_answer(client: Client) -> None:
     assert last["tokens"] > 0
 
 
-async def test_a_run_is_cancelled_while_it_streams(client: Client) -> None:
+async def test_a_streaming_run_is_cancelled(client: Client) -> None:
     body = {"message": "Tell me a long story.", "wait": False, "stream": True}
     with anyio.fail_after(DEADLINE_S):
         async with client.http.post(f"{client.url}/agent/v1/ask", json=body) as response:
@@ -117,7 +117,7 @@ async def test_a_run_is_cancelled_while_it_streams(client: Client) -> None:
     assert found["state"] in ("cancelled", "completed")
 
 
-async def test_the_facade_answers_with_it(client: Client) -> None:
+async def test_the_openai_facade_answers_with_a_real_model(client: Client) -> None:
     body = {"model": "agent", "messages": [{"role": "user", "content": "Say hello."}]}
     with anyio.fail_after(DEADLINE_S):
         async with client.http.post(f"{client.url}/v1/chat/completions", json=body) as response:

@@ -121,7 +121,7 @@ async def test_tools_that_a_caller_does_not_see_are_not_offered(rig: Rig) -> Non
     assert "more_0000" not in offered
 
 
-async def test_only_what_a_run_waits_for_is_decided_here(rig: Rig) -> None:
+async def test_only_approvals_awaited_by_a_run_are_decided_here(rig: Rig) -> None:
     approvals = Approvals((await rig.parts()).pool, HOST)
     wanted = ApprovalRequest("carol", str(uuid4()), "wire", "bank", "digest", "ask", "because")
     other, _ = await approvals.request(wanted, "{}", 60.0, 10)
@@ -132,7 +132,7 @@ async def test_only_what_a_run_waits_for_is_decided_here(rig: Rig) -> None:
     assert found.state == "waiting"
 
 
-async def test_a_result_does_not_name_approvals_of_others(rig: Rig) -> None:
+async def test_a_result_cannot_name_foreign_approvals(rig: Rig) -> None:
     parts = await rig.parts()
     approvals = Approvals(parts.pool, HOST)
     planned = Toolbox(parts.call, parts.view, parts.settings).plan(

@@ -191,7 +191,7 @@ async def test_a_squatter_of_an_earlier_release_is_renamed_and_told(
     assert squatter.calls == []
 
 
-async def test_a_wing_takes_the_names_of_its_dialects_from_others(
+async def test_a_wing_takes_back_the_names_of_its_dialects(
     database_settings: DatabaseSettings, tmp_path: Path
 ) -> None:
     """They are not reserved while the dialect is off: other memories have them (mending 1)."""
@@ -224,7 +224,7 @@ async def test_a_tool_of_another_source_is_read_by_source_and_name(
 
 
 @pytest.mark.parametrize("pin", [False, True])
-async def test_what_a_foreign_server_lists_taints_a_run_that_finds_it(
+async def test_a_run_that_finds_foreign_descriptions_is_tainted(
     database_settings: DatabaseSettings, tmp_path: Path, pin: bool
 ) -> None:
     """Unless its definitions were approved (mending 7)."""
@@ -249,7 +249,7 @@ async def test_what_a_foreign_server_lists_taints_a_run_that_finds_it(
         ("getPet", {"id": 7}, True),
     ],
 )
-async def test_what_the_gateway_tells_of_foreign_tools_is_from_outside(
+async def test_gateway_answers_quoting_foreign_tools_are_from_outside(
     foreign: Rig, name: str, arguments: Any, outside: bool
 ) -> None:
     """And what it tells of tools that the operator described is not (mending 7)."""

@@ -253,7 +253,7 @@ async def test_runs_that_are_due_are_found_by_indexes(storage: Pool) -> None:
     assert "Seq Scan" not in plan
 
 
-async def test_what_is_deleted_is_gone_but_its_usage(store: Store) -> None:
+async def test_deleted_conversations_keep_only_their_usage(store: Store) -> None:
     conversation = await store.conversation()
     run = await store.run(conversation.id)
     await store.runs.add(run, 0, [ModelRequested(1)], UsageAmounts(7, 0.0, 1.0, 2))

@@ -58,7 +58,7 @@ async def followed(rig: Rig, run: str, after: int = 0, limit: int = 10_000) -> l
     return found
 
 
-async def test_words_and_calls_are_events_with_one_at_the_end(rig: Rig) -> None:
+async def test_words_and_calls_are_streamed_with_a_final_event(rig: Rig) -> None:
     rig.script(chat("Let me see.", [GET]), chat("A fine cat.", reasoning="hm"))
     events = await streamed(rig, "/ask", {"message": "Which pet?"})
     types = [type_ for type_, _, _ in events]

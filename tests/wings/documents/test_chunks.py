@@ -93,7 +93,7 @@ def test_headings_to_the_set_level_begin_chunks() -> None:
     assert [one.name for one in chunks[2].mentions if one.role == "link"] == ["tools"]
 
 
-def test_lower_headings_begin_chunks_where_one_is_full() -> None:
+def test_lower_headings_begin_chunks_once_a_chunk_is_full() -> None:
     chunks = cut(GUIDE, media_type="text/markdown", chunking=ChunkingOptions(size=50))
     assert [one.header for one in chunks] == [
         "Guide", "Guide > Install", "Guide > Install > Linux", "Guide > Install > Windows",
@@ -136,7 +136,7 @@ def test_titles_of_headings(line: str, title: str) -> None:
     assert [one.title for one in markdown_headings(line)] == [title]
 
 
-def test_code_of_a_fence_has_no_headings_and_stays_whole_where_it_fits() -> None:
+def test_fenced_code_has_no_headings_and_stays_whole_within_the_limit() -> None:
     fence = "```sh\n# not a heading\n\nmake\n```"
     text = f"# A\n\n{'word ' * 20}\n\n{fence}\n\n{'word ' * 20}\n"
     chunks = cut(text, media_type="text/markdown", chunking=ChunkingOptions(size=90, overlap=0))

@@ -135,7 +135,7 @@ def named(chunks: tuple[Chunk, ...], role: str) -> set[str]:
         ),
     ],
 )  # fmt: skip
-def test_definitions_and_what_they_refer_to(
+def test_definitions_and_their_references_are_found(
     media_type: str,
     text: str,
     expected: dict[str, tuple[str, str]],
@@ -280,7 +280,7 @@ def test_functions_that_are_assigned_are_definitions(language: str) -> None:
     assert {one.symbol for one in outline(code, language).root.all() if one.symbol} == names
 
 
-def test_comments_before_an_assigned_function_belong_to_it() -> None:
+def test_comments_before_an_assigned_function_are_part_of_the_function() -> None:
     """The comment above an assignment is a part of the function (mending 38)."""
     code = b"var a = 1;\n\n// Sends an answer.\nres.send = function (body) {\n  return 1;\n};\n"
     (scope,) = outline(code, "javascript").root.inner

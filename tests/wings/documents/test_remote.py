@@ -381,7 +381,7 @@ async def test_a_listing_without_end_is_refused(web: Web) -> None:
         await found(bucket_files(bucket(web), PRIVATE, wanted))
 
 
-async def test_what_a_bucket_sends_is_counted(web: Web) -> None:
+async def test_received_bytes_of_a_bucket_are_counted(web: Web) -> None:
     """Its listing states one byte less for each."""
     wanted = WantedFiles(limits=ReadingLimits(source_bytes=5))
     with pytest.raises(ReadingRefused, match="larger than 5 bytes"):

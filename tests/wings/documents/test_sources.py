@@ -155,7 +155,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_directory_without_what_is_ignored(tree: Path) -> None:
+def test_ignored_files_of_a_directory_are_left_out(tree: Path) -> None:
     found = list(directory(tree, WantedFiles()))
     assert paths(iter(found)) == [
         ".gitignore", "a.md", "docs/.gitignore", "docs/e.md", "docs/keep.log",

@@ -25,7 +25,7 @@ async def client(settings: Settings) -> AsyncIterator[Client]:
 
 
 @pytest.mark.parametrize("name", published_schemas())
-def test_the_published_schemas_are_those_of_the_code(name: str) -> None:
+def test_published_schemas_match_the_code(name: str) -> None:
     """`make schemas` writes them."""
     text = (FILES / name).read_text()
     assert text == published_schemas()[name]

@@ -266,7 +266,7 @@ async def test_without_kafka_invocations_run_and_their_ends_wait(
         assert (await got(client, "/events/v1/stats"))[1]["unsent"] == 1
 
 
-async def test_a_delayed_invocation_runs_when_it_is_due(engine: Settings) -> None:
+async def test_a_delayed_invocation_runs_when_due(engine: Settings) -> None:
     settings = with_events(engine, **{**kept(engine), "poll_s": 0.1})
     async with running(settings) as client:
         one = await invoked(client, "getPet", {"id": 7}, delayS=0.3)

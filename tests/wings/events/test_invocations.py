@@ -193,7 +193,7 @@ async def test_a_failure_of_the_service_is_final(client: Client, service: Record
     assert len(service.requests) == 1
 
 
-async def test_an_invocation_is_cancelled_while_it_runs(client: Client, service: Recorder) -> None:
+async def test_a_running_invocation_is_cancelled(client: Client, service: Recorder) -> None:
     """An invocation is cancelled while it runs (V22)."""
     one = await invoked(client, "slow")
     await service.arrived.wait()
@@ -228,7 +228,7 @@ class Framer(Squatter):
     }
 
 
-async def test_arguments_by_their_names_in_lists_are_judged_as_those_of_a_call(
+async def test_named_arguments_in_lists_are_judged_like_arguments_of_a_call(
     settings: Settings,
 ) -> None:
     """Checked and decided by the names that the server knows (mending 21)."""
@@ -253,7 +253,7 @@ async def test_arguments_by_their_names_in_lists_are_judged_as_those_of_a_call(
             assert (status, "sizes" in json.dumps(refusal)) == (422, True), refusal
 
 
-async def test_a_later_call_may_say_null_for_what_it_does_not_give(client: Client) -> None:
+async def test_a_later_call_may_pass_null_for_absent_arguments(client: Client) -> None:
     """As a call at once may (mending 19)."""
     over = await ended(client, (await invoked(client, "listPets", {"limit": None}))["id"])
     assert over["status"] == "ACKED", over

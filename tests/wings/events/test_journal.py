@@ -128,7 +128,7 @@ async def test_a_failed_invocation_blocks_its_order_key_if_configured(journal: J
     assert [two.invocation_id for two in await claimed(journal, 10)] == [second]
 
 
-async def test_what_a_race_left_blocked_is_found_by_the_sweep(journal: Journal) -> None:
+async def test_invocations_left_blocked_by_a_race_are_found_by_the_sweep(journal: Journal) -> None:
     id_ = await accepted(journal, order_key="a")
     async with borrow(journal._pool) as connection:
         await connection.execute("UPDATE invocation_t SET blocked = true")
@@ -280,7 +280,7 @@ async def test_erasing_a_caller_keeps_state_and_times(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("report", [{"result": b'"late"'}, {"error": b'{"m":"late"}'}])
-async def test_nothing_is_kept_of_what_is_erased_while_it_runs(
+async def test_an_invocation_erased_while_running_keeps_no_data(
     journal: Journal, report: dict[str, bytes]
 ) -> None:
     id_ = await accepted(journal)
@@ -294,7 +294,7 @@ async def test_nothing_is_kept_of_what_is_erased_while_it_runs(
     assert await journal.attempts(HOST, id_) == []
 
 
-async def test_retention_drops_what_is_old(journal: Journal) -> None:
+async def test_retention_drops_old_invocations(journal: Journal) -> None:
     id_ = await accepted(journal)
     await journal.end([end(one, error=b"{}") for one in await claimed(journal)])
     await upkeep(journal).move(-1)
@@ -304,7 +304,7 @@ async def test_retention_drops_what_is_old(journal: Journal) -> None:
     assert await journal.get(HOST, id_) is None
 
 
-async def test_what_is_old_is_deleted_in_parts_of_each_tenant(
+async def test_old_invocations_are_deleted_in_batches_per_tenant(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for host in (HOST, OTHER):
@@ -321,7 +321,7 @@ async def test_what_is_old_is_deleted_in_parts_of_each_tenant(
     assert max(deleted) <= 4
 
 
-async def test_the_oldest_of_what_has_ended_go_where_it_has_too_many_bytes(
+async def test_the_oldest_finished_invocations_beyond_the_byte_limit_are_deleted(
     journal: Journal,
 ) -> None:
     """Results of a principal fill no database, and push out none of another's (mending 6)."""
@@ -354,7 +354,7 @@ async def test_the_oldest_of_what_has_ended_go_where_it_has_too_many_bytes(
     assert await left() == [unsent, *ids[2:]]
 
 
-async def test_failed_ones_that_hold_their_key_count_as_open(journal: Journal) -> None:
+async def test_failed_invocations_holding_their_key_count_as_open(journal: Journal) -> None:
     """An invocation that no retention may remove early is in a quota (mending 6)."""
     await accepted(journal, order_key="a", on_failure="block")
     await accepted(journal, number=1)

@@ -126,7 +126,7 @@ async def test_invalid_cloudevents_are_refused(
 CE = {"ce-specversion": "1.0", "ce-id": "a b", "ce-type": EVENT["type"]}
 
 
-async def test_one_event_is_one_invocation_in_whichever_mode_it_comes(client: Client) -> None:
+async def test_an_event_is_one_invocation_in_every_mode(client: Client) -> None:
     """Attributes in headers are percent-decoded, and data may be base64 (mending 34)."""
     path, data = "/events/cloudevents", EVENT["data"]
     whole = {**EVENT, "id": "a b", "source": "/büro/100%"}
@@ -202,7 +202,7 @@ async def test_a_bad_event_of_a_batch_is_named_by_its_index(client: Client) -> N
     assert (status, len(batch["items"])) == (422, 3)  # so that it is not taken for accepted
 
 
-async def test_senders_of_events_are_told_that_they_may_deliver(client: Client) -> None:
+async def test_the_cloudevents_webhook_handshake_is_answered(client: Client) -> None:
     """The OPTIONS handshake of CloudEvents' webhooks is answered (mending 34)."""
     url, origin = client.url + "/events/cloudevents", "emitter.example.com"
     asked = {"WebHook-Request-Origin": origin, "WebHook-Request-Rate": "120"}
@@ -405,7 +405,9 @@ async def test_an_open_session_is_notified_of_the_completion(client: Client) -> 
     assert message["params"]["data"]["data"]["status"] == "ACKED"
 
 
-async def test_completions_of_an_erased_caller_hold_up_no_others(client: Client) -> None:
+async def test_completions_of_an_erased_caller_do_not_block_later_completions(
+    client: Client,
+) -> None:
     session = await client.session("2025-11-25")
     arguments = {"skillName": "report", "delayS": 3600, "replyTo": "session"}
     await session.call("tools/call", {"name": "events_invoke", "arguments": arguments})

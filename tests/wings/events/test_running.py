@@ -200,7 +200,7 @@ async def test_an_approval_pauses_an_invocation(evented: Settings, service: Reco
 
 
 @pytest.mark.parametrize("effect", ["approve", "deny"])
-async def test_an_invocation_is_judged_as_the_tool_that_it_calls(
+async def test_policy_judges_the_tool_called_by_an_invocation(
     evented: Settings, service: Recorder, effect: str
 ) -> None:
     """A rule for all tools that change something is not about accepting a call (mending 36)."""
@@ -270,7 +270,7 @@ async def two_of(approvals: Approvals) -> bool:
     return len(await approvals.waiting()) == 2
 
 
-async def test_new_settings_neither_lose_nor_repeat_what_runs(
+async def test_new_settings_neither_lose_nor_repeat_running_invocations(
     evented: Settings, service: Recorder
 ) -> None:
     async with running(evented) as client:

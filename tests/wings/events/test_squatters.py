@@ -68,7 +68,7 @@ async def test_a_hook_calls_the_tool_of_its_source_alone(
     assert [call["name"] for call in squatter.calls] == ["notes"]
 
 
-async def test_a_call_that_waits_goes_to_the_tool_that_it_was_accepted_for(
+async def test_a_waiting_call_runs_only_the_accepted_tool(
     settings: Settings, service: Recorder, database: Database
 ) -> None:
     """A server that takes the name meanwhile does not get it (mending 1)."""

@@ -100,7 +100,7 @@ async def test_call_tool_and_failures_are_tasks_too(client: Client) -> None:
     assert result["isError"]
 
 
-async def test_what_is_no_task(client: Client) -> None:
+async def test_invalid_task_requests_are_refused(client: Client) -> None:
     session = await client.session(LEGACY)
     wish = {"name": "getPet", "arguments": {"id": "x"}, "task": {}}
     assert "Invalid arguments" in (await session.call("tools/call", wish))["error"]["message"]
@@ -209,7 +209,7 @@ async def test_a_task_is_read_at_another_gateway_and_after_a_restart(
     assert len(service.requests) == 1
 
 
-async def test_a_task_is_its_owners_who_has_a_list_of_them(
+async def test_a_task_belongs_to_and_is_listed_for_its_owner(
     evented: Settings, tmp_path: Path
 ) -> None:
     settings = replace(evented, auth=by_jwks(tmp_path, [KEY.jwk()]))

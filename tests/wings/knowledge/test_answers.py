@@ -142,7 +142,7 @@ async def test_an_answer_has_verified_references(rig: AnswerRig) -> None:
     assert json.loads(sent.splitlines()[0])["text"] == TEXT, sent
 
 
-async def test_clients_of_lightrag_get_it_too(rig: AnswerRig) -> None:
+async def test_clients_of_lightrag_get_model_answers(rig: AnswerRig) -> None:
     rig.script(chat(GOOD))
     history = [{"role": "assistant", "content": "Earlier."}]
     more = {"conversation_history": history, "user_prompt": "As a haiku."}
@@ -163,7 +163,7 @@ async def test_clients_of_lightrag_get_it_too(rig: AnswerRig) -> None:
     assert (only["llm_generated"], TEXT in only["response"]) == (False, True)
 
 
-async def test_the_model_is_asked_alone_by_who_may_query_too(
+async def test_asking_only_the_model_requires_query_access(
     database_settings: DatabaseSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with providing(chat_whole("Hello!")) as provider:

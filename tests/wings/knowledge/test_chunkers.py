@@ -274,7 +274,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-async def test_a_chunker_runs_in_a_process_that_goes_on_after_it_failed() -> None:
+async def test_a_chunker_process_survives_a_failure() -> None:
     workers = ReadingWorkers(1, replace(DEFAULT_LIMITS, parse_s=60.0, cut_s=60.0), LIMITS)
     found = await workers.read("b.rec", BOOKS.encode(), chunker=EXAMPLE.read_bytes())
     assert [(one.kind, one.symbol) for one in found.chunks] == [
@@ -368,7 +368,7 @@ def test_a_component_is_made_of_c_by_the_commands_of_the_guide(tmp_path: Path) -
     assert "a line is longer than a chunk may be" in error
 
 
-async def test_a_component_cuts_documents_or_leaves_them_to_text(books: KnowledgeRig) -> None:
+async def test_a_component_cuts_documents_or_falls_back_to_text(books: KnowledgeRig) -> None:
     view = await put(books, component())
     assert [one.chunks for one in view.report.samples] == [7, 7, 7]
     ann = books.caller()

@@ -74,7 +74,7 @@ async def test_work_on_a_cluster_names_the_extra_that_is_missing(words: tuple[st
     assert (code, "pip install 'toolgate[ray]'" in errors) == (2, True), errors
 
 
-async def test_a_watched_directory_is_stored_as_it_changes(client: Client, tmp_path: Path) -> None:
+async def test_a_watched_directory_is_stored_on_changes(client: Client, tmp_path: Path) -> None:
     heron = tmp_path / "heron.md"
     heron.write_text("# Heron\n\nIt nests in reeds.\n")
 

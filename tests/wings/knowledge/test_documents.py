@@ -28,7 +28,7 @@ EXCHANGE = (
 LONG = "\n\n".join(f"Part {number} tells of subject{number}. " + "x " * 600 for number in range(6))
 
 
-async def test_a_text_is_found_by_words_as_soon_as_it_is_stored(rig: KnowledgeRig) -> None:
+async def test_a_text_is_found_by_words_once_stored(rig: KnowledgeRig) -> None:
     """A text is found by words as soon as it is stored (K08)."""
     ann = rig.caller()
     added = await ann.add("The heron nests in reeds.", path="birds/heron.md")
@@ -115,7 +115,7 @@ async def test_conversations_keep_both_exchanges_of_a_second(rig: KnowledgeRig) 
     assert "alpha indeed" in text
 
 
-async def test_what_is_appended_is_cut_while_the_document_is_not_locked(rig: KnowledgeRig) -> None:
+async def test_appended_text_is_cut_without_locking_the_document(rig: KnowledgeRig) -> None:
     ann, cuts = rig.caller(), []
 
     async def cut(task: TextToCut) -> CutText:
@@ -191,7 +191,7 @@ async def test_a_deleted_document_leaves_nothing(rig: KnowledgeRig) -> None:
         assert await rig.rows(f"SELECT count(*) FROM {table}") == [(0,)], table
 
 
-async def test_a_collection_to_which_documents_are_added_meanwhile_stays(
+async def test_a_collection_with_concurrent_additions_is_not_deleted(
     rig: KnowledgeRig,
 ) -> None:
     await rig.caller().add("A text.", path="late.md")
@@ -214,7 +214,7 @@ async def test_concurrent_writes_of_equal_text_make_one_document(
     assert sorted(found.split("\n\n")) == ["First text.", "Second text."]
 
 
-async def test_documents_with_the_same_text_share_it_safely(rig: KnowledgeRig) -> None:
+async def test_concurrent_documents_share_equal_text_safely(rig: KnowledgeRig) -> None:
     ann = rig.caller()
 
     async def churn(path: str) -> None:
@@ -368,7 +368,7 @@ async def test_an_owner_and_a_tenant_have_a_quota(
                 await another
 
 
-async def test_what_others_write_into_a_collection_is_its_owners(database: Database) -> None:
+async def test_documents_written_by_grantees_count_against_the_owner(database: Database) -> None:
     """Granting the right to write gives nobody a second quota (mending 6)."""
     async with rigged(database, knowledge_settings(owner_documents=1)) as rig:
         await rig.caller()("put_collection", collection="notes", grants={"user:bo": "write"})

@@ -25,7 +25,9 @@ async def book(rig: KnowledgeRig) -> None:
         await rig.caller().add(text, "book", path=f"{name}.md")
 
 
-async def test_what_the_best_mentions_is_found_without_its_words(rig: KnowledgeRig) -> None:
+async def test_passages_linked_from_the_best_hit_are_found_without_shared_words(
+    rig: KnowledgeRig,
+) -> None:
     await book(rig)
     ann, query = rig.caller(), {"query": "Who directed the film Aldri Annet?"}
     naive = [one.path for one in (await ann("query", mode="naive", **query)).evidence]
@@ -89,7 +91,9 @@ async def test_the_same_query_gives_the_same_bytes(rig: KnowledgeRig) -> None:
         assert answers[0] == answers[1] == answers[2]
 
 
-async def test_an_entity_lists_its_mentions_and_is_deleted_with_them(rig: KnowledgeRig) -> None:
+async def test_an_entity_lists_its_mentions_and_is_deleted_without_mentions(
+    rig: KnowledgeRig,
+) -> None:
     """An entity lists its mentions and is deleted with them (K13)."""
     await book(rig)
     ann = rig.caller()
@@ -133,7 +137,7 @@ async def test_graph_paths_are_shortest_and_each_hop_has_evidence(rig: Knowledge
     assert (await eve("path", **{"from": "Aldri Annet", "to": "Tancred Ibsen"})).paths == ()
 
 
-def test_links_raise_what_is_about_a_mention_once() -> None:
+def test_links_raise_passages_about_a_mention_once() -> None:
     scores = {"a": 2.0, "c": 1.0, "e": 0.0}
     edges = [Edge("a", "x", "b"), Edge("a", "y", "b"), Edge("a", "z", "a"), Edge("c", "x", "e")]
     found = raise_linked(scores, edges)
@@ -144,7 +148,7 @@ def test_links_raise_what_is_about_a_mention_once() -> None:
     assert raise_linked({}, []) == page_ranked({}, []) == {}
 
 
-def test_page_rank_reaches_what_shares_rare_names() -> None:
+def test_page_rank_reaches_passages_sharing_rare_names() -> None:
     edges = [Edge("a", "x", "b"), Edge("a", "y", "b"), Edge("a", "y", "c")]
     found = page_ranked({"a": 1.0, "d": 0.1}, edges)
     assert found["a"] > found["b"] > found["c"] > 0
@@ -223,7 +227,7 @@ async def test_a_merge_ranks_in_its_collection_alone(rig: KnowledgeRig) -> None:
         assert {one.path for one in found.evidence} == {"open.md", "note.md"}
 
 
-async def test_communities_are_of_what_the_caller_may_read_now(rig: KnowledgeRig) -> None:
+async def test_communities_contain_only_readable_passages(rig: KnowledgeRig) -> None:
     ann, bob = rig.caller(), rig.caller("bob")
     for number, (one, other) in enumerate((("Ada Lovelace", "Charles Babbage"),) * 3):
         await ann.add(f"With {one} came {other}, and no. {number}.", path=f"{number}.md")
@@ -273,7 +277,7 @@ def test_communities_are_the_same_in_any_order_of_their_rows() -> None:
     assert names == [set("ABC"), set("YZ")]
 
 
-def test_a_community_is_called_by_what_others_have_not_and_summed_up_by_its_centre() -> None:
+def test_a_community_has_distinctive_names_and_a_central_summary() -> None:
     rows = [(name, name.upper(), chunk) for chunk, names in {
         "1": "apk", "2": "apk", "3": "apk", "4": "a", "5": "xyp", "6": "xyp", "7": "x",
     }.items() for name in names]  # fmt: skip
@@ -322,7 +326,7 @@ async def test_code_is_linked_from_texts_alone(rig: KnowledgeRig) -> None:
     assert {"guide.md", "queue.py"} <= set(paths)
 
 
-async def test_definitions_stand_before_code_around_them(rig: KnowledgeRig) -> None:
+async def test_definitions_rank_before_surrounding_code(rig: KnowledgeRig) -> None:
     ann = rig.caller()
     around = "# The pump empties tanks.\nfrom pump import tank\n"
     await ann.add(around, path="around.py")

@@ -80,7 +80,7 @@ async def test_each_gets_an_answer(client: Client, path: str, body: Any) -> None
         assert answer["detail"], answer
 
 
-async def test_what_is_of_others_is_not_told_by_ids(client: Client) -> None:
+async def test_ids_of_foreign_objects_reveal_nothing(client: Client) -> None:
     foreign = "00000000-0000-4000-8000-000000000001"
     for path in (f"documents/{foreign}", "collections/other", "documents/no-id"):
         async with client.http.get(f"{client.url}/knowledge/v1/{path}") as response:

@@ -207,7 +207,7 @@ async def test_bad_files_are_told_or_have_no_chunks(
     assert refused.value.status == 422
 
 
-async def test_what_was_cut_as_plain_text_is_read_again_until_it_is_read_as_it_is(
+async def test_files_cut_as_plain_text_are_read_again_until_properly_read(
     rig: KnowledgeRig,
 ) -> None:
     """Its process was killed, as for want of time or memory."""
@@ -235,7 +235,7 @@ async def test_what_was_cut_as_plain_text_is_read_again_until_it_is_read_as_it_i
     assert not (await ann.add(CODE.decode(), "files", path="c.py")).changed
 
 
-async def test_a_source_as_it_was_is_read_again_where_it_was_cut_as_plain_text(
+async def test_an_unchanged_source_is_read_again_if_cut_as_plain_text(
     database: Database,
 ) -> None:
     def app(environ: dict[str, Any], start_response: Any) -> Any:
@@ -298,7 +298,7 @@ async def test_a_file_that_cannot_be_fetched_now_keeps_its_older_version(
             assert await states(ann) == dict.fromkeys(("a.txt", "b.txt"), ("processed", 1, 1))
 
 
-async def test_the_credential_of_a_folder_lists_no_names_that_begin_like_it(
+async def test_the_credential_of_a_folder_lists_no_names_with_its_prefix(
     database: Database,
 ) -> None:
     prefixes = []
@@ -330,7 +330,7 @@ async def test_large_and_structured_texts_are_cut_elsewhere(rig: KnowledgeRig) -
     assert best.lines[1] == 7999
 
 
-async def test_stored_credentials_are_for_a_place_and_what_is_below(rig: KnowledgeRig) -> None:
+async def test_stored_credentials_apply_to_a_place_and_its_subfolders(rig: KnowledgeRig) -> None:
     stored = Secrets(rig.database.pool, HOST, KEYS)
     for scheme, token in (("example.com", "all"), ("example.com/acme", "acme")):
         await stored.put("knowledge", scheme, SchemeSettings(token=token))

@@ -186,7 +186,7 @@ async def test_writes_and_deletes_require_their_access(rig: KnowledgeRig) -> Non
     assert await ann.found("heron")
 
 
-async def test_nothing_is_fetched_for_who_may_not_write(rig: KnowledgeRig) -> None:
+async def test_nothing_is_fetched_for_callers_without_write_access(rig: KnowledgeRig) -> None:
     await rig.caller("ann").add("The heron nests in reeds.")
     location = "http://127.0.0.1:1/x"  # which is refused when it is fetched
     for subject in ("bo", None):
@@ -218,7 +218,7 @@ async def test_deleting_stops_when_the_access_ends(
     assert await ann.found("heron")
 
 
-async def test_collections_of_an_owner_are_counted_one_after_the_other(database: Database) -> None:
+async def test_collections_of_an_owner_are_counted_sequentially(database: Database) -> None:
     """While one is being created, another one waits; else each would count without the other."""
     async with rigged(database, knowledge_settings(collections=1)) as rig:
         refused: list[int] = []
@@ -271,7 +271,7 @@ async def test_collections_of_an_organisation_are_shared_by_its_agents(rig: Know
         await other.add("The heron of cy.", "shared")
 
 
-async def test_anonymous_callers_read_what_all_may_and_own_nothing(rig: KnowledgeRig) -> None:
+async def test_anonymous_callers_read_public_collections_and_own_nothing(rig: KnowledgeRig) -> None:
     ann, nobody = rig.caller("ann"), rig.caller(None)
     await ann.add("The heron nests in reeds.")
     assert await nobody.found("heron") == []

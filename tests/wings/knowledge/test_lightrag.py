@@ -112,7 +112,7 @@ async def test_documents_are_resources_with_lines(client: Client) -> None:
         assert await read(place) is None, place
 
 
-async def test_metrics_count_documents_and_what_queries_return(bot: Bot) -> None:
+async def test_metrics_count_documents_and_query_results(bot: Bot) -> None:
     """Metrics count documents and what queries return (K26)."""
 
     async def counted() -> dict[str, float]:
@@ -314,7 +314,7 @@ async def test_relationships_of_many_names_are_found_without_comparing_all_pairs
     assert compared < 10 * len(ids)
 
 
-async def test_the_graph_is_that_of_what_may_be_read(bot: Bot) -> None:
+async def test_the_graph_has_only_readable_documents(bot: Bot) -> None:
     text = {"text": "Ines Okafor worked at Lake Tarn.", "file_source": "Ines Okafor.txt"}
     await bot.post("/documents/text", text)
     data = (await bot.post("/query/data", {"query": "Where did Ines work?"}))["data"]
@@ -363,7 +363,7 @@ async def test_the_graph_is_that_of_what_may_be_read(bot: Bot) -> None:
         ("/documents/texts", {"texts": ["a"], "file_sources": ["a", "b"]}, 400),
     ],
 )
-async def test_bad_requests_are_told_as_fastapi_tells_them(
+async def test_bad_requests_get_errors_in_the_format_of_fastapi(
     client: Client, path: str, body: Any, status: int
 ) -> None:
     found, answer, _ = await client.post(BASE + path, body)
@@ -636,7 +636,7 @@ async def test_scalars_of_another_json_type_are_read(
         ("DELETE", "/documents/delete_document", {"doc_ids": [" "]}, 422),
     ],
 )  # fmt: skip
-async def test_requests_have_the_status_that_they_have_there(
+async def test_requests_get_the_status_of_lightrag(
     bot: Bot, method: str, path: str, body: Any, status: int
 ) -> None:
     """Requests are refused, and taken, as LightRAG's own server does (mending 31)."""
@@ -655,7 +655,7 @@ async def test_deletions_are_counted(bot: Bot) -> None:
     assert told["message"] == "1 documents deleted. 2 of the ids name none."
 
 
-async def test_the_first_text_of_a_workspace_makes_it(bot: Bot) -> None:
+async def test_the_first_text_of_a_workspace_creates_the_workspace(bot: Bot) -> None:
     """A header may name a workspace that does not exist yet, for what is stored (mending 31)."""
     name = f"new-{uuid4()}"
     headers = {"LIGHTRAG-WORKSPACE": name}

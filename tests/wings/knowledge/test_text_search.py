@@ -31,7 +31,7 @@ def numbers(pattern: LinePattern, text: str) -> list[int]:
     ("pattern", "lines"),
     [("^$", [2, 4, 6]), ("b", [3, 7]), ("^a", [1, 5]), ("[a-c]$", [1, 3, 5, 7]), ("x", [])],
 )
-def test_slices_find_what_the_whole_text_has(pattern, lines, slice_bytes):
+def test_sliced_searches_find_the_lines_of_the_whole_text(pattern, lines, slice_bytes):
     """Searches in slices find the same lines (mending 4)."""
     compiled = line_pattern(pattern, SETTINGS)
     text = "a\n\nb\n\na\n\nb\n"
@@ -60,7 +60,7 @@ def slow_search(slices: int, done: list[str], name: str) -> Iterator[Passage | N
     done.append(name)
 
 
-async def test_searches_of_one_caller_leave_others_their_turns() -> None:
+async def test_searches_of_one_caller_do_not_delay_other_callers() -> None:
     """Forty searches of one caller do not delay another tenant's (mending 4)."""
     searches, done = TextSearches(SETTINGS), list[str]()
 

@@ -171,7 +171,7 @@ async def test_changing_the_model_requeues_waiting_chunks(
 
 
 @pytest.mark.parametrize("kind", ["text", "definition"])
-async def test_what_is_missing_is_queued_by_key_whatever_the_planner_knows(
+async def test_missing_vectors_are_queued_by_key_without_planner_statistics(
     database: Database, kind: str
 ) -> None:
     """Without statistics the planner compared each chunk with each text, read all documents for

@@ -214,7 +214,7 @@ async def test_grep_finds_each_matching_line_once(library: Library) -> None:
             await found(pattern)
 
 
-async def test_grep_refuses_more_than_it_may_read(database: Database) -> None:
+async def test_grep_refuses_to_read_beyond_its_limit(database: Database) -> None:
     async with rigged(database, knowledge_settings(grep_bytes=20)) as rig:
         await rig.caller().add("0123456789abcdef", path="a.txt")
         library = rig.parts.library
@@ -225,7 +225,7 @@ async def test_grep_refuses_more_than_it_may_read(database: Database) -> None:
         assert len(await library.grep(context(), None, "f$", path="b*")) == 1
 
 
-async def test_links_join_files_by_the_symbols_they_name(library: Library) -> None:
+async def test_links_join_files_by_symbol_names(library: Library) -> None:
     links = await library.links(context(), ["code"])
     found = {(one.source, one.target, one.symbol) for one in links}
     assert {("main.py", "src/app.py", "make"), ("src/app.py", "src/base.py", "Scaffold")} <= found

@@ -153,7 +153,7 @@ async def test_rest_streams_progress_and_then_the_result(client: Client) -> None
     assert (answer.name, answer.message["answer"]) == ("result", "On 6380. [ports.md:1]")
 
 
-async def test_what_is_refused_is_no_stream(client: Client) -> None:
+async def test_refused_requests_are_not_streams(client: Client) -> None:
     for body, path, status in (
         ({}, f"{REST}/research", 422),
         ({"question": "x", "limits": {"calls": -1}}, f"{REST}/research", 422),

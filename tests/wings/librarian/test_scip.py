@@ -176,7 +176,7 @@ async def test_only_writers_may_upload_an_index(library: Library) -> None:
     assert found.left_out == [("none.py", "the collection has no such document")]
 
 
-async def test_what_an_index_repeats_is_stored_once(
+async def test_repeated_entries_of_an_index_are_stored_once(
     rig: KnowledgeRig, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = document("app/b.py", [(B, [0, 6, 7], DEFINES)] * 3, relation(B, A))
@@ -291,7 +291,7 @@ def test_relationships_that_are_no_bases_are_counted(monkeypatch: pytest.MonkeyP
     assert len(names) == 100
 
 
-async def test_indexes_are_read_one_after_the_other() -> None:
+async def test_indexes_are_read_sequentially() -> None:
     """Large indexes of one caller do not keep the threads of all others (mending 10)."""
     reading, most = 0, 0
 

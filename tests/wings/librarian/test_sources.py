@@ -220,7 +220,7 @@ async def test_the_status_agrees_with_search(git: GitServer, tracking: Tracking)
     assert (status.chunks, status.embedded) == (len(found.passages), 0)
 
 
-async def test_what_is_due_is_read_with_the_rights_of_who_added_it(
+async def test_due_sources_are_read_with_the_rights_of_their_author(
     git: GitServer, tracking: Tracking
 ) -> None:
     committed(git.repository, FIRST)
@@ -349,7 +349,7 @@ async def meanwhile(act: Callable[[str], Awaitable[Any]]) -> AsyncIterator[str]:
         yield url
 
 
-async def test_a_source_that_is_due_again_lets_others_have_their_turn(tracking: Tracking) -> None:
+async def test_a_source_due_again_waits_for_other_sources(tracking: Tracking) -> None:
     async def due_again(_url: str) -> None:
         (one,) = await tracking.sources.of(context())
         await tracking.sources.make_due(one)
@@ -362,7 +362,7 @@ async def test_a_source_that_is_due_again_lets_others_have_their_turn(tracking: 
         assert await tracking.sources.refresh_due() == 1
 
 
-async def test_a_collection_that_is_deleted_while_it_is_read_stays_deleted(
+async def test_a_collection_deleted_during_a_reading_stays_deleted(
     tracking: Tracking,
 ) -> None:
     async def delete(_url: str) -> None:
@@ -402,7 +402,7 @@ async def test_a_reader_with_a_lost_claim_keeps_the_lease_of_its_successor(
     assert await tracking.rig.rows(lease) != before
 
 
-async def test_what_is_added_again_while_it_is_read_is_read_anew(tracking: Tracking) -> None:
+async def test_a_source_added_again_during_its_reading_is_read_anew(tracking: Tracking) -> None:
     async def elsewhere(url: str) -> None:
         place = SourcePlace(type="url", location=url, folder="docs")
         await tracking.sources.add(context(), "code", place, interval_s=0, webhook=False)
@@ -433,7 +433,7 @@ async def test_locations_that_are_not_stored(tracking: Tracking, type_: str, loc
     assert await tracking.sources.of(context()) == []
 
 
-async def test_a_source_that_is_deleted_before_it_is_read_is_not_found(
+async def test_a_source_deleted_before_its_reading_is_not_found(
     tracking: Tracking,
 ) -> None:
     one = await tracking.add("https://host/a")
@@ -442,7 +442,7 @@ async def test_a_source_that_is_deleted_before_it_is_read_is_not_found(
         await tracking.refresh(one)
 
 
-async def test_a_source_that_is_deleted_while_it_is_read_is_not_found(tracking: Tracking) -> None:
+async def test_a_source_deleted_during_its_reading_is_not_found(tracking: Tracking) -> None:
     settings = replace(load(None, {}).librarian, enabled=True, lease_s=0.3)
     shelves = LibraryAccess(lambda: tracking.rig.parts.library)
     impatient = TrackedSources(tracking.rig.database.pool, shelves, settings)

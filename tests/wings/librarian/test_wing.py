@@ -305,11 +305,11 @@ async def test_files_are_added_and_asked_by_commands_and_the_client(
         ("s3://bucket/x", "s3"),
     ],
 )
-def test_what_a_location_leads_to(location: str, kind: str) -> None:
+def test_the_kind_of_a_source_follows_from_its_location(location: str, kind: str) -> None:
     assert kind_of(location) == kind
 
 
-def test_a_map_has_what_fits_and_begins_at_its_focus() -> None:
+def test_a_map_fits_its_budget_and_begins_at_its_focus() -> None:
     def link(source: str, target: str, symbol: str, weight: float) -> FileLink:
         return FileLink(
             collection="c", source=source, target=target, symbol=symbol, kind="function",
@@ -340,7 +340,7 @@ async def test_the_example_answers_with_paths_and_lines(client: Client) -> None:
     assert "is referred to" in printed
 
 
-def test_its_tables_are_made_after_those_that_they_refer_to() -> None:
+def test_tables_are_created_after_their_dependencies() -> None:
     """Also where the wings are opened at the same time, or the other one is off."""
     assert [one.name for one in components_of(WING)] == ["knowledge", "librarian"]
     settings = load(None, {})

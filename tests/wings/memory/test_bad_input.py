@@ -157,7 +157,7 @@ async def test_requests_that_are_wrong_are_refused_with_the_reason(client: Clien
 
 
 @pytest.mark.parametrize("statement", ["SELECT 'x'::uuid", "INSERT INTO host_t DEFAULT VALUES"])
-async def test_what_the_database_does_not_store_is_the_mistake_of_the_caller(
+async def test_values_refused_by_the_database_are_a_mistake_of_the_caller(
     rig: Rig, statement: str
 ) -> None:
     async def handle(_asked: OperationInput) -> None:
@@ -292,7 +292,7 @@ async def test_an_older_value_becomes_history_at_once(rig: Rig) -> None:
     assert old == ["Ann lives in Bern"]
 
 
-async def test_unknown_ids_of_forget_are_not_told_from_those_of_others(rig: Rig) -> None:
+async def test_unknown_and_foreign_ids_of_forget_answer_alike(rig: Rig) -> None:
     bob = await rig.caller("bob").add("Bob likes milk")
     answers = [await rig.caller("ann")("forget", ids=[one]) for one in (bob, str(uuid4()))]
     assert answers[0] == answers[1]
@@ -346,7 +346,7 @@ def turns(*contents: str) -> tuple[str, str, Any]:
          {0: "no memory"}),
     ],
 )  # fmt: skip
-async def test_items_of_a_batch_are_judged_one_by_one(
+async def test_items_of_a_batch_are_judged_separately(
     client: Client, request_: tuple[str, str, Any], stored: list[int], refused: dict[int, str]
 ) -> None:
     """What cannot be stored is told with its index, and the rest is stored (mending 47)."""
@@ -363,7 +363,7 @@ async def test_items_of_a_batch_are_judged_one_by_one(
         assert text in told[index]
 
 
-async def test_an_import_stores_what_it_can(client: Client) -> None:
+async def test_an_import_stores_its_valid_items(client: Client) -> None:
     """Memories of an import that cannot be stored are told with their places (mending 47)."""
     (_, _, bad), (_, _, good) = importing(content=";)"), importing(id=str(uuid4()))
     body = {"items": [*bad["items"], *good["items"]]}

@@ -64,7 +64,7 @@ async def test_questions_are_evaluated_by_group(client: Client, tmp_path: Path) 
     assert "q:2: expected `evidence`" in wrong.stderr
 
 
-def test_figures_are_those_of_known_rankings() -> None:
+def test_figures_match_known_rankings() -> None:
     found = scores(["c", "a", "x", "b"], {"a", "b"})
     assert round(found.ndcg, 1) == 65.1  # (1/log2(3) + 1/log2(5)) / (1 + 1/log2(3))
     assert found.recall == {1: 0, 5: 100, 10: 100, 20: 100, 50: 100}

@@ -68,13 +68,13 @@ def test_a_named_date_covers_its_time_and_the_month_after(
     assert is_of_another_time([named], [time]) is not is_within
 
 
-def test_one_of_the_dates_and_times_is_enough() -> None:
+def test_a_single_matching_date_or_time_is_enough() -> None:
     may, june = NamedDate(2023, 5), NamedDate(2022, 6)
     assert not is_of_another_time([may, june], [at(1990, 1), at(2022, 6)])
     assert not is_of_another_time([], [at(1990, 1)])
 
 
-def test_a_date_in_words_is_one_that_queries_name() -> None:
+def test_a_date_in_words_is_readable_in_queries() -> None:
     assert in_words(MAY_8) == "8 May 2023"
     assert in_words(MAY_8, chinese=True) == "2023年5月8日"
     assert named_dates(in_words(MAY_8)) == named_dates(in_words(MAY_8, chinese=True))
@@ -92,7 +92,7 @@ def test_a_date_in_words_is_one_that_queries_name() -> None:
         ("", "", True),
     ],
 )
-def test_the_main_script_decides_what_a_model_knows(text: str, script: str, known: bool) -> None:
+def test_the_main_script_decides_on_the_use_of_a_model(text: str, script: str, known: bool) -> None:
     assert main_script(text) == script
     assert is_known(text, BUNDLED) is known
     assert is_known(text, frozenset())

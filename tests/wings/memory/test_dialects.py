@@ -58,7 +58,7 @@ async def test_tools_match_the_reference_server(client: Client) -> None:
         assert hints["openWorldHint"] is False
 
 
-async def test_tools_of_other_names_have_no_routes_beside_those_of_the_memory(
+async def test_tools_of_dialects_have_no_rest_routes(
     client: Client,
 ) -> None:
     async with client.http.get(f"{client.url}/memory/v1/openapi.json") as response:
@@ -165,7 +165,7 @@ async def test_an_anonymous_caller_without_session_is_told_so(both: Rig) -> None
     assert problem.value.status == 422
 
 
-async def test_graphs_and_files_show_what_is_for_the_agent_of_the_call(database: Database) -> None:
+async def test_graphs_and_files_show_only_memories_of_the_calling_agent(database: Database) -> None:
     settings = memory_settings(compat=("graph", "files"))
     async with rigged(database, settings) as rig:
         ann, tutor = rig.caller("ann"), rig.caller("ann", agent="tutor")

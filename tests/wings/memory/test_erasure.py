@@ -225,7 +225,7 @@ async def test_an_import_does_not_put_words_into_a_user_s_mouth(
     assert one.trust == kept
 
 
-async def test_an_import_takes_no_id_of_others_and_forgetting_it_leaves_theirs(rig: Rig) -> None:
+async def test_an_import_takes_over_no_foreign_ids(rig: Rig) -> None:
     admin, bob = rig.caller("root", scopes=[WRITE_ORG]), rig.caller("bob")
     for year in (2024, 2025):
         shared = await admin.add(f"The fair of {year}", "org", slot="fair")
@@ -252,7 +252,7 @@ async def test_forgetting_follows_history_within_its_owner_alone(rig: Rig) -> No
     assert await ann.found("tea") == ["Ann prefers tea"]
 
 
-async def test_what_a_source_says_never_hinders_forgetting(rig: Rig) -> None:
+async def test_the_source_of_a_memory_never_hinders_forgetting(rig: Rig) -> None:
     ann = rig.caller("ann")
     id_ = await ann.add("Ann prefers tea")
     await ann.add("It rains", "session", **ONE)
@@ -260,7 +260,7 @@ async def test_what_a_source_says_never_hinders_forgetting(rig: Rig) -> None:
     assert (await ann("forget", ids=[id_])).memories == 1
 
 
-async def test_an_export_has_what_its_caller_may_read(rig: Rig) -> None:
+async def test_an_export_has_only_readable_memories(rig: Rig) -> None:
     await rig.caller("ann").add("Failed the exam", audience=["tutor"])
     for agent, count in ((None, 0), ("clerk", 0), ("tutor", 1)):
         assert len((await rig.caller("ann", agent=agent)("export")).items) == count

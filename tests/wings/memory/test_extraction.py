@@ -158,7 +158,7 @@ async def test_promoted_memories_are_masked_for_their_new_scope(database: Databa
         assert (kept.content, kept.masked) == ("Write to [email]", ("email",))
 
 
-async def test_what_is_forgotten_while_the_model_thinks_is_not_stored(
+async def test_memories_forgotten_during_extraction_are_not_stored(
     rig: Rig, models: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await talked(rig)
@@ -180,7 +180,7 @@ async def test_what_is_forgotten_while_the_model_thinks_is_not_stored(
     assert [one.content for one in kept] == ["Ann has a dog"]
 
 
-async def test_what_is_forgotten_meanwhile_is_not_promoted(rig: Rig) -> None:
+async def test_memories_forgotten_during_promotion_are_not_promoted(rig: Rig) -> None:
     ann = rig.caller("ann")
     id_ = await ann.add("Ann prefers tea", "session", **ONE)
     sessions = (session_owner(HOST, "named", "ann", ONE["session"]),)

@@ -178,7 +178,7 @@ async def test_folders_are_deleted_and_renamed_whole(tool: FileTool, files: Dict
     assert list(files.versions) == ["/memories/ab"]
 
 
-async def test_a_file_has_no_files_below_it(tool: FileTool) -> None:
+async def test_a_file_cannot_contain_files(tool: FileTool) -> None:
     await run(tool, "create", path="/memories/a", file_text="")
     text = await failed(tool, "create", path="/memories/a/b", file_text="")
     assert text == "Error: /memories/a is a file, not a directory"

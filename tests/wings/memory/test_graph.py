@@ -90,7 +90,7 @@ async def test_the_server_answered_the_same(tools: GraphTools) -> None:
         assert {**call, **answer} == call
 
 
-async def test_what_one_call_names_twice_is_stored_once(tools: GraphTools) -> None:
+async def test_duplicates_within_a_call_are_stored_once(tools: GraphTools) -> None:
     robot = Entity("Ann", "robot", ("beeps", "beeps"))
     made = await tools.create_entities(NewEntities((robot, ANN, BO)))
     assert made == NewEntities((Entity("Ann", "robot", ("beeps",)), BO))
@@ -101,7 +101,7 @@ async def test_what_one_call_names_twice_is_stored_once(tools: GraphTools) -> No
     assert [one.added_observations for one in added.results] == [("x",), ("y",)]
 
 
-async def test_ranked_entities_follow_those_with_the_query(tools: GraphTools) -> None:
+async def test_ranked_entities_follow_literal_matches(tools: GraphTools) -> None:
     await tools.create_entities(NewEntities((BO, ANN)))
     await tools.create_relations(NewRelations((KNOWS,)))
     assert await tools.search_nodes(NodeQuery("tea")) == KnowledgeGraph((ANN, BO), (KNOWS,))

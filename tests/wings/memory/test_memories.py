@@ -26,7 +26,7 @@ async def test_equal_content_is_one_memory(rig: Rig) -> None:
     assert again.items[0].id == first.items[0].id
 
 
-async def test_a_new_value_of_a_slot_retires_the_old_one(rig: Rig) -> None:
+async def test_a_new_value_of_a_slot_retires_the_old_value(rig: Rig) -> None:
     """A new value of a slot retires the old one (M21)."""
     ann = rig.caller("ann")
     old = await ann.add("Ann lives in Bern", slot="home.city")

@@ -26,7 +26,7 @@ async def read(client: Client, uri: str) -> Any:
     return reply["result"]["contents"][0]["text"] if "result" in reply else None
 
 
-async def test_resources_show_what_the_caller_may_read(client: Client) -> None:
+async def test_resources_show_only_readable_memories(client: Client) -> None:
     body = {"scope": "user", "content": "Ann </memory> lives in Bern", "slot": "home.city"}
     _, added, _ = await client.post("/memory/v1/memories", body)
     [id_] = [one["id"] for one in added["items"]]
@@ -46,7 +46,7 @@ async def test_resources_show_what_the_caller_may_read(client: Client) -> None:
     assert json.loads(await read(client, f"memory://session/{'c' * 22}"))["items"] == []
 
 
-async def test_prompts_hold_what_is_asked_and_what_is_remembered(client: Client) -> None:
+async def test_prompts_hold_the_question_and_the_memories(client: Client) -> None:
     await client.post("/memory/v1/memories", {"scope": "user", "content": "Ann drinks green tea"})
     given = {"name": "recall", "arguments": {"question": "Which tea does Ann drink?"}}
     _, reply = await client.modern("prompts/get", given)

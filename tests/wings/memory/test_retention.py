@@ -116,7 +116,7 @@ RULES: list[tuple[dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize(("memory", "kept"), RULES)
-async def test_the_rules_promote_what_the_user_stated(
+async def test_the_rules_promote_statements_of_the_user(
     rig: Rig, memory: dict[str, Any], kept: bool
 ) -> None:
     """The rules promote what the user stated (M18)."""

@@ -477,7 +477,7 @@ async def test_imports_respect_session_and_history_limits(
         assert held == [(2, True, True)]
 
 
-def test_the_index_of_the_organisation_is_read_where_it_may_be_searched() -> None:
+def test_the_organisation_index_is_read_if_searchable() -> None:
     shape = RecallShape(Fragment(b"true"), vectors=True, listed=False, large=True)
     assert b"hnsw" not in statement(shape)
     assert b"hnsw" in statement(replace(shape, indexed=Fragment(b"true")))

@@ -73,7 +73,7 @@ async def test_answers_to_searches_are_not_kept_for_their_keys(client: Client) -
         await client.post("/memory/v1/memories", TEA)
 
 
-async def test_a_write_names_one_of_four_scopes(client: Client) -> None:
+async def test_a_write_requires_a_known_scope(client: Client) -> None:
     """A write names one of four scopes (M01)."""
     for scope in ("global", None, ["user"]):
         status, problem, _ = await client.post("/memory/v1/memories", {**TEA, "scope": scope})

@@ -70,7 +70,7 @@ async def requests(strategy: str) -> bytes:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("strategy", STRATEGIES)
-async def test_requests_are_the_golden_ones_byte_for_byte(strategy: str) -> None:
+async def test_requests_match_the_golden_files_byte_for_byte(strategy: str) -> None:
     assert await requests(strategy) == (GOLDEN / f"{strategy}.jsonl").read_bytes()
 
 

@@ -27,7 +27,7 @@ def test_a_quote_is_found_with_any_white_space(quote: str, expected: str | None)
     assert (None if found is None else TEXT[slice(*found)]) == expected
 
 
-def test_short_quotes_count_where_they_are_asked_for() -> None:
+def test_short_quotes_count_if_allowed() -> None:
     assert find_quote("Redis", TEXT, least=1) == (0, 5)
 
 

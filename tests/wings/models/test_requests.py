@@ -72,7 +72,7 @@ async def test_a_retry_that_would_come_too_late_is_none() -> None:
         (302, "elsewhere", "refused"),
     ],
 )
-async def test_what_is_refused_is_not_repeated(status: int, message: str, kind: str) -> None:
+async def test_refused_requests_are_not_repeated(status: int, message: str, kind: str) -> None:
     answer = failing(status, message, Location="http://169.254.169.254/")
     async with providing(answer) as provider, asking(provider.url) as model:
         error = await failed(model, HELLO)
@@ -187,7 +187,7 @@ async def test_an_answer_longer_than_the_limit_is_left() -> None:
     assert "models.response_limit_bytes" in str(error)
 
 
-async def test_a_budget_is_reserved_before_the_request_and_settled_after_it() -> None:
+async def test_a_budget_is_reserved_before_the_request_and_settled_afterwards() -> None:
     budget = Budget(tokens=10_000, money=20_000.0)
     async with (
         providing(chat("Yes.")) as provider,
@@ -221,7 +221,7 @@ async def test_a_budget_of_money_needs_a_price_in_its_currency(price: Price | No
     assert "needs a price" in str(error)
 
 
-async def test_a_request_that_failed_costs_what_was_seen_of_it() -> None:
+async def test_a_failed_request_costs_its_received_tokens() -> None:
     budget = Budget(tokens=50_000)
     cut = Answer(pieces=[sse(delta(content="abcdefgh"))], end="reset")
     async with providing(failing(400), cut) as provider, asking(provider.url) as model:
@@ -232,7 +232,7 @@ async def test_a_request_that_failed_costs_what_was_seen_of_it() -> None:
     assert 49_900 < budget.tokens < 50_000 - 2
 
 
-async def test_equal_requests_are_answered_from_the_cache_where_it_is_on() -> None:
+async def test_equal_requests_are_answered_from_an_enabled_cache() -> None:
     answers = (chat("One."), chat("Two."), chat("Three."))
     async with (
         providing(*answers) as provider,

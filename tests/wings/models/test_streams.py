@@ -273,7 +273,7 @@ def _refused_by_responses() -> Answer:
         ("openai-responses", _refused_by_responses()),
     ],
 )
-async def test_a_refusal_of_the_model_is_told_as_one(dialect: str, answer: Answer) -> None:
+async def test_a_refusal_of_the_model_is_reported_as_refusal(dialect: str, answer: Answer) -> None:
     async with (
         providing(answer) as provider,
         asking(provider.url, strategy={"dialect": dialect}) as model,

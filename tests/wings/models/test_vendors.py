@@ -171,7 +171,7 @@ def failing(error: Any) -> list[Answer]:
     ],
 )
 @pytest.mark.parametrize("place", [0, 1], ids=["stream", "whole"])
-async def test_an_error_inside_of_an_answer_counts_as_the_status_that_it_names(
+async def test_an_error_inside_an_answer_counts_as_its_status(
     error: Any, kind: str, place: int
 ) -> None:
     """Numbers of errors inside a 200 are read as statuses, and retried like them (mending 32)."""
@@ -241,7 +241,7 @@ async def test_signatures_of_gemini_go_back_with_their_calls() -> None:
         (said(delta(content="<think>cats</think>Tom."), STOP), "never", {}),
     ],
 )
-async def test_reasoning_of_a_final_answer_goes_back_where_it_is_demanded(
+async def test_reasoning_of_a_final_answer_is_sent_back_if_required(
     answer: Answer, wanted: str, sent: dict[str, str]
 ) -> None:
     """The strategy says whether reasoning of answers without calls is sent back (mending 32)."""

@@ -69,7 +69,7 @@ def test_a_change_of_an_argument_is_told(
     assert any(breaking for _, _, breaking in told(before, after)) == expected[2]
 
 
-def test_a_new_property_of_an_object_that_describes_what_it_takes_breaks_nothing() -> None:
+def test_a_new_property_of_a_closed_object_breaks_nothing() -> None:
     before = takes({"type": "object", "properties": {"a": TEXT}})
     after = takes({"type": "object", "properties": {"a": TEXT, "b": NUMBER}})
     assert told(before, after) == {("argument", "x.b", False)}
@@ -78,7 +78,7 @@ def test_a_new_property_of_an_object_that_describes_what_it_takes_breaks_nothing
     assert ("type", "x.b", True) in told(free, after)
 
 
-def test_changes_inside_what_refers_to_itself_are_told_once() -> None:
+def test_changes_inside_recursive_schemas_are_reported_once() -> None:
     def tree(value: Any) -> Any:
         children = {"type": "array", "items": {"$ref": "#/$defs/Tree"}}
         node = {"type": "object", "properties": {"value": value, "children": children}}
@@ -164,7 +164,7 @@ def test_schemas_that_multiply_level_by_level_come_to_an_end(made: Any) -> None:
     assert any(change.breaking for change in output_changes(before, after))
 
 
-def test_what_is_spent_on_some_tools_is_not_left_for_others() -> None:
+def test_each_tool_has_its_own_comparison_budget() -> None:
     before, after = unions(40, TEXT), unions(40, NUMBER)
     with comparison_budget(1000):
         input_changes(before, after)

@@ -46,7 +46,7 @@ def test_a_schema_breaks_nothing_beside_its_own_copy(schema: dict[str, object]) 
 
 @WIDE
 @given(st.data())
-def test_what_is_found_is_found_in_both_directions(data: st.DataObject) -> None:
+def test_changes_are_found_in_both_directions(data: st.DataObject) -> None:
     before = data.draw(whole())
     after = data.draw(changed(before))
     forth, back = input_changes(before, after), input_changes(after, before)
