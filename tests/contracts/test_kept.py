@@ -83,7 +83,7 @@ async def test_stored_bytes_are_limited_per_caller_and_in_total(backend: Backend
         with pytest.raises(StorageFull, match=r"answers\.caller_bytes is reached; again in \d+ s"):
             await here.store(ANN, ABOUT, b"z")
         await there.store(BOB, ABOUT, b"x")
-        with pytest.raises(StorageFull, match=r"answers\.kept_bytes"):
+        with pytest.raises(StorageFull, match=r"answers\.stored_bytes"):
             await there.store(BOB, ABOUT, b"x")
         assert await read(there, ANN, handle) == b"x" * PIECE_BYTES  # what is there stays
 
