@@ -10,7 +10,7 @@ INSTALL_LARGE := $(BIN)/python -m pip install --no-deps --require-hashes --disab
 
 CHECKS := check-format check-lint check-types check-layers check-names check-lock
 
-.PHONY: help run test test-browser test-ray fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs rag-contract clean
+.PHONY: help run test test-quick test-browser test-ray fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs rag-contract clean
 
 .PHONY: screenshots side-by-side image chart sbom docs reference
 
@@ -56,6 +56,10 @@ run: $(STAMP)-run ## the gateway with its example services, in the foreground
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP)-test ## the whole suite
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
+
+test-quick: export PYTHONDONTWRITEBYTECODE :=
+test-quick: $(STAMP)-test ## the tests near what differs from main, or near PATHS="FILE FOLDER ...": less than a minute
+	$(BIN)/python -m tests.quick $(ARGS) $(PATHS)
 
 test-browser: $(STAMP)-browser ## the console in Chromium, which has to be installed: apt-get install chromium fonts-noto-cjk
 	TOOLGATE_BROWSER=1 $(BIN)/python -m pytest --numprocesses 0 tests/browser $(ARGS)
