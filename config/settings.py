@@ -180,6 +180,7 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True):
     name_limit: NameLimit = 64
     name_prefix: str = ""
     name_letter: bool = False
+    names_fold: bool = False
     arguments: str = ""
     root_unions: bool = True
     unions: tuple[Literal["anyOf", "oneOf", "allOf"], ...] = ("anyOf", "oneOf", "allOf")

@@ -54,7 +54,7 @@ class Tool:
     """A stored tool: one row of `tool_t`."""
 
     id: str  # UUID
-    name: str  # unique in its tenant; [A-Za-z0-9_-]{1,64}
+    name: str  # unique in its tenant; [A-Za-z0-9_-]{1,128}
     title: str | None
     description: str
     input_schema: Raw

@@ -12,6 +12,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from config.settings import Profile, ProfilesSettings
+from registry.names.tool_names import LIMIT
 from schemas.globs import Globs
 
 PLAIN = "plain"  # no rewriting
@@ -109,7 +110,7 @@ _CURSOR = Profile(
     items=True,
 )
 BUILT_IN: Mapping[str, Profile] = {
-    PLAIN: Profile(),
+    PLAIN: Profile(name_limit=LIMIT),
     "cursor": _CURSOR,  # before openai: it calls itself cursor-vscode
     "codex": _CODEX,
     "claude": _CLAUDE,
@@ -133,7 +134,7 @@ class SelectedProfile(Struct, frozen=True):
         return max(self.profile.name_limit - len(self.prefix), SHORTEST_NAME)
 
 
-UNCHANGED = SelectedProfile(PLAIN, Profile())
+UNCHANGED = SelectedProfile(PLAIN, BUILT_IN[PLAIN])
 
 
 class Profiles:

@@ -13,6 +13,7 @@ remaining space is shared evenly, input schemas in a few tokens for all before a
 
 import logging
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -262,11 +263,12 @@ def shown_names(names: Sequence[str], chosen: SelectedProfile) -> Mapping[str, s
     """Names that a profile changes, by their original names. A name depends on others only where
     they collide; then on the order of the names."""
     limit, letter = chosen.name_limit, chosen.profile.name_letter
+    pairs = _names_but_for_case(names) if chosen.profile.names_fold else frozenset()
     names_by_original: dict[str, str] = {}
     taken: set[str] | None = None
     for name in names:
         begins = not letter or name[:1].isalpha() or name[:1] == "_"
-        if begins and len(name) <= limit:
+        if begins and len(name) <= limit and name not in pairs:
             continue
         taken = {name.casefold() for name in names} if taken is None else taken
         names_by_original[name] = next(
@@ -276,6 +278,12 @@ def shown_names(names: Sequence[str], chosen: SelectedProfile) -> Mapping[str, s
         )
         taken.add(names_by_original[name].casefold())
     return names_by_original
+
+
+def _names_but_for_case(names: Sequence[str]) -> frozenset[str]:
+    """The names that differ from another only in case."""
+    claims = Counter(map(str.casefold, names))
+    return frozenset(name for name in names if claims[name.casefold()] > 1)
 
 
 def _candidates(plain: str, name: str, limit: int) -> Iterator[str]:

@@ -24,12 +24,12 @@ from gateway.operations.operation import (
     not_found,
     place,
 )
+from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.lists import encode_tool
 from registry.display.budgets import tokens
 from registry.display.disclosure import DESCRIBER
 from registry.display.profiles import SelectedProfile
-from registry.display.tool_shaper import ToolShaper, shown_names
 from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.drafts import truncate
 from registry.names.similar_names import did_you_mean
@@ -248,8 +248,7 @@ class ToolOperations:
         if tool is None:
             await self.get(asked)
             return ListPage(())
-        shaper = self._catalogs.shaper
-        definitions = await to_thread.run_sync(_definitions, tool, shaper, limiter=self._shaping)
+        definitions = await to_thread.run_sync(_definitions, tool, catalog, limiter=self._shaping)
         return ListPage(definitions)
 
     async def describe(self, asked: OperationInput) -> ToolView:
@@ -305,13 +304,13 @@ def version_of(asked: OperationInput) -> int | None:
     return None if asked.present is None else asked.present.version
 
 
-def _definitions(tool: Tool, shaper: ToolShaper) -> tuple[DefinitionView, ...]:
-    return tuple(_definition(tool, shaper, profile) for profile in shaper.profiles)
+def _definitions(tool: Tool, catalog: Catalog) -> tuple[DefinitionView, ...]:
+    return tuple(_definition(tool, catalog, profile) for profile in catalog.shaper.profiles)
 
 
-def _definition(tool: Tool, shaper: ToolShaper, chosen: SelectedProfile) -> DefinitionView:
-    shown = shaper.shape(tool, chosen, 0, DESCRIBER.name)
-    name = shown_names([tool.name], chosen).get(tool.name, tool.name)
+def _definition(tool: Tool, catalog: Catalog, chosen: SelectedProfile) -> DefinitionView:
+    shown = catalog.shaper.shape(tool, chosen, 0, DESCRIBER.name)
+    name = catalog.display_name(tool, chosen)
     out = shown.left_out is not None
     entry = b"" if out else encode_tool(replace(shown.tool, name=name), V2026_07_28)
     return DefinitionView(

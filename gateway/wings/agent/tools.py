@@ -276,12 +276,12 @@ def _kind(content: Any) -> str:
 
 
 def _definition(catalog: Catalog, tool: Tool, name: str, profile: str) -> ToolDefinition | None:
-    """A tool as the provider of a model accepts it; None: the profile cannot express it, so that
-    the model has to call it through `call_tool`."""
+    """A tool as the provider of a model accepts it, under a name that it accepts; None: the profile
+    cannot express it, so that the model has to call it through `call_tool`."""
     profiles = catalog.shaper.profiles
     chosen = profiles.chosen_profile(profile) or profiles.default
-    if shown_names([name], msgspec.structs.replace(chosen, prefix="")):
-        return None
+    if chosen.profile.names_fold or shown_names([name], msgspec.structs.replace(chosen, prefix="")):
+        name = catalog.display_name(tool, chosen)
     shown = catalog.shaper.express(tool, chosen, DESCRIBER.name)
     if shown.left_out is not None:
         return None

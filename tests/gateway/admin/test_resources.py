@@ -211,6 +211,29 @@ async def tools_by_hand(api: Admin, database: Database) -> None:
     assert (await api("GET", "/sources")).json == {"items": []}
 
 
+async def test_tools_have_the_exact_names_that_they_were_given(api: Admin) -> None:
+    """Names of 128 characters, and of a pair (mending 22)."""
+    long = "moon_phase_" * 11 + "at_date"
+    for name in (long, "tidesAt", "tidesat"):
+        made = await api("POST", "/tools", {**WEATHER, "name": name})
+        assert (made.status, made.json["name"]) == (201, name)
+        said = await api("PUT", f"/tools/{name}/description", {"text": f"About {name}."})
+        assert (said.status, said.json["name"]) == (200, name)
+    assert (await api("POST", "/tools", {**WEATHER, "name": "tidesat"})).status == 422
+    refused = await api("POST", "/tools", {**WEATHER, "name": "x" * 129})
+    assert refused.status == 422
+    assert "at most 128" in json.dumps(refused.json)
+    assert (await api("POST", "/tools/tidesat/disable")).json["state"] == "disabled"
+    assert (await api("GET", "/tools/tidesAt")).json["state"] == "served"
+    assert (await api("GET", "/tools/TIDESAT")).status == 404
+    assert (await api("DELETE", "/tools/tidesAt")).status == 204
+    listed = (await api("GET", "/tools")).json["items"]
+    assert {one["name"]: one["description"] for one in listed} == {
+        long: f"About {long}.",
+        "tidesat": "About tidesat.",
+    }
+
+
 def skill(name: str, text: str = "Look.", **metadata: str) -> dict[str, Any]:
     front: dict[str, Any] = {"name": name, "description": f"About {name}."}
     front |= {"allowed-tools": "getPet other"} | ({"metadata": metadata} if metadata else {})

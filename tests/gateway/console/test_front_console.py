@@ -320,6 +320,36 @@ async def test_a_key_opens_the_pages_of_its_scopes(settings: Settings) -> None:
         await polling.until(is_in_but_may_nothing)
 
 
+async def test_tools_of_long_names_and_of_a_pair_have_pages_of_their_own(
+    settings: Settings,
+) -> None:
+    """They are made, shown, disabled and deleted by their exact names (mending 22)."""
+    long = "forecast_" * 11 + "x"
+    async with console(settings) as (client, browser):
+        for name in (long, "tidesAt", "tidesat"):
+            await browser.get("do/createTool")
+            made = {"name": name, "description": f"About {name}.", "rest": "GET https://a.test/t"}
+            fields = {"view": "json", "json": json.dumps(made), "act": "do"}
+            status, text = await browser.post("do/createTool", fields)
+            assert status == 200, text[-500:]
+
+        def served() -> set[str]:
+            return {tool.name for tool in client.gateway.catalogs.of(HOST).tools}
+
+        await polling.until(lambda: {long, "tidesAt", "tidesat"} <= served())
+        for name in (long, "tidesAt", "tidesat"):
+            status, text = await browser.get(f"tools/{name}")
+            assert (status, f"About {name}." in text) == (200, True)
+        for act, gone in (("disableTool", "tidesat"), ("deleteTool", long)):
+            await browser.get(f"do/{act}?name.tool={gone}")
+            fields = {"name.tool": gone, "act": "do", "confirmed": gone}
+            status, text = await browser.post(f"do/{act}", fields)
+            assert status == 200, text[-500:]
+            await polling.until(lambda gone=gone: gone not in served())
+        assert "tidesAt" in served()
+        assert (await browser.get(f"tools/{long}"))[0] == 404
+
+
 async def test_a_session_ends_with_the_logout(settings: Settings) -> None:
     keyed = replace(settings.auth, mode="keys", api_keys=True)
     async with console(settings, auth=keyed) as (client, browser):

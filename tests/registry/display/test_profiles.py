@@ -384,6 +384,30 @@ def test_names_begin_with_a_letter_if_required() -> None:
     assert shown_names(["2fa", "_ok", "ok", "-x"], chosen) == {"2fa": "_2fa", "-x": "_-x"}
 
 
+def test_names_stay_whole_for_clients_of_no_known_limit() -> None:
+    """Built-in profiles of models take at most 64 characters, prefix included (mending 22)."""
+    names = ["x" * 128, "findOrder", "findorder"]
+    for chosen in Profiles(SETTINGS.profiles):
+        shown = shown_names(names, chosen)
+        if chosen.name == PLAIN:
+            assert shown == {}
+        else:
+            assert shown.keys() == {names[0]}
+            assert len(chosen.prefix + shown[names[0]]) <= 64
+
+
+def test_names_that_a_client_folds_are_told_apart() -> None:
+    """Both of a pair get a hash of their own name, in whatever order they come (mending 22)."""
+    own = {"folding": Profile(names_fold=True)}
+    chosen = Profiles(replace(SETTINGS.profiles, custom=own)).chosen_profile("folding")
+    assert chosen is not None
+    names = ["findOrder", "findorder", "other"]
+    shown = shown_names(names, chosen)
+    assert shown.keys() == {"findOrder", "findorder"}
+    assert len({name.casefold() for name in shown.values()}) == 2
+    assert shown_names(names[::-1], chosen) == shown
+
+
 def test_a_list_for_a_profile_is_written_once() -> None:
     catalog = Catalog([described("a", {**arguments(a=OBJECT), "title": "x"})], shaper=shaper())
     assert encode(listed(catalog, "gemini")) == encode(listed(catalog, "gemini"))
@@ -392,7 +416,7 @@ def test_a_list_for_a_profile_is_written_once() -> None:
 
 def test_a_prefix_that_leaves_no_room_leaves_names_that_tell_the_tools_apart() -> None:
     own = {"mine": Profile(name_limit=48, name_prefix="p" * 60)}
-    chosen = Profiles(replace(SETTINGS.profiles, own=own)).chosen_profile("mine")
+    chosen = Profiles(replace(SETTINGS.profiles, custom=own)).chosen_profile("mine")
     assert chosen is not None
     names = shown_names([f"{'x' * 40}{n}" for n in range(9)], chosen)
     assert len({*names.values()}) == 9

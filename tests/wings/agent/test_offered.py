@@ -101,3 +101,24 @@ async def test_the_settings_of_a_model_name_its_profile(
             assert schema["properties"]["stamps"]["items"] == {"type": "string"}
             assert "$defs" not in schema
         assert (offered(rig, long) is None) is (profile == "gemini")
+
+
+async def test_a_model_calls_tools_under_names_that_its_provider_accepts(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """The server gets the call under its own name: long, in exact case (mending 22)."""
+    long = ("stamp_collector_of_the_northern_branches_" * 4)[:128]
+    pair = ("stamp_Album", "stamp_album")
+    collector = Collector(long, *pair)
+    async with collecting(database_settings, tmp_path, collector) as rig:
+        rig.script(chat_whole("Done."))
+        message = f"stamp collector {' '.join(pair)}"
+        await called(rig, caller("ann"), "agent_ask", message=message)
+        names = {tool["function"]["name"] for tool in rig.provider.requests[0].body["tools"]}
+        [short] = [name for name in names if name.startswith("stamp_collector")]
+        assert set(pair) < names
+        assert len(short) <= 64
+        calls = [(f"c{n}", name, '{"stamps": []}') for n, name in enumerate((short, *pair))]
+        rig.script(chat_whole("", calls), chat_whole("Done."))
+        await called(rig, caller("ann"), "agent_ask", message=message)
+        assert [one["name"] for one in collector.calls] == [long, *pair]
