@@ -203,7 +203,7 @@ def test_the_name_of_a_client_tells_its_profile(client: object, profile: str) ->
 
 def test_a_configured_profile_precedes_built_in_profiles() -> None:
     mine = Profile(clients=("claude-x*",), root_unions=False)
-    profiles = Profiles(replace(SETTINGS.profiles, own={"mine": mine, "cursor": mine}))
+    profiles = Profiles(replace(SETTINGS.profiles, custom={"mine": mine, "cursor": mine}))
     assert profiles.of("claude-xyz").name == "mine"
     assert profiles.of("claude-code").name == "claude"
     assert profiles.of("cursor").name == "plain"
@@ -317,7 +317,7 @@ def test_arguments_at_the_top_of_unions_are_renamed() -> None:
 
 def test_a_tool_that_cannot_be_written_is_left_out_alone(caplog: pytest.LogCaptureFixture) -> None:
     schema = arguments(**{"a b": {"type": "string"}}) | {"required": ["a b"]}
-    narrow = replace(SETTINGS.profiles, own={"narrow": Profile(arguments="^[ac]+$")})
+    narrow = replace(SETTINGS.profiles, custom={"narrow": Profile(arguments="^[ac]+$")})
     narrow_shaper = ToolShaper(SETTINGS.budgets, Profiles(narrow))
     catalog = Catalog([described("bad", schema), described("good")], shaper=narrow_shaper)
     assert [one["name"] for one in listed(catalog, "narrow", narrow_shaper)] == ["good"]
