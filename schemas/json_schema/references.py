@@ -22,6 +22,11 @@ def reference_of(schema: Any) -> str | None:
     return reference if isinstance(reference, str) else None
 
 
+def is_bare_reference(schema: Json) -> bool:
+    """Whether a schema is a reference and nothing else."""
+    return schema.keys() == {"$ref"}
+
+
 def refer_to(name: str) -> Json:
     """The schema that refers to the definition `name`."""
     return {"$ref": f"#/$defs/{escape_segment(name)}"}

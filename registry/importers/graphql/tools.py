@@ -38,6 +38,7 @@ from registry.importers.openapi.schemas import SizeBudget
 from registry.importers.plain_text import plain
 from registry.names.tool_names import legal
 from schemas.binding import GraphQLBinding, Pagination, Variable
+from schemas.json_schema.references import definition_name, refer_to
 from schemas.jsonrpc import encode
 from schemas.tool import Annotations, ToolDraft
 
@@ -195,10 +196,10 @@ class GraphQLInputs:
                 if schema is not None:
                     return dict(schema)
                 needs.names[type_.name] = None
-                return {"$ref": f"#/$defs/{type_.name}"}
+                return refer_to(type_.name)
             case "input":
                 needs.names[type_.name] = None
-                return {"$ref": f"#/$defs/{type_.name}"}
+                return refer_to(type_.name)
         needs.notes[f"type {type_.name} is not defined: any value is let through"] = None
         return {}
 
@@ -280,7 +281,7 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
             return {**schema, "type": [kind, "null"]}
         case list(kinds):
             return {**schema, "type": [*kinds, "null"]}
-    return {"anyOf": [schema, {"type": "null"}]} if "$ref" in schema else schema
+    return {"anyOf": [schema, {"type": "null"}]} if definition_name(schema) else schema
 
 
 PAGE_SIZE = 20  # default page size of a connection; GitHub and others require one

@@ -16,6 +16,7 @@ from registry.importers.openapi.values import mapping, sequence, text
 from registry.importers.plain_text import plain
 from schemas.binding import Part, Style, Xml
 from schemas.json_schema.pointers import segments
+from schemas.json_schema.references import reference_of
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -325,7 +326,7 @@ class XmlBodies:
 
     def _of_type(self, pointer: str) -> tuple[Xml, tuple[str, ...]]:
         if pointer not in self._types:
-            self._types[pointer] = self._read_schema(self._raw_schemas.resolve({"$ref": pointer}))
+            self._types[pointer] = self._read_schema(self._raw_schemas.resolve_pointer(pointer))
         return self._types[pointer]
 
     def _read_schema(self, raw: object) -> tuple[Xml, tuple[str, ...]]:
@@ -344,8 +345,8 @@ class XmlBodies:
             )
         schema = mapping(raw)
         xml_object = mapping(schema.get("xml"))
-        ref = schema.get("$ref")
-        if isinstance(ref, str):
+        ref = reference_of(schema)
+        if ref is not None:
             return _xml_of(xml_object, type_=self._type(ref))
         properties = {
             name: xml

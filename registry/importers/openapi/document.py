@@ -198,6 +198,21 @@ class OpenApiDocument:
             node = self.find(ref)
         raise SkipOperation(f"$ref {original_reference(str(ref))!r} never ends")
 
+    def target(self, ref: str) -> dict[str, Any]:
+        """The object at the end of `ref` and of the references there."""
+        return self.resolve({"$ref": ref})
+
+    def with_target(self, item: dict[str, Any]) -> dict[str, Any]:
+        """An object with the members of its `$ref` target; its own members win, where 3.0 leaves it
+        undefined."""
+        whole = item
+        for _ in range(REF_HOPS):
+            if "$ref" not in whole:
+                return whole
+            own = {key: value for key, value in whole.items() if key != "$ref"}
+            whole = {**mapping(self.find(str(whole["$ref"]))), **own}
+        raise SkipOperation(f"$ref {original_reference(str(item['$ref']))!r} never ends")
+
     def named_members(self, node: object) -> dict[str, Any]:
         """A map of schemas by name. A `$ref` in place of the map is followed, although no version
         allows it: each schema of the target becomes a reference, so that circular maps stay small.

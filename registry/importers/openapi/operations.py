@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from registry.importers.openapi.document import REF_HOPS, OpenApiDocument, SkipOperation, servers
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation, servers
 from registry.importers.openapi.extensions import (
     KEY,
     NO_OVERLAY,
@@ -17,10 +17,10 @@ from registry.importers.openapi.extensions import (
     operation_marks,
     shared_marks,
 )
-from registry.importers.openapi.files import original_reference
 from registry.importers.openapi.values import mapping, sequence, text
 from schemas.errors import ImportRejected
 from schemas.globs import glob
+from schemas.json_schema.references import reference_of
 from schemas.source import CredentialName, Outcome
 
 # kept of a parameter, beside its schema
@@ -307,34 +307,22 @@ class _Reading:
         stated = self._document.root.get("paths")
         if not isinstance(stated, dict):
             raise ImportRejected("The description has no `paths`, so there is nothing to import.")
-        if not isinstance(stated.get("$ref"), str):
+        if reference_of(stated) is None:
             return stated
         try:  # not in any version, but common in multi-file descriptions
-            own = {path: item for path, item in stated.items() if path != "$ref"}
-            return {**self._document.resolve(stated), **own}
+            return self._document.with_target(stated)
         except SkipOperation as skip:
             raise ImportRejected(f"The description has no `paths`: {skip}.") from skip
 
     def _of_path(self, path: str, raw: object) -> Iterator[DocumentOperation]:
         if not isinstance(raw, dict):
             raise SkipOperation("the path item is not an object")
-        item = self._path_item(raw)
+        item = self._document.with_target(raw)
         for method, node in _methods(item):
             try:
                 yield self._operation(path, item, method, node)
             except SkipOperation as skip:
                 self._skip(_key(path, method), f"{method} {path}", str(skip))
-
-    def _path_item(self, raw: dict[str, Any]) -> dict[str, Any]:
-        """The path item merged with its `$ref` target; its own members win, where 3.0 leaves it
-        undefined."""
-        item = raw
-        for _ in range(REF_HOPS):
-            if "$ref" not in item:
-                return item
-            own = {key: value for key, value in item.items() if key != "$ref"}
-            item = {**mapping(self._document.find(str(item["$ref"]))), **own}
-        raise SkipOperation(f"$ref {original_reference(str(raw['$ref']))!r} never ends")
 
     def _operation(
         self, path: str, item: dict[str, Any], method: str, raw: object

@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.values import mapping, sequence
+from schemas.json_schema.keywords import COMPOSITIONS
+from schemas.json_schema.references import reference_of
+from schemas.json_schema.walk import subschemas
 
 _HOPS = 16  # through `$ref` and `allOf`; flags further away are ignored
 
@@ -29,8 +32,8 @@ class Visibility:
         raw = mapping(schema)
         if raw.get(self._flag) is True:
             return True
-        ref = raw.get("$ref")
-        if isinstance(ref, str) and hops and self._hidden_target(ref, hops):
+        ref = reference_of(raw)
+        if ref is not None and hops and self._hidden_target(ref, hops):
             return True
         return any(self.is_hidden(part, hops - 1) for part in self._parts(raw, hops))
 
@@ -38,10 +41,10 @@ class Visibility:
         """The hidden properties of `schema` and the schemas that it includes: a `required` in one
         part may name a property of another."""
         raw = mapping(schema)
-        properties = self._named_properties(raw)
+        properties = _named_properties(self._document, raw)
         own = frozenset(name for name, value in properties.items() if self.is_hidden(value))
-        ref = raw.get("$ref")
-        if isinstance(ref, str) and hops:
+        ref = reference_of(raw)
+        if ref is not None and hops:
             own |= self._names_of_target(ref, hops)
         return own.union(*(self.names(part, hops - 1) for part in self._parts(raw, hops)))
 
@@ -60,12 +63,6 @@ class Visibility:
             self._names[ref] = self.names(self._find(ref), hops - 1)
         return self._names[ref]
 
-    def _named_properties(self, raw: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return self._document.named_members(raw.get("properties"))
-        except SkipOperation:
-            return {}
-
     def _find(self, ref: str) -> object:
         try:
             return self._document.find(ref)
@@ -73,8 +70,14 @@ class Visibility:
             return None  # reported by the conversion of the reference
 
 
+def _named_properties(document: OpenApiDocument, raw: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return document.named_members(raw.get("properties"))
+    except SkipOperation:
+        return {}
+
+
 _PARTS_LIMIT = 500  # raw schemas combined into one
-_COMPOSED = ("allOf", "anyOf", "oneOf")
 
 
 class RawSchemas:
@@ -90,6 +93,13 @@ class RawSchemas:
         except SkipOperation:
             return {}
 
+    def resolve_pointer(self, pointer: str) -> dict[str, Any]:
+        """The same for the target of a reference."""
+        try:
+            return self._document.target(pointer)
+        except SkipOperation:
+            return {}
+
     def parts(self, raw: object) -> Iterator[dict[str, Any]]:
         """`raw` and all schemas that it is composed of, each once."""
         seen: set[int] = set()
@@ -100,22 +110,15 @@ class RawSchemas:
                 continue
             seen.add(id(part))
             yield part
-            for key in _COMPOSED:
-                queue.extend(sequence(part.get(key)))
+            queue.extend(subschemas(part, COMPOSITIONS))
 
     def properties(self, raw: object) -> dict[str, Any]:
         """The raw schemas of the properties; of duplicates the first wins."""
         properties: dict[str, Any] = {}
         for part in self.parts(raw):
-            for name, schema in self._named_properties(part).items():
+            for name, schema in _named_properties(self._document, part).items():
                 properties.setdefault(name, schema)
         return properties
-
-    def _named_properties(self, part: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return self._document.named_members(part.get("properties"))
-        except SkipOperation:
-            return {}
 
     def kind(self, raw: object) -> str | None:
         """The type, stated or inferred from the keywords."""

@@ -15,30 +15,33 @@ from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.schemas import ConvertedSchema, Cycles, ReferenceTarget, Schemas
 from registry.importers.openapi.values import mapping
-from schemas.json_schema.keywords import MAP_KEYWORDS, VALUE_KEYWORDS
+from schemas.json_schema.keywords import UNIONS
+from schemas.json_schema.references import definition_name, is_bare_reference
 from schemas.json_schema.validators import compiled_as_2020
+from schemas.json_schema.walk import map_subschemas
 
-_PREFIX = "#/$defs/"
 # Keywords that accept less when a schema in them, or beside them, accepts more.
 _REVERSED = frozenset(
     ("not", "if", "then", "else", "maxContains", "unevaluatedItems", "unevaluatedProperties")
 )
 
 
-def widen(schema: dict[str, Any], dropped: Collection[str]) -> dict[str, Any]:
-    """`schema` with references to the `dropped` definitions replaced by any value."""
+def widen(schema: Any, dropped: Collection[str]) -> Any:
+    """A schema with references to the `dropped` definitions replaced by any value."""
+    if isinstance(schema, list):
+        return [widen(member, dropped) for member in schema]
+    if not isinstance(schema, dict):
+        return schema
+    omitted = {*_REVERSED, *(["$ref"] if definition_name(schema) in dropped else ())}
     out: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in _REVERSED:
+        if key in omitted:
             continue
-        if key == "$ref" and isinstance(value, str) and value.removeprefix(_PREFIX) in dropped:
-            continue
-        if key in ("oneOf", "anyOf"):  # values may match several branches of `oneOf` now
-            _add_choice(out, [_member(member, dropped) for member in value])
-        elif key in MAP_KEYWORDS and isinstance(value, dict):
-            out[key] = {name: _member(member, dropped) for name, member in value.items()}
+        widened = map_subschemas(key, value, lambda member: widen(member, dropped))
+        if key in UNIONS:  # values may match several branches of `oneOf` now
+            _add_choice(out, widened)
         else:
-            out[key] = value if key in VALUE_KEYWORDS else _member(value, dropped)
+            out[key] = widened
     return out
 
 
@@ -48,14 +51,6 @@ def _add_choice(out: dict[str, Any], branches: list[Any]) -> None:
         out["allOf"] = [*out.get("allOf", ()), {"anyOf": branches}]
     else:
         out["anyOf"] = branches
-
-
-def _member(value: Any, dropped: Collection[str]) -> Any:
-    if isinstance(value, dict):
-        return widen(value, dropped)
-    if isinstance(value, list):
-        return [_member(member, dropped) for member in value]
-    return value
 
 
 # Everything that Stripe's customer can refer to is 1.5 MB, for each of 400 operations. Definitions
@@ -125,7 +120,7 @@ class Responses:
 
     def _one(self, raw: Any) -> dict[str, Any]:
         converted = self._schemas.convert(raw)
-        shared = converted.uses[0] if converted.schema.keys() == {"$ref"} else None
+        shared = converted.uses[0] if is_bare_reference(converted.schema) else None
         if shared is not None and shared in self._closed:
             return self._closed[shared]
         closed = self._close(converted)

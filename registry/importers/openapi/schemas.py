@@ -39,11 +39,19 @@ from registry.importers.openapi.keywords import (
 from registry.importers.openapi.raw_schemas import Flag, RawSchemas, Visibility
 from registry.importers.openapi.values import mapping, sequence, text
 from registry.names.tool_names import add_suffix, legal
+from schemas.json_schema.keywords import COMPOSITIONS, CONDITIONS, UNIONS
 from schemas.json_schema.pointers import segments
+from schemas.json_schema.references import (
+    definition_name,
+    is_bare_reference,
+    refer_to,
+    reference_of,
+)
 from schemas.json_schema.validators import compiled_as_2020
+from schemas.json_schema.walk import subschemas
 from schemas.jsonrpc import encode
 
-_COMPOSITION = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "if"})
+_COMPOSITION = frozenset({"$ref", *COMPOSITIONS, "not", "if"})
 _ANNOTATIONS = frozenset({"title", "description", "default", "example", "examples", "deprecated"})
 _MARKERS = frozenset(
     {"nullable", "exclusiveMinimum", "exclusiveMaximum", "example", "dependencies", "items"}
@@ -125,7 +133,7 @@ DEPTH_LIMIT = 64  # as in `schemas.py`, which rejects deeper schemas
 Place = Literal["always", "choice"]
 Turn = Literal["follow", "without_choices", "cut"]
 
-_ALWAYS_ONE = ("not", "if", "then", "else")
+_IN_PLACE = (*COMPOSITIONS, "not", *CONDITIONS, "dependentSchemas")
 
 
 class Cycles:
@@ -168,23 +176,18 @@ def _in_place(raw: object, place: Place, depth: int) -> Iterator[tuple[str, Plac
     if depth > DEPTH_LIMIT:
         return
     schema = modernise(mapping(raw))
-    ref = schema.get("$ref")
-    if isinstance(ref, str) and ref.startswith("#"):
+    ref = reference_of(schema)
+    if ref is not None and ref.startswith("#"):
         yield canonical(ref), place
     for keyword, branch in _branches(schema):
-        chosen = keyword in ("anyOf", "oneOf")
+        chosen = keyword in UNIONS
         yield from _in_place(branch, "choice" if chosen else place, depth + 1)
 
 
 def _branches(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for keyword in ("allOf", "anyOf", "oneOf"):
-        for branch in sequence(schema.get(keyword)):
+    for keyword in _IN_PLACE:
+        for branch in subschemas(schema, [keyword]):
             yield keyword, branch
-    for keyword in _ALWAYS_ONE:
-        if keyword in schema:
-            yield keyword, schema[keyword]
-    for branch in mapping(schema.get("dependentSchemas")).values():
-        yield "dependentSchemas", branch
 
 
 class Groups:
@@ -244,7 +247,6 @@ _NESTED: dict[str, tuple[_Shape, bool]] = {
     "prefixItems": ("list", False),
     **dict.fromkeys(("properties", "patternProperties"), ("map", False)),
 }
-_CHOICES = ("anyOf", "oneOf")
 _DYNAMIC = ("$dynamicRef", "$recursiveRef")  # resolved by the path that validation took
 _SCALARS = ("string", "number", "integer", "boolean", "null")
 _OF_ARRAYS = ("uniqueItems", "minItems", "maxItems")  # without effect on other types
@@ -332,7 +334,7 @@ class Tree:
         if component is None:
             return siblings
         self._uses[component] = None
-        return {"$ref": f"#/$defs/{self._names.name(component)}", **siblings}
+        return {**refer_to(self._names.name(component)), **siblings}
 
     def _component(self, ref: object, at: _At) -> ReferenceTarget | None:
         """The target of `ref`; None when following it would never end."""
@@ -357,7 +359,7 @@ class Tree:
                     self._note(f"`{key}` {problem}")
             elif key in _NESTED and not self._drops(key, at):
                 checked = self._convert_nested(key, value, at)
-                if key in _CHOICES and checked is not ABSENT and "discriminator" in schema:
+                if key in UNIONS and checked is not ABSENT and "discriminator" in schema:
                     checked = self._add_discriminator(schema["discriminator"], value, checked)
             else:
                 if key in _DYNAMIC:
@@ -383,13 +385,13 @@ class Tree:
     def _drops(self, key: str, at: _At) -> bool:
         """Whether to drop the root's choices: the component was requested without them."""
         origin = self._origin
-        return bool(origin and not origin.choices and at.place and key in _CHOICES)
+        return bool(origin and not origin.choices and at.place and key in UNIONS)
 
     def _convert_nested(self, key: str, value: object, at: _At) -> Any:
         shape, in_place = _NESTED[key]
         inner = _At(at.depth + 1, None)
         if in_place:
-            chosen = at.place and key in _CHOICES
+            chosen = at.place and key in UNIONS
             inner = _At(at.depth + 1, "choice" if chosen else at.place, at.hidden)
         with self._inside(key):
             if shape == "one":
@@ -497,8 +499,7 @@ class Discriminators:
             by_target.setdefault(_last_segment(str(target)), []).append(value)
         values: dict[int, list[str]] = {}
         for index, branch in enumerate(branches):
-            ref = mapping(branch).get("$ref")
-            target = _last_segment(ref) if isinstance(ref, str) else ""
+            target = _last_segment(reference_of(branch) or "")
             mapped = by_target.get(target, [])
             if target and (legal := self._legal(branch, name, mapped or [target], bool(mapped))):
                 values[index] = legal
@@ -624,9 +625,9 @@ class Schemas:
 
     def target(self, schema: dict[str, Any]) -> ConvertedSchema | None:
         """The target of a converted schema that is only a `$ref`; else None."""
-        if schema.keys() != {"$ref"}:
+        if not is_bare_reference(schema):
             return None
-        return self.component(self._named[schema["$ref"].removeprefix("#/$defs/")])
+        return self.component(self._named[definition_name(schema)])
 
     def definitions(self, parts: SchemaParts, room: SizeBudget) -> dict[str, Any]:
         """`$defs` for `parts`: all reachable components, by name. Adds their notes. Raises

@@ -84,12 +84,13 @@ class Security:
         components = mapping(self._document.root.get("components"))
         schemes = mapping(components.get("securitySchemes"))
         # 3.2, section 4.30: a name that is no component is a URI of a scheme
-        raw = schemes.get(name, {"$ref": name} if "/" in name else None)
+        raw = schemes.get(name)
         called = name if name in schemes else name.rpartition("/")[2]
-        if raw is None:
+        if raw is None and "/" not in name:
             return Credential(called, "http"), f"security scheme {name!r} is not defined"
         try:
-            return _credential(called, self._document.resolve(raw))
+            scheme = self._document.target(name) if raw is None else self._document.resolve(raw)
+            return _credential(called, scheme)
         except SkipOperation as skip:
             return Credential(called, "http"), f"security scheme {name!r}: {skip}"
 

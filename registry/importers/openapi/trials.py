@@ -12,9 +12,11 @@ from typing import Any
 from registry.importers.openapi.keywords import ANNOTATIONS
 from registry.importers.openapi.values import mapping, sequence
 from schemas.json_schema.checker import Checker
+from schemas.json_schema.keywords import COMPOSITIONS
+from schemas.json_schema.references import definition_name, refer_to, reference_of
+from schemas.json_schema.walk import subschemas
 from schemas.jsonrpc import encode
 
-_DEFS = "#/$defs/"
 _DEPTH_LIMIT = 12  # of made values
 _STEPS_LIMIT = 2_000  # schemas applied and values compared for one made value
 _STEPS_OF_ALL = 400_000  # of all made values of a document: some seconds
@@ -26,7 +28,7 @@ _MAKEABLE = ANNOTATIONS | {
     *("type", "enum", "const", "format", "contentEncoding", "contentMediaType"),
     *("properties", "required", "additionalProperties", "items", "minItems", "maxItems"),
     *("minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
-    *("$ref", "allOf", "anyOf", "oneOf"),
+    *("$ref", *COMPOSITIONS),
 }
 _SCALARS = (str, int, float)  # and bool
 
@@ -117,7 +119,7 @@ def _checker(
     properties: Mapping[str, Any], definitions: Mapping[str, Any], components: Iterable[str]
 ) -> Checker | None:
     """The checker that calls pass, with the limits of its costs; None: it is too costly."""
-    inner = {name: {"$ref": f"{_DEFS}{name}"} for name in components}
+    inner = {name: refer_to(name) for name in components}
     schema = {
         "properties": {**properties, _COMPONENTS: {"properties": inner}},
         "additionalProperties": False,
@@ -257,10 +259,9 @@ class _Maker:
         self.steps += len(sequence(schema.get("enum"))) + len(mapping(schema.get("properties")))
         if self.steps > _STEPS_LIMIT:
             raise Unmakeable
-        if isinstance(schema.get("$ref"), str):
-            target = self._definitions.get(schema["$ref"].removeprefix(_DEFS))
-            self._collect(target, facts, depth + 1)
-        for part in sequence(schema.get("allOf")):
+        if reference_of(schema) is not None:
+            self._collect(self._definitions.get(definition_name(schema)), facts, depth + 1)
+        for part in subschemas(schema, ["allOf"]):
             self._collect(part, facts, depth + 1)
         if choice := sequence(schema.get("anyOf")) or sequence(schema.get("oneOf")):
             facts.chosen = True
