@@ -17,7 +17,14 @@ from typing import Any
 from msgspec import DecodeError
 
 from schemas.errors import ParseError
-from schemas.json_schema.keywords import COMPOSITIONS, CONDITIONS, REFERENCE_KEYWORDS, Json
+from schemas.json_schema.keywords import (
+    COMPOSITIONS,
+    CONDITIONS,
+    ITEM_KEYWORDS,
+    MEMBER_KEYWORDS,
+    REFERENCE_KEYWORDS,
+    Json,
+)
 from schemas.json_schema.references import SchemaDocument
 from schemas.json_schema.walk import nodes, subschemas
 from schemas.jsonrpc import DEPTH, decode_json, encode, nests_within
@@ -28,10 +35,8 @@ QUERY = "x-mask-query"
 MASK = "***"
 
 _HERE = (*COMPOSITIONS, *CONDITIONS, "dependentSchemas", "dependencies")  # about the same value
-_REST_OF_MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _OTHERS = -1  # stands for all members that no schema names: they share one place
-_REST_OF_ITEMS = ("items", "additionalItems", "unevaluatedItems", "contains")
-_OF_ITEMS = ("prefixItems", *_REST_OF_ITEMS)
+_OF_ITEMS = ("prefixItems", *ITEM_KEYWORDS)
 _DESCRIBING = frozenset(  # keywords that describe what is inside a value
     ("properties", "patternProperties", "additionalProperties", "const", "enum", "not")
 ) | {*_HERE, *REFERENCE_KEYWORDS, *_OF_ITEMS}
@@ -292,7 +297,7 @@ def _of_member(schema: Json, name: str) -> Iterator[Any]:
         yield properties[name]
     yield from _mapping(schema.get("patternProperties")).values()
     if name not in properties:
-        yield from (schema.get(keyword) for keyword in _REST_OF_MEMBERS)
+        yield from (schema.get(keyword) for keyword in MEMBER_KEYWORDS)
 
 
 def _of_item(schema: Json, index: int) -> Iterator[Any]:
@@ -300,7 +305,7 @@ def _of_item(schema: Json, index: int) -> Iterator[Any]:
     if index < len(prefix):
         yield prefix[index]
     else:
-        yield from (schema.get(keyword) for keyword in _REST_OF_ITEMS)
+        yield from (schema.get(keyword) for keyword in ITEM_KEYWORDS)
     if prefix:
         yield schema.get("contains")
 

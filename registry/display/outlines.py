@@ -16,7 +16,14 @@ from urllib.parse import unquote
 
 from registry.display.rewrites import NOTES
 from registry.display.summaries import BARE, SHORT, USUAL, Size, Summaries, shorten
-from schemas.json_schema.keywords import DEFINITION_KEYWORDS, LIST_KEYWORDS, VALUE_KEYWORDS, Json
+from schemas.json_schema.keywords import (
+    COMPOSITIONS,
+    CONDITIONS,
+    DEFINITION_KEYWORDS,
+    LIST_KEYWORDS,
+    VALUE_KEYWORDS,
+    Json,
+)
 from schemas.json_schema.references import has_references, reference_of
 from schemas.json_schema.walk import DROPPED, INSIDE, rewrite
 from schemas.jsonrpc import encode
@@ -134,10 +141,9 @@ PARTS_LIMIT = 20_000  # parts considered, fitting or not; the rest stays folded
 
 _BY_NAME = ("properties", "patternProperties", "dependentSchemas")
 _ONE = ("items", "additionalProperties")
-_IN_PLACE = frozenset(("anyOf", "oneOf", "allOf", "dependentSchemas"))
+_IN_PLACE = frozenset((*COMPOSITIONS, "dependentSchemas"))
 # All other keywords stay whole: to widen a schema in them may narrow the one around it (`not`,
 # `if`, `contains`). Those that contain references are omitted, which widens, too; but not values.
-_CONDITION = frozenset(("if", "then", "else"))
 _COUNTED = ("contains", "minContains", "maxContains")
 # Depend on sibling keywords, and only ever narrow.
 _DROPPED = frozenset(("unevaluatedProperties", "unevaluatedItems", "$comment"))
@@ -389,8 +395,8 @@ def _repair(shown: Json, raw: Json) -> None:
     if isinstance(raw.get("oneOf"), list) and not _plainly(raw["oneOf"]):
         branches = shown.pop("oneOf")
         shown.setdefault("anyOf", branches)
-    if any(keyword in raw and keyword not in shown for keyword in _CONDITION):
-        for keyword in _CONDITION:
+    if any(keyword in raw and keyword not in shown for keyword in CONDITIONS):
+        for keyword in CONDITIONS:
             shown.pop(keyword, None)
     if "contains" in raw and "contains" not in shown:
         for keyword in _COUNTED:

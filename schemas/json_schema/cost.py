@@ -9,7 +9,13 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
-from schemas.json_schema.keywords import COMPOSITIONS, CONDITIONS, REFERENCE_KEYWORDS
+from schemas.json_schema.keywords import (
+    COMPOSITIONS,
+    CONDITIONS,
+    ITEM_KEYWORDS,
+    MEMBER_KEYWORDS,
+    REFERENCE_KEYWORDS,
+)
 from schemas.json_schema.references import SchemaDocument
 from schemas.json_schema.walk import nodes, subschemas
 
@@ -20,8 +26,6 @@ _SATURATION = 1 << 60
 _APPLIED = ("not", *CONDITIONS, *COMPOSITIONS)
 _DEPENDENT = ("dependentSchemas", "dependencies")  # the latter up to draft 7
 _REFERENCES = frozenset(REFERENCE_KEYWORDS)
-_ITEMS = ("items", "additionalItems", "unevaluatedItems", "contains")
-_MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _ANY, _ITEM = "*", "[]"  # keys for members without fixed names, and for items
 
 
@@ -199,8 +203,8 @@ def _parts(node: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield from ((f".{name}", schema) for name, schema in properties.items())
     if isinstance(by_pattern := node.get("patternProperties"), dict):
         yield from ((_ANY, schema) for schema in by_pattern.values())
-    yield from ((_ANY, node[name]) for name in _MEMBERS if name in node)
-    yield from ((_ITEM, node[name]) for name in _ITEMS if name in node)
+    yield from ((_ANY, node[name]) for name in MEMBER_KEYWORDS if name in node)
+    yield from ((_ITEM, node[name]) for name in ITEM_KEYWORDS if name in node)
     for name in ("prefixItems", "items"):
         if isinstance(listed := node.get(name), list):
             yield from ((f"[{number}]", schema) for number, schema in enumerate(listed))

@@ -17,10 +17,10 @@ def subschemas(schema: Json, keywords: Iterable[str]) -> Iterator[Any]:
     none; a list below `items` (up to 2019-09) has one for each member."""
     for keyword in keywords:
         value = schema.get(keyword)
-        if isinstance(value, list):
-            yield from value
-        elif keyword in MAP_KEYWORDS:
+        if keyword in MAP_KEYWORDS:
             yield from value.values() if isinstance(value, dict) else ()
+        elif isinstance(value, list):
+            yield from value
         elif keyword in schema and keyword not in LIST_KEYWORDS:
             yield value
 

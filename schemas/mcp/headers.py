@@ -12,6 +12,8 @@ from typing import Any
 
 from schemas.binding import MirroredArgument
 from schemas.errors import HeaderMismatch
+from schemas.json_schema.keywords import SCHEMA_KEYWORDS
+from schemas.json_schema.walk import subschemas
 from schemas.jsonrpc import json_type
 
 PARAM = "Mcp-Param-"
@@ -30,15 +32,6 @@ _PLAIN = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _NUMBER = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?", re.ASCII)
 _MIRRORABLE = ("string", "integer", "boolean")
-# Keywords of JSON Schema 2020-12 and earlier drafts that contain subschemas.
-_INNER = frozenset(
-    ("additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items",
-     "not", "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties")
-)  # fmt: skip
-_INNER_LISTS = frozenset(("allOf", "anyOf", "items", "oneOf", "prefixItems"))
-_INNER_MAPS = frozenset(
-    ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties")
-)
 
 
 def encode_header(value: str) -> str:
@@ -133,12 +126,8 @@ def _inner(
         if keyword == "properties" and isinstance(value, dict):
             for name, inner in value.items():
                 yield (None if path is None else (*path, name)), inner
-        elif keyword in _INNER_MAPS and isinstance(value, dict):
-            yield from ((None, inner) for inner in value.values())
-        elif keyword in _INNER_LISTS and isinstance(value, list):
-            yield from ((None, inner) for inner in value)
-        elif keyword in _INNER:
-            yield None, value
+        elif keyword in SCHEMA_KEYWORDS:
+            yield from ((None, inner) for inner in subschemas(schema, [keyword]))
 
 
 def _mirrored_argument(path: tuple[str, ...] | None, schema: dict[str, Any]) -> MirroredArgument:

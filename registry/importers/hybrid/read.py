@@ -35,23 +35,24 @@ from schemas.errors import ImportRejected
 from schemas.globs import glob
 from schemas.hybrid import Action, Side, split
 from schemas.json_schema.checker import Checker
+from schemas.json_schema.keywords import (
+    DEFINITION_KEYWORDS,
+    LIST_KEYWORDS,
+    MAP_KEYWORDS,
+    REFERENCE_KEYWORDS,
+    SINGLE_KEYWORDS,
+)
+from schemas.json_schema.pointers import ABSENT, segments, step
 from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import Annotations, ToolDraft
 
 DEFINITIONS_LIMIT = 2_000  # as for OpenAPI; no model reads more
 
-_SCHEMAS = frozenset(
-    ("additionalItems", "additionalProperties", "allOf", "anyOf", "contains", "contentSchema",
-     "else", "if", "items", "not", "oneOf", "prefixItems", "propertyNames", "then",
-     "unevaluatedItems", "unevaluatedProperties")
-)  # fmt: skip
-_BY_NAME = frozenset(("properties", "patternProperties", "dependentSchemas", "dependencies"))
 # Reachable definitions are included anyway. Identifiers would change the meaning of `#` below them,
 # and duplicate anchors do not compile.
 _DROPPED = frozenset(
-    ("$defs", "definitions", "$schema", "$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
+    (*DEFINITION_KEYWORDS, "$schema", "$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
 )
-_DYNAMIC = ("$dynamicRef", "$recursiveRef")
 _REMARKS = _DROPPED | {"$ref", "$comment", "title", "description"}
 
 
@@ -148,23 +149,23 @@ class _Closing:
         }
 
     def _value(self, keyword: Any, value: Any, resource: str | None) -> Any:
-        if keyword in _SCHEMAS:
-            return self._rewritten(value, resource)
-        if keyword in _BY_NAME and isinstance(value, dict):
+        if keyword in MAP_KEYWORDS and isinstance(value, dict):
             return {str(name): self._rewritten(member, resource) for name, member in value.items()}
+        if keyword in SINGLE_KEYWORDS or keyword in LIST_KEYWORDS:
+            return self._rewritten(value, resource)
         if keyword == "$ref":
             return f"#/$defs/{self._name(self._place(value, resource))}"
-        if keyword in _DYNAMIC:
+        if keyword in REFERENCE_KEYWORDS:
             raise UnusableSchema(f"{keyword} is not understood")
         return value
 
     def _place(self, reference: Any, resource: str | None) -> _Place:
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise UnusableSchema(f"the reference {reference!r} leads out of the document")
-        first, *steps = unquote(reference[1:]).split("/")
-        if first:
+        pointer = unquote(reference)
+        if pointer != "#" and not pointer.startswith("#/"):
             raise UnusableSchema(f"the reference {reference} is no path such as #/schemas/Name")
-        path = tuple(step.replace("~1", "/").replace("~0", "~") for step in steps)
+        path = tuple(segments(pointer))
         if path[:1] == ("schemas",) and len(path) > 1:
             if path[1] not in self._shared:
                 raise UnusableSchema(f"no schema is called {path[1]!r}")
@@ -173,13 +174,10 @@ class _Closing:
 
     def _target(self, place: _Place) -> Any:
         target = self._schema if place.resource is None else self._shared[place.resource]
-        for step in place.path:
-            if isinstance(target, list) and step.isdecimal() and int(step) < len(target):
-                target = target[int(step)]
-            elif isinstance(target, dict) and step in target:
-                target = target[step]
-            else:
-                raise UnusableSchema(f"the reference #/{'/'.join(place.path)} leads nowhere")
+        for segment in place.path:
+            target = step(target, segment)
+        if target is ABSENT:
+            raise UnusableSchema(f"the reference #/{'/'.join(place.path)} leads nowhere")
         if not isinstance(target, dict | bool):
             raise UnusableSchema(f"a schema is a mapping, not {type(target).__name__}")
         return target

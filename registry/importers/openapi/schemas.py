@@ -39,7 +39,15 @@ from registry.importers.openapi.keywords import (
 from registry.importers.openapi.raw_schemas import Flag, RawSchemas, Visibility
 from registry.importers.openapi.values import mapping, sequence, text
 from registry.names.tool_names import add_suffix, legal
-from schemas.json_schema.keywords import COMPOSITIONS, CONDITIONS, UNIONS
+from schemas.json_schema.keywords import (
+    COMPOSITIONS,
+    CONDITIONS,
+    DEFINITION_KEYWORDS,
+    LIST_KEYWORDS,
+    MAP_KEYWORDS,
+    SCHEMA_KEYWORDS,
+    UNIONS,
+)
 from schemas.json_schema.pointers import segments
 from schemas.json_schema.references import (
     definition_name,
@@ -235,18 +243,10 @@ class Groups:
                 self._group[self._open.pop()] = self._number[node]
 
 
-_Shape = Literal["one", "list", "map"]
-
-# keyword -> kind of container, and whether it applies to the same value ("in place")
-_NESTED: dict[str, tuple[_Shape, bool]] = {
-    **dict.fromkeys(("not", "if", "then", "else"), ("one", True)),
-    **dict.fromkeys(("allOf", "anyOf", "oneOf"), ("list", True)),
-    "dependentSchemas": ("map", True),
-    **dict.fromkeys(("items", "contains", "additionalProperties"), ("one", False)),
-    **dict.fromkeys(("propertyNames", "unevaluatedItems", "unevaluatedProperties"), ("one", False)),
-    "prefixItems": ("list", False),
-    **dict.fromkeys(("properties", "patternProperties"), ("map", False)),
-}
+# The first two are converted, the third constrains nothing, and definitions are components.
+_NESTED = SCHEMA_KEYWORDS - {
+    "additionalItems", "dependencies", "contentSchema", *DEFINITION_KEYWORDS
+}  # fmt: skip
 _DYNAMIC = ("$dynamicRef", "$recursiveRef")  # resolved by the path that validation took
 _SCALARS = ("string", "number", "integer", "boolean", "null")
 _OF_ARRAYS = ("uniqueItems", "minItems", "maxItems")  # without effect on other types
@@ -388,17 +388,16 @@ class Tree:
         return bool(origin and not origin.choices and at.place and key in UNIONS)
 
     def _convert_nested(self, key: str, value: object, at: _At) -> Any:
-        shape, in_place = _NESTED[key]
         inner = _At(at.depth + 1, None)
-        if in_place:
+        if key in _IN_PLACE:
             chosen = at.place and key in UNIONS
             inner = _At(at.depth + 1, "choice" if chosen else at.place, at.hidden)
         with self._inside(key):
-            if shape == "one":
-                return self._schema(value, inner)
-            if shape == "list":
+            if key in LIST_KEYWORDS:
                 return self._list(value, inner)
-            return self._map(key, value, inner, at.hidden)
+            if key in MAP_KEYWORDS:
+                return self._map(key, value, inner, at.hidden)
+            return self._schema(value, inner)
 
     def _list(self, value: object, at: _At) -> Any:
         if not isinstance(value, list) or not value:

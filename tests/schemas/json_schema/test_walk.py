@@ -24,6 +24,7 @@ from schemas.json_schema.walk import (
         ({"items": False}, ("items",), [False]),
         ({"properties": {"a": 1, "b": 2}}, ("properties",), [1, 2]),
         ({"properties": 7, "anyOf": {}}, ("properties", "anyOf", "not"), []),
+        ({"properties": [{}], "allOf": 7}, ("properties", "allOf"), []),
     ],
 )
 def test_subschemas_are_those_of_the_keywords(
