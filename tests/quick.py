@@ -4,8 +4,9 @@
 
 Without paths, the change is every file that differs from `main`, committed or not. Tests of a file
 are, in this order: test modules that stand where the file does and have its name, modules that
-import it (those of its folder first), and, for a file without either, all of its folder. A few tests of the whole gateway
-follow. Tests that have not begun when the time is over are skipped, and counted at the end.
+import it (those of its folder first), and, for a file without either, all of its folder. A few
+tests of the whole gateway follow. Tests that have not begun when the time is over are skipped, and
+counted at the end.
 
 As a plugin of pytest (`-p tests.quick`), this module skips them.
 """
