@@ -1,6 +1,7 @@
 """The /health, /ready and /metrics endpoints, and the state behind them."""
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
@@ -82,42 +83,34 @@ class Health:
         }
 
 
+@dataclass(eq=False)
 class Probes:
     """The HTTP endpoints. Sources appear with name and state, never with their address."""
 
-    def __init__(
-        self,
-        health: Health,
-        registry: CollectorRegistry,
-        metrics_access: MetricsAccess,
-        siblings: WorkerPeers | None = None,
-    ) -> None:
-        """Probes of `health`. `siblings`: the other workers of this machine, for which each of them
-        answers."""
-        self._health = health
-        self._registry = registry
-        self._metrics_access = metrics_access
-        self._siblings = siblings
+    health: Health
+    registry: CollectorRegistry
+    metrics_access: MetricsAccess
+    siblings: WorkerPeers | None = None  # workers of this machine, which each answers for
 
     async def alive(self, _request: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
         """The status; with its details for authorized clients."""
-        health = self._health
-        details = health.details if self._metrics_access.allows(request.scope) else {}
+        health = self.health
+        details = health.details if self.metrics_access.allows(request.scope) else {}
         body = {"status": health.status, **details}
-        if details and self._siblings is not None:
-            answers = await self._siblings.ask("status", STATUS_S)
-            body["workers"] = workers = states(self._siblings.slot, health.status, answers)
+        if details and self.siblings is not None:
+            answers = await self.siblings.ask("status", STATUS_S)
+            body["workers"] = workers = states(self.siblings.slot, health.status, answers)
             if health.status == "ok" and set(workers.values()) != {"ok"}:
                 body["status"] = "degraded"
         return JSONResponse(body, 200 if health.ready else 503)
 
     async def metrics(self, request: Request) -> Response:
-        if self._metrics_access.allows(request.scope):
+        if self.metrics_access.allows(request.scope):
             return exposition(await self._of_all(), request.headers.get("accept", ""))
-        if not self._metrics_access.takes_token:
+        if not self.metrics_access.takes_token:
             return refusal(Forbidden(CLOSED))
         response = refusal(Forbidden(PROTECTED), 401)
         response.headers["WWW-Authenticate"] = CHALLENGE
@@ -125,11 +118,11 @@ class Probes:
 
     async def _of_all(self) -> CollectorRegistry:
         """The metrics of all workers."""
-        if self._siblings is None:
-            return self._registry
-        own = openmetrics.generate_latest(self._registry)
-        answers = await self._siblings.ask("metrics")
-        return registry_of_all({self._siblings.slot: own, **answers})
+        if self.siblings is None:
+            return self.registry
+        own = openmetrics.generate_latest(self.registry)
+        answers = await self.siblings.ask("metrics")
+        return registry_of_all({self.siblings.slot: own, **answers})
 
 
 def exposition(registry: CollectorRegistry, accepted: str) -> Response:

@@ -7,7 +7,7 @@ Knows no queue: `JobRunner.perform` is called with the id of a job, by whatever 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from time import monotonic
 from typing import TypeVar
 
@@ -95,68 +95,59 @@ class _Watched:
                 return
 
 
+@dataclass(eq=False)
 class JobRunner:
-    def __init__(
-        self,
-        store: JobStore,
-        find: Find,
-        settings: JobsSettings,
-        *,
-        heard: Heard,
-        caller: CallerOf,
-        judge: Judge,
-    ) -> None:
-        """`find` finds the operations; `heard` is called with every start and end."""
-        self._store = store
-        self._find = find
-        self._settings = settings
-        self._heard = heard
-        self._caller = caller
-        self._judge = judge
+    store: JobStore
+    find: Find  # finds the operations
+    settings: JobsSettings
+    _: KW_ONLY
+    heard: Heard  # is called with every start and end
+    caller: CallerOf
+    judge: Judge
 
     async def perform(self, job_id: str) -> float | None:
         """Run the job. Seconds until it is to be started again; None: it has ended, or is another
         worker's."""
-        claim = await self._store.claim(job_id)
+        claim = await self.store.claim(job_id)
         if claim is None:
             return None
-        watched = _Watched(self._store, claim, self._settings)
+        watched = _Watched(self.store, claim, self.settings)
         try:
             return await self._settle(claim, watched)
         except asyncio.CancelledError:  # the worker stops
-            with CancelScope(shield=True), anyio.move_on_after(self._settings.grace_s):
-                await self._store_report(lambda: self._store.wait_again(claim, failed=False))
+            with CancelScope(shield=True), anyio.move_on_after(self.settings.grace_s):
+                await self._store_report(lambda: self.store.wait_again(claim, failed=False))
             raise
 
     async def _settle(self, claim: Claim, watched: _Watched) -> float | None:
         run = _Run(
             claim,
-            self._find,
+            self.find,
             watched=watched,
-            settings=self._settings,
-            heard=self._heard,
-            caller=self._caller,
-            judge=self._judge,
+            settings=self.settings,
+            heard=self.heard,
+            caller=self.caller,
+            judge=self.judge,
         )
         outcome = await watched.run(run.outcome)
         if isinstance(outcome, _Pause):
             held = await self._store_report(
-                lambda: self._store.wait_again(claim, failed=outcome.failed)
+                lambda: self.store.wait_again(claim, failed=outcome.failed)
             )
             return outcome.delay_s if held else None
         end = outcome or JobEnd("cancelled")
-        if await self._store_report(lambda: self._store.end(claim, end, watched.now)):
+        if await self._store_report(lambda: self.store.end(claim, end, watched.now)):
             run.tell(end)
         return None
 
     async def _store_report(self, write: Callable[[], Awaitable[bool]]) -> bool:
         """Whether it was stored. Tried until another worker takes the job over."""
-        with anyio.move_on_after(self._settings.stalled_s):
+        with anyio.move_on_after(self.settings.stalled_s):
             while True:
                 try:
                     return await write()
                 except AWAY:
-                    await anyio.sleep(self._settings.poll_s)
+                    await anyio.sleep(self.settings.poll_s)
         return False
 
 

@@ -1,7 +1,7 @@
 """Jobs as operations show them: lists, one job, and its cancellation."""
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -32,37 +32,29 @@ class JobFilter(Paging, frozen=True):
     operation: Line | None = None
 
 
+@dataclass(eq=False)
 class JobViews:
-    def __init__(
-        self,
-        pool: Callable[[], Pool],
-        pages: Pages,
-        visible: Visible,
-        *,
-        own: bool = False,
-        withholds: Callable[[OperationInput, JobRow], bool] | None = None,
-    ) -> None:
-        """`pool` raises ProblemDetails. `own`: callers see the jobs that they began alone.
-        `withholds`: whether a job is shown without its result."""
-        self._withholds = withholds
-        self._pool = pool
-        self._pages = pages
-        self._visible = visible
-        self._own = own
+    pool: Callable[[], Pool]  # raises ProblemDetails
+    pages: Pages
+    visible: Visible
+    _: KW_ONLY
+    own: bool = False  # callers see the jobs that they began alone
+    withholds: Callable[[OperationInput, JobRow], bool] | None = None
+    """Whether a job is shown without its result."""
 
     async def list(self, asked: OperationInput) -> ListPage[JobView]:
         what: JobFilter = asked.query
-        limit = self._pages.limit(what)
+        limit = self.pages.limit(what)
         visible = (
             operation_id
-            for operation_id in self._visible(asked)
+            for operation_id in self.visible(asked)
             if what.operation in {None, operation_id}
         )
         rows = await self._store.page(
             asked.tenant,
             tuple(visible),
             state=what.state,
-            principal=asked.principal.id if self._own else None,
+            principal=asked.principal.id if self.own else None,
             before=_place(what.after),
             limit=limit + 1,
         )
@@ -71,7 +63,7 @@ class JobViews:
 
     async def get(self, asked: OperationInput) -> JobView:
         row = await self._find_job(asked)
-        withheld = self._withholds is not None and self._withholds(asked, row)
+        withheld = self.withholds is not None and self.withholds(asked, row)
         return view_of(replace(row, result=None) if withheld else row)
 
     async def cancel(self, asked: OperationInput) -> JobView:
@@ -81,14 +73,14 @@ class JobViews:
 
     @property
     def _store(self) -> JobStore:
-        return JobStore(self._pool())
+        return JobStore(self.pool())
 
     async def _find_job(self, asked: OperationInput) -> JobRow:
         job = asked.names["job"]
         row = await self._store.get(asked.tenant, job)
-        if row is None or row.operation not in self._visible(asked):
+        if row is None or row.operation not in self.visible(asked):
             raise not_found("job", job)
-        if self._own and row.principal_id != asked.principal.id:
+        if self.own and row.principal_id != asked.principal.id:
             raise not_found("job", job)
         return row
 

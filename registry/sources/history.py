@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -330,27 +330,20 @@ class RollbackResult:
     difference: Difference
 
 
+@dataclass(eq=False)
 class History:
     """Differences and rollbacks of one tenant's sources."""
 
-    def __init__(
-        self,
-        store: ToolStore,
-        versions: Versions,
-        host_id: str,
-        limits: Imports,
-        *,
-        lister: Lister | None = None,
-    ) -> None:
-        self._store = store
-        self._versions = versions
-        self._host_id = host_id
-        self._limits = limits
-        self._lister = lister
+    store: ToolStore
+    versions: Versions
+    host_id: str
+    limits: Imports
+    _: KW_ONLY
+    lister: Lister | None = None
 
     async def difference(self, spec: ImportSpec) -> Difference:
         """The changes that an import would make, as a dry run. Raises ImportRejected."""
-        source = await find(spec, self._limits, Origins(lister=self._lister))
+        source = await find(spec, self.limits, Origins(lister=self.lister))
         imported = await asyncio.to_thread(source.read)
         return await self._compare_drafts(draft_source(spec, source, imported), imported)
 
@@ -362,31 +355,31 @@ class History:
         The rollback lasts until the location has a description other than the current one, or the
         source is refreshed. Raises LookupError for an unknown source, and ImportRejected.
         """
-        source = await self._store.source(self._host_id, name)
+        source = await self.store.source(self.host_id, name)
         if source is None:
             raise LookupError(name)
         if final := source.facts.final:
             raise ImportRejected(f"{name} {final}.")
         versions = {
             version.number: version
-            for version in await self._versions.list_versions(self._host_id, name)
+            for version in await self.versions.list_versions(self.host_id, name)
         }
         version = _version_to_restore(name, versions, to)
-        document = await self._versions.document(self._host_id, name, version.number)
+        document = await self.versions.document(self.host_id, name, version.number)
         if document is None:
             raise ImportRejected(_not_stored(name, version.number))
         spec = _spec(source, version)
-        location = reread(spec, document, self._limits)
+        location = reread(spec, document, self.limits)
         imported = await asyncio.to_thread(location.read)
         draft = replace(draft_source(spec, location, imported), **_base_url_fields(version))
         changed = await self._compare_drafts(draft, imported)
         held = await self._held_back_version(source, versions, version)
-        saved = await self._store.save(
-            self._host_id,
+        saved = await self.store.save(
+            self.host_id,
             draft,
             imported.drafts,
             progress=progress,
-            versions_kept=self._limits.versions_kept,
+            versions_kept=self.limits.versions_kept,
             rollback=RollbackTarget(version.number, held),
             check=_check_current(name, versions),
         )
@@ -398,7 +391,7 @@ class History:
     async def _compare_drafts(
         self, draft: SourceDraft, imported: ImportedDescription
     ) -> Difference:
-        changes, served = await self._store.compare(self._host_id, draft, imported.drafts)
+        changes, served = await self.store.compare(self.host_id, draft, imported.drafts)
         return await asyncio.to_thread(difference, draft.name, served, changes)
 
     async def _held_back_version(
@@ -409,7 +402,7 @@ class History:
         held = source.rolled_back
         if held is None:
             current = next(version for version in versions.values() if version.current)
-            document = await self._versions.document(self._host_id, source.name, current.number)
+            document = await self.versions.document(self.host_id, source.name, current.number)
             digest = hashlib.sha256(document).hexdigest() if document else None
             held = RolledBack(current.number, digest, dict(current.spec))
         return None if held.version == to.number else held

@@ -1,6 +1,7 @@
 """Secrets: credentials of sources that the gateway stores. Write-only."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -39,23 +40,14 @@ class ForceOption(Struct, frozen=True, forbid_unknown_fields=True):
     ] = False
 
 
+@dataclass(eq=False)
 class SecretOperations:
-    def __init__(
-        self,
-        ground: OperationDependencies,
-        keys: Keys,
-        *,
-        host_id: str,
-        wanted: Callable[[], Mapping[str, SourceSettings]],
-        strategies: Collection[str] = (),
-    ) -> None:
-        """`host_id`: the gateway's own tenant, the only one whose secrets it reads. `wanted`: the
-        sources of the settings. `strategies`: chat models, whose keys have the source MODELS."""
-        self._strategies = strategies
-        self._ground = ground
-        self._keys = keys
-        self._host_id = host_id
-        self._wanted = wanted
+    ground: OperationDependencies
+    keys: Keys
+    _: KW_ONLY
+    host_id: str  # the gateway's own tenant, the only one whose secrets it reads
+    wanted: Callable[[], Mapping[str, SourceSettings]]  # sources of the settings
+    strategies: Collection[str] = ()  # chat models, whose keys have the source MODELS
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -102,11 +94,11 @@ class SecretOperations:
 
     async def list(self, asked: OperationInput) -> ListPage[StoredSecret]:
         secrets = await self._secrets(asked.tenant).all()
-        return self._ground.pages.page(asked.query, secrets, _key)
+        return self.ground.pages.page(asked.query, secrets, _key)
 
     async def put(self, asked: OperationInput) -> StoredSecret:
         source, scheme = asked.names["source"], asked.names["scheme"]
-        if asked.tenant != self._host_id:
+        if asked.tenant != self.host_id:
             raise conflict("Secrets are stored for sources of the gateway's own tenant only.")
         if not asked.query.force:
             await self._check(source, scheme)
@@ -137,21 +129,21 @@ class SecretOperations:
                 await secrets.delete(source, secret.scheme)
 
     async def _check(self, source: str, scheme: str) -> None:
-        store, configured = ToolStore(self._ground.pool), [*self._wanted(), MODELS]
+        store, configured = ToolStore(self.ground.pool), [*self.wanted(), MODELS]
         try:
-            if source == MODELS and scheme not in self._strategies:
-                hint = did_you_mean(scheme, self._strategies)
+            if source == MODELS and scheme not in self.strategies:
+                hint = did_you_mean(scheme, self.strategies)
                 text = f"There is no strategy {scheme!r} in models.strategies. {hint}".rstrip()
                 raise UnusedSecret(text)
             await check_used(
-                store, self._host_id, configured=configured, source=source, scheme=scheme
+                store, self.host_id, configured=configured, source=source, scheme=scheme
             )
         except UnusedSecret as error:
             text = f"{error} Add force=true to store it anyway."
             raise ProblemDetails(404, "not-found", text) from error
 
     def _secrets(self, tenant: str) -> Secrets:
-        return Secrets(self._ground.pool, tenant, self._keys)
+        return Secrets(self.ground.pool, tenant, self.keys)
 
 
 def _key(one: StoredSecret) -> str:

@@ -8,6 +8,7 @@ database, so that they outlive this process. Not offered: status notifications; 
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import msgspec
@@ -44,25 +45,16 @@ Json = dict[str, Any]
 _results = msgspec.json.Decoder(ToolResult)
 
 
+@dataclass(eq=False)
 class Tasks:
-    def __init__(
-        self,
-        parts: WingParts,
-        journal: Journal,
-        accepting: InvocationAcceptor,
-        waits: CompletionWaiters,
-        *,
-        ids: TaskIds,
-        settings: EventsSettings,
-        say: Callable[[str], None],
-    ) -> None:
-        self._parts = parts
-        self._journal = journal
-        self._accepting = accepting
-        self._waits = waits
-        self._ids = ids
-        self.settings = settings
-        self._say = say
+    parts: WingParts
+    journal: Journal
+    accepting: InvocationAcceptor
+    waits: CompletionWaiters
+    _: KW_ONLY
+    ids: TaskIds
+    settings: EventsSettings
+    say: Callable[[str], None]
 
     @property
     def answers(self) -> Mapping[str, Answer]:
@@ -83,10 +75,10 @@ class Tasks:
         if not (asks if context.revision.tasks else knows_tasks(context_of_call)):
             return await handle(context, request)
         name, arguments = _target(params)
-        tool = self._accepting.tool(context, name)
+        tool = self.accepting.tool(context, name)
         if tool is not None and tool.binding == CALLS and "skill" not in arguments:
             name, arguments = _target(arguments)
-            tool = self._accepting.tool(context, name)
+            tool = self.accepting.tool(context, name)
         if tool is None or not self._runs(context, tool, params):
             return await handle(context, request)
         if context.revision.tasks:
@@ -101,7 +93,7 @@ class Tasks:
         if facts.own or tool.source == OWN:
             return False
         if context.revision.tasks:
-            catalog = self._parts.catalogs.of(context.principal.tenant, context.toolset)
+            catalog = self.parts.catalogs.of(context.principal.tenant, context.toolset)
             return tool.definition is None or not relays_tasks(catalog.servers.get(tool.source))
         meta = params.get("_meta")
         asks = isinstance(meta, dict) and meta.get(ASKED) is True
@@ -122,7 +114,7 @@ class Tasks:
         except InvalidParams:  # the gateway says what is wrong as for any call
             return await handle(context, request)
         wait_s = self.settings.task_wait_s
-        ended = await self._waits.until_ended(row.host_id, row.invocation_id, wait_s)
+        ended = await self.waits.until_ended(row.host_id, row.invocation_id, wait_s)
         if ended is not None and ended.has_ended:
             return self._result_of(ended, context)
         return {"resultType": "task", **self._described_2026(row)}
@@ -149,10 +141,10 @@ class Tasks:
         ttl_ms: int | None = None,
     ) -> Invocation:
         id_ = str(uuid.uuid4())
-        sealed = await self._ids.expose("", id_, context, ttl_ms)
+        sealed = await self.ids.expose("", id_, context, ttl_ms)
         wanted = NewInvocation(name, dict(arguments))
-        await self._accepting.accept(context, wanted, id_=id_, task_id=sealed)
-        row = await self._journal.get(context.principal.tenant, id_)
+        await self.accepting.accept(context, wanted, id_=id_, task_id=sealed)
+        row = await self.journal.get(context.principal.tenant, id_)
         if row is None:
             raise InvalidParams(UNKNOWN)
         return row
@@ -177,7 +169,7 @@ class Tasks:
         if row is None or not context.revision.tasks:
             return await handle(context, request)
         while not row.has_ended:
-            ended = await self._waits.until_ended(row.host_id, row.invocation_id, KEEP_ALIVE_S)
+            ended = await self.waits.until_ended(row.host_id, row.invocation_id, KEEP_ALIVE_S)
             if ended is None:
                 raise InvalidParams(UNKNOWN)
             row = ended
@@ -197,13 +189,13 @@ class Tasks:
             if context.revision.tasks:
                 raise InvalidParams(f"The task is {status_of(row, legacy=True)} already")
             return _completion_members(context)
-        _, running = await self._journal.cancel(row.host_id, [row.invocation_id])
+        _, running = await self.journal.cancel(row.host_id, [row.invocation_id])
         if running:
-            self._say(CANCEL)
-        self._waits.look()
+            self.say(CANCEL)
+        self.waits.look()
         if not context.revision.tasks:
             return _completion_members(context)
-        ended = await self._waits.until_ended(row.host_id, row.invocation_id, 5.0)
+        ended = await self.waits.until_ended(row.host_id, row.invocation_id, 5.0)
         return await self._describe(ended or row, context)
 
     async def update(self, context: Context, request: Request, handle: Handler) -> Any:
@@ -219,7 +211,7 @@ class Tasks:
         params = request.params if isinstance(request.params, dict) else {}
         before = _before(params.get("cursor"))
         wanted = Filter(principal=context.principal.id, tasks=True)
-        rows = await self._journal.page(
+        rows = await self.journal.page(
             context.principal.tenant, wanted, before=before, limit=PAGE + 1
         )
         tasks = []
@@ -238,12 +230,12 @@ class Tasks:
         if context.revision.result_type and not knows_tasks(replace(context, params=params)):
             return None  # refused with the capability that it needs
         try:
-            handle = await self._ids.read(params.get("taskId"), context)
+            handle = await self.ids.read(params.get("taskId"), context)
         except InvalidParams:
             return None
         if handle.source:
             return None
-        row = await self._journal.get(context.principal.tenant, handle.task)
+        row = await self.journal.get(context.principal.tenant, handle.task)
         if row is None:
             raise InvalidParams(UNKNOWN)
         return row
@@ -253,12 +245,12 @@ class Tasks:
         if row.result is None:
             raise fault_of(row)
         result = _results.decode(row.result)
-        told = self._parts.result(result, replace(context, request_id=row.invocation_id))
+        told = self.parts.result(result, replace(context, request_id=row.invocation_id))
         return task_result(decode_members(Raw(encode(told))))
 
     async def _describe(self, row: Invocation, context: Context) -> Json:
         """A task of 2025-11-25 of the caller. Raises InvalidParams once its time is over."""
-        ttl_ms = (await self._ids.read(row.task_id, context)).ttl_ms
+        ttl_ms = (await self.ids.read(row.task_id, context)).ttl_ms
         told = _state_members(row, legacy=True)
         return {**told, "ttl": ttl_ms or self._kept_ms, "pollInterval": POLL_MS}
 

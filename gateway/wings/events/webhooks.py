@@ -5,7 +5,7 @@ import base64
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import LiteralString
 
 from msgspec import UNSET, Struct, UnsetType
@@ -68,22 +68,14 @@ class _Row:
     url: str
 
 
+@dataclass(eq=False)
 class WebhookReceivers:
-    def __init__(
-        self,
-        pool: Pool,
-        configured: Mapping[str, EventWebhook],
-        sender: WebhookSender,
-        *,
-        tenant: str,
-        keys: Keys,
-    ) -> None:
-        """`configured`: those of the settings, for `tenant`."""
-        self._pool = pool
-        self._keys = keys
-        self._tenant = tenant
-        self.configured = configured
-        self._sender = sender
+    pool: Pool
+    configured: Mapping[str, EventWebhook]  # in the settings, for `tenant`
+    sender: WebhookSender
+    _: KW_ONLY
+    tenant: str
+    keys: Keys
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -180,7 +172,7 @@ class WebhookReceivers:
         if webhook is None:
             raise not_found("webhook", name)
         event = encode({**TEST, "id": id_, "subject": name})
-        sent = await self._sender.send(
+        sent = await self.sender.send(
             webhook.url, id_, event, content_type=STRUCTURED, secrets=webhook.secrets,
             private=webhook.private,
         )  # fmt: skip
@@ -194,7 +186,7 @@ class WebhookReceivers:
             await self._secrets(asked.tenant).delete(SOURCE, _scheme(name, old=old))
 
     def _of_settings(self, host_id: str) -> Mapping[str, EventWebhook]:
-        return self.configured if host_id == self._tenant else {}
+        return self.configured if host_id == self.tenant else {}
 
     def _own_name(self, asked: OperationInput) -> str:
         """Raises ProblemDetails for a webhook of the settings."""
@@ -212,7 +204,7 @@ class WebhookReceivers:
         return EventWebhook(rows[0].url, present.value, None if old is None else old.value)
 
     def _secrets(self, host_id: str) -> Secrets:
-        return Secrets(self._pool, host_id, self._keys)
+        return Secrets(self.pool, host_id, self.keys)
 
     async def _make_secret(self, host_id: str, name: str) -> str:
         secret = PREFIX + base64.b64encode(os.urandom(SECRET_BYTES)).decode()
@@ -232,7 +224,7 @@ class WebhookReceivers:
 
     async def _put_row(self, host_id: str, name: str, url: str) -> bool:
         """Whether it is new: that is so for one of several at once."""
-        async with borrow(self._pool) as connection:
+        async with borrow(self.pool) as connection:
             rows = await connection.execute(
                 "INSERT INTO webhook_t (host_id, name, url) VALUES (%s, %s, %s)"
                 " ON CONFLICT (host_id, name) DO UPDATE SET url = excluded.url RETURNING xmax = 0",
@@ -253,7 +245,7 @@ class WebhookReceivers:
         return rows[0]
 
     async def _rows(self, host_id: str, name: str | None = None) -> list[_Row]:
-        async with borrow(self._pool) as connection:
+        async with borrow(self.pool) as connection:
             cursor = connection.cursor(row_factory=class_row(_Row))
             await cursor.execute(
                 "SELECT name, url FROM webhook_t WHERE host_id = %(host)s"
@@ -263,14 +255,14 @@ class WebhookReceivers:
             return await cursor.fetchall()
 
     async def _gone_webhooks(self, host_id: str) -> set[tuple[str, str]]:
-        async with borrow(self._pool) as connection:
+        async with borrow(self.pool) as connection:
             rows = await connection.execute(
                 "SELECT name, url FROM webhook_gone_t WHERE host_id = %s", [host_id]
             )
             return {(name, url) async for name, url in rows}
 
     async def _execute(self, statement: LiteralString, values: list[str]) -> None:
-        async with borrow(self._pool) as connection:
+        async with borrow(self.pool) as connection:
             await connection.execute(statement, values)
 
 

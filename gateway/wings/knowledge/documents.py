@@ -8,7 +8,7 @@ import codecs
 import hashlib
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -113,21 +113,14 @@ class DocumentState:
     begin: str | None  # of its text, where that was asked for
 
 
+@dataclass(eq=False)
 class DocumentStore:
-    def __init__(
-        self,
-        pool: Pool,
-        collections: CollectionStore,
-        cut: Cut,
-        limit_bytes: int,
-        *,
-        quotas: DocumentQuotas,
-    ) -> None:
-        self._quotas = quotas
-        self._pool = pool
-        self._collections = collections
-        self._cut = cut
-        self._limit_bytes = limit_bytes
+    pool: Pool
+    collections: CollectionStore
+    cut: Cut
+    limit_bytes: int
+    _: KW_ONLY
+    quotas: DocumentQuotas
 
     async def add(
         self, reader: KnowledgeReader, collection: NewCollection, new: NewDocument
@@ -137,14 +130,14 @@ class DocumentStore:
         document is not locked. Raises ProblemDetails."""
         cut: tuple[TextToCut, CutText] | None = None
         for _ in range(TRIES):
-            async with borrow(self._pool) as connection:
-                values = await self._collections.ensure_in(connection, reader, collection, "write")
+            async with borrow(self.pool) as connection:
+                values = await self.collections.ensure_in(connection, reader, collection, "write")
                 if new.trivial and values["skip_trivial"]:
                     return KeptDocument("", "", changed=False, version=0, chunks=0)
                 stored = await self._add(connection, values, new, cut)
             if isinstance(stored, KeptDocument):
                 return stored
-            cut = stored, await self._cut(stored)
+            cut = stored, await self.cut(stored)
         raise conflict(f"Others are adding to the document {new.path[:255]!r}; try again.")
 
     async def _add(
@@ -186,7 +179,7 @@ class DocumentStore:
             return task
         chunks = new.chunks
         if chunks is None:
-            chunks = (await self._cut(task)).chunks
+            chunks = (await self.cut(task)).chunks
         return await self._write(connection, values, content, chunks)
 
     async def _lock(self, connection: AsyncConnection, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,7 +188,7 @@ class DocumentStore:
         rows_ = await (await connection.execute(_LOCK, values)).fetchall()
         ((id_, live, old, chunks, bytes_, is_new),) = rows_
         if is_new:
-            await self._quotas.take(connection, {**values, "new": id_}, Usage(number=1))
+            await self.quotas.take(connection, {**values, "new": id_}, Usage(number=1))
         return {
             "document": id_,
             "live": live,
@@ -216,11 +209,11 @@ class DocumentStore:
             rows = await connection.execute(_CONTENT, values)
             ((before,),) = await rows.fetchall()
             content = bytes(before).removeprefix(codecs.BOM_UTF8) + APPENDED.encode() + content
-        if len(content) > self._limit_bytes:
+        if len(content) > self.limit_bytes:
             raise ProblemDetails(
                 413,
                 "too-large",
-                f"The document has {len(content)} bytes, expected at most {self._limit_bytes}"
+                f"The document has {len(content)} bytes, expected at most {self.limit_bytes}"
                 " (knowledge.document_bytes).",
             )
         return content, appended
@@ -233,7 +226,7 @@ class DocumentStore:
         found: Sequence[Chunk],
     ) -> KeptDocument:
         added = Usage(bytes=len(content) - values["old_bytes"])
-        await self._quotas.take(connection, values, added)
+        await self.quotas.take(connection, values, added)
         sha256 = hashlib.sha256(content).digest()
         chunks = rows(values["document"], content, found)
         values |= {
@@ -260,16 +253,16 @@ class DocumentStore:
     async def ensure(self, reader: KnowledgeReader, collection: NewCollection) -> NewCollection:
         """The collection, which is there and which the caller may write to: by its id, so that it
         is not created again where it is deleted later. Raises ProblemDetails."""
-        async with borrow(self._pool) as connection:
-            values = await self._collections.ensure_in(connection, reader, collection, "write")
+        async with borrow(self.pool) as connection:
+            values = await self.collections.ensure_in(connection, reader, collection, "write")
             return replace(collection, id=values["collection"])
 
     async def begin(
         self, reader: KnowledgeReader, collection: NewCollection, new: NewDocument
     ) -> "BegunVersion":
         """Show that a file is being read. Raises ProblemDetails."""
-        async with borrow(self._pool) as connection:
-            values = await self._collections.ensure_in(connection, reader, collection, "write")
+        async with borrow(self.pool) as connection:
+            values = await self.collections.ensure_in(connection, reader, collection, "write")
             values |= {**_document_values(new), "document": str(uuid.uuid4())}
             values |= {**await self._lock(connection, values), "track": new_track_id()}
             await connection.execute(_UNDONE, values)
@@ -279,7 +272,7 @@ class DocumentStore:
     async def fail(self, begun: "BegunVersion", reason: str) -> None:
         """The version that was begun failed; the one before goes on."""
         values = {"host": begun.tenant, "document": begun.document, "version": begun.version}
-        async with borrow(self._pool) as connection:
+        async with borrow(self.pool) as connection:
             await connection.execute(_FAIL, {**values, "error": reason[:500]})
 
     async def contents(
@@ -288,7 +281,7 @@ class DocumentStore:
         """Paths and ids of the contents of a source that are served; the id of one that is to be
         cut otherwise now is empty."""
         values = {**reader.values(), "name": collection, "source": source}
-        async with borrow(self._pool) as connection:
+        async with borrow(self.pool) as connection:
             result = await connection.execute(_OF_SOURCE, values)
             rows_ = await result.fetchall()
         return [
@@ -301,14 +294,14 @@ class DocumentStore:
     ) -> list[tuple[str, str]]:
         """Ids and paths of the documents of a source."""
         values = {**reader.values("write"), "name": collection, "source": source}
-        async with borrow(self._pool) as connection:
+        async with borrow(self.pool) as connection:
             rows = await connection.execute(_OF_SOURCE, values)
             return [(row[0], row[1]) for row in await rows.fetchall()]
 
     async def delete(self, reader: KnowledgeReader, collection: str, ids: Sequence[str]) -> int:
         """Delete documents with all that is known from them; returns how many there were."""
         values = {**reader.values("write"), "name": collection, "ids": list(ids)}
-        async with borrow(self._pool) as connection:
+        async with borrow(self.pool) as connection:
             rows = await (await connection.execute(_TO_DELETE, values)).fetchall()
             if not rows:
                 return 0
@@ -340,28 +333,28 @@ class DocumentStore:
             "limit": limit,
             "begin": begin,
         }
-        async with borrow(self._pool) as connection:
+        async with borrow(self.pool) as connection:
             rows = await connection.execute(_STATES, values)
             return [DocumentState(*row) for row in await rows.fetchall()]
 
     async def text(self, reader: KnowledgeReader, document: str) -> tuple[str, int, str] | None:
         """Path, version and text of a document; None: there is none that the caller may read."""
         values = {**reader.values(), "document": document}
-        async with borrow(self._pool) as connection:
+        async with borrow(self.pool) as connection:
             rows = await (await connection.execute(_TEXT, values)).fetchall()
         return (rows[0][0], rows[0][1], bytes(rows[0][2]).decode()) if rows else None
 
     async def counts(self, reader: KnowledgeReader, collection: str) -> dict[str, int]:
         """Documents by the status of their last version."""
         values = {**reader.values(), "name": collection}
-        async with borrow(self._pool) as connection:
+        async with borrow(self.pool) as connection:
             rows = await connection.execute(_COUNTS, values)
             return dict(await rows.fetchall())
 
     async def extractions(self, reader: KnowledgeReader, collection: str) -> dict[str, int]:
         """Documents by how far a chat model has read them."""
         values = {**reader.values(), "name": collection}
-        async with borrow(self._pool) as connection:
+        async with borrow(self.pool) as connection:
             rows = await connection.execute(_EXTRACTIONS, values)
             return dict(await rows.fetchall())
 

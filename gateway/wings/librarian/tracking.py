@@ -3,6 +3,7 @@
 import base64
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -179,18 +180,12 @@ class HookSecrets:
         return Secrets(self._pool, one.tenant, self._keys)
 
 
+@dataclass(eq=False)
 class TrackingOperations:
-    def __init__(
-        self,
-        shelves: LibraryAccess,
-        sources: TrackedSources,
-        hooks: HookSecrets,
-        settings: LibrarianSettings,
-    ) -> None:
-        self._shelves = shelves
-        self._sources = sources
-        self._hooks = hooks
-        self._settings = settings
+    shelves: LibraryAccess
+    sources: TrackedSources
+    hooks: HookSecrets
+    settings: LibrarianSettings
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -232,7 +227,7 @@ class TrackingOperations:
             Operation(
                 "librarian_refresh_due", "POST", "/refresh",
                 "Read the sources that are due.", WRITE, self.refresh_due, TrackedSourcesRead,
-                job=AsJob(always=True, once=True, schedule=self._settings.refresh_schedule),
+                job=AsJob(always=True, once=True, schedule=self.settings.refresh_schedule),
                 no_tool="it runs on a schedule",
             ),
         )  # fmt: skip
@@ -240,9 +235,9 @@ class TrackingOperations:
     async def add(self, asked: OperationInput) -> OperationOutput:
         body: TrackSource = asked.body
         if body.webhook:
-            self._hooks.check()
-        if 0 < body.every_s < self._settings.min_interval_s:
-            least = self._settings.min_interval_s
+            self.hooks.check()
+        if 0 < body.every_s < self.settings.min_interval_s:
+            least = self.settings.min_interval_s
             raise invalid(f"every_s: expected 0 or at least {least} (librarian.min_interval_s)")
         place = SourcePlace(
             type=body.type,
@@ -251,7 +246,7 @@ class TrackingOperations:
             filter=body.filter,
             folder=body.below.strip("/"),
         )
-        added = await self._sources.add(
+        added = await self.sources.add(
             context_of(asked),
             body.collection,
             place,
@@ -259,12 +254,12 @@ class TrackingOperations:
             webhook=body.webhook,
         )
         view = TrackedSourceView.of(added)
-        secret = await self._hooks.make(added) if body.webhook else ""
+        secret = await self.hooks.make(added) if body.webhook else ""
         return OperationOutput(SourceTracked(view, secret), untold=SourceTracked(view))
 
     async def list(self, asked: OperationInput) -> TrackedSourceList:
         return TrackedSourceList(
-            tuple(map(TrackedSourceView.of, await self._sources.of(context_of(asked))))
+            tuple(map(TrackedSourceView.of, await self.sources.of(context_of(asked))))
         )
 
     async def show(self, asked: OperationInput) -> TrackedSourceView:
@@ -273,23 +268,23 @@ class TrackingOperations:
     async def refresh(self, asked: OperationInput) -> TrackedSourceView:
         context = context_of(asked)
         source = await self._one(asked)
-        return TrackedSourceView.of(await self._sources.refresh(context, source, asked.job))
+        return TrackedSourceView.of(await self.sources.refresh(context, source, asked.job))
 
     async def delete(self, asked: OperationInput) -> None:
         source = await self._one(asked)
-        await self._sources.delete(context_of(asked), source.id)
+        await self.sources.delete(context_of(asked), source.id)
 
     async def collections(self, asked: OperationInput) -> ShelfList:
-        collections = await self._shelves.library.status(context_of(asked), None)
+        collections = await self.shelves.library.status(context_of(asked), None)
         return ShelfList(tuple(map(ShelfView.of, collections)))
 
     async def status(self, asked: OperationInput) -> LibraryStatus:
         body: AskStatus = asked.body
         context, names = context_of(asked), body.collections or None
-        shelves = await self._shelves.library.status(context, names)
+        shelves = await self.shelves.library.status(context, names)
         sources = [
             source
-            for source in await self._sources.of(context)
+            for source in await self.sources.of(context)
             if names is None or source.collection in names
         ]
         return LibraryStatus(
@@ -297,12 +292,12 @@ class TrackingOperations:
         )
 
     async def refresh_due(self, _asked: OperationInput) -> TrackedSourcesRead:
-        return TrackedSourcesRead(await self._sources.refresh_due())
+        return TrackedSourcesRead(await self.sources.refresh_due())
 
     async def _one(self, asked: OperationInput) -> TrackedSource:
         """Raises ProblemDetails."""
         id_ = asked.names["source"]
-        sources = await self._sources.of(context_of(asked), id_)
+        sources = await self.sources.of(context_of(asked), id_)
         if not sources:
             raise not_found("source", id_)
         return sources[0]

@@ -328,7 +328,7 @@ async def test_a_job_has_the_current_scopes_of_its_key(bench: Bench) -> None:
 
 async def test_a_job_that_takes_too_long_has_failed(bench: Bench) -> None:
     bench.toys.next = sleeping
-    bench.runner._settings = replace(JOBS, timeout_s=0.05)
+    bench.runner.settings = replace(JOBS, timeout_s=0.05)
     job = await bench.put()
     assert await bench.runner.perform(job) is None
     row = await bench.row(job)
