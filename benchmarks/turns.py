@@ -15,7 +15,7 @@ import anyio
 import click
 import numpy as np
 
-from benchmarks.many_chunks import SEED, Opened, opened
+from benchmarks.many_chunks import SEED, OpenedWing, open_wing
 from config.load import load
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import NewDocument
@@ -45,14 +45,14 @@ def made_up_text(size: int) -> str:
     return "\n\n".join(paragraphs())[:size]
 
 
-async def wait_for_vectors(one: Opened, collection: str) -> None:
-    while await waiting(one, collection):  # noqa: ASYNC110 - by a worker, in a database
+async def wait_for_vectors(wing: OpenedWing, collection: str) -> None:
+    while await waiting(wing, collection):  # noqa: ASYNC110 - by a worker, in a database
         await anyio.sleep(0.02)
 
 
-async def waiting(one: Opened, collection: str) -> int:
+async def waiting(wing: OpenedWing, collection: str) -> int:
     """Texts of a collection that have no vector yet."""
-    async with one.database.pool.connection() as connection:
+    async with wing.database.pool.connection() as connection:
         rows = await connection.execute(
             """
             SELECT count(*) FROM embedding_task_t AS task
@@ -66,35 +66,35 @@ async def waiting(one: Opened, collection: str) -> int:
     return int(count)
 
 
-async def time_small_texts(one: Opened, tenant: str) -> list[float]:
+async def time_small_texts(wing: OpenedWing, tenant: str) -> list[float]:
     """Seconds until each small text of Bo, of `tenant`, has its vector, as long as those of the
     burst wait for theirs."""
     reader, spent = KnowledgeReader(tenant, "bo", ("*", "user:bo")), list[float]()
-    while await waiting(one, "all"):
+    while await waiting(wing, "all"):
         started = time.perf_counter()
         small = NewDocument(f"{len(spent)}.md", SMALL.format(number=len(spent)))
-        await one.parts.ingestion.text(reader, NewCollection("small"), small)
-        await wait_for_vectors(one, "small")
+        await wing.parts.ingestion.text(reader, NewCollection("small"), small)
+        await wait_for_vectors(wing, "small")
         spent.append(time.perf_counter() - started)
     return spent
 
 
 async def measure(folder: Path, size: int, beside: str) -> None:
     embedder = make_embedder(load(None, {}).embedding)
-    async with opened(folder, embedder) as one:
-        async with one.database.pool.connection() as connection:
+    async with open_wing(folder, embedder) as wing:
+        async with wing.database.pool.connection() as connection:
             await connection.execute(
                 "INSERT INTO host_t (host_id, name) VALUES (%s, 'b')", [ANOTHER]
             )
         burst = NewDocument("burst.md", made_up_text(size))
-        kept = await one.parts.ingestion.text(one.reader, NewCollection("all"), burst)
+        kept = await wing.parts.ingestion.text(wing.reader, NewCollection("all"), burst)
         worker = Worker(
-            one.database.pool, one.embedder, one.settings.embedding, search_kinds([KIND])
+            wing.database.pool, wing.embedder, wing.settings.embedding, search_kinds([KIND])
         )
-        tenant = one.reader.tenant if beside == "colleague" else ANOTHER
+        tenant = wing.reader.tenant if beside == "colleague" else ANOTHER
         async with anyio.create_task_group() as group:
             group.start_soon(worker.run)
-            spent = await time_small_texts(one, tenant)
+            spent = await time_small_texts(wing, tenant)
             group.cancel_scope.cancel()
     p95 = statistics.quantiles(spent, n=20)[-1] if len(spent) > 1 else spent[0]
     verdict = "reached" if p95 < GOAL_S else "NOT reached"
