@@ -1,8 +1,8 @@
 """The graph of names and chunks around what a query finds: a few rows, and ranking over them.
 
-Two ways to rank: links, from what the best chunks mention to the chunks that are about it; and
-personalised PageRank over chunks and names (Haveliwala 2002), from what links have raised. Both see
-only chunks that the statement of the search might have found, too.
+Three ways to rank, each over the one before: links, from what the best chunks mention to the chunks
+that are about it; chunks with these names before others; and personalised PageRank over chunks and
+names (Haveliwala 2002). All see only chunks that the statement of the search might have found, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ NAMED = 0.3  # weight of an edge from the question
 LINKED = 0.6  # weight of another edge
 LEAST = 1.0  # of a link, to a chunk without a score
 SLOWER = 0.1  # by the rank of the chunk that it comes from
+UNNAMED = 0.5  # factor of chunks that share no name with the question or the best chunks
 DAMPING = 0.5
 ROUNDS = 12
 OF_GRAPH = 0.2  # share of PageRank in the score
@@ -51,6 +52,14 @@ def raise_linked(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str
             bonus = weight / (1 + SLOWER * rank) * (LEAST + h_j)
             raised[target] = raised.get(target, 0.0) + bonus
     return raised
+
+
+def prefer_named(scores: Mapping[str, float], edges: Sequence[Edge]) -> dict[str, float]:
+    """The scores, lowered for chunks that no edge joins: chunks with the names that the question
+    or the best chunks mention come first."""
+    named = {chunk for edge in edges for chunk in (edge.source, edge.target)}
+    factor = UNNAMED if named else 1.0
+    return {id_: score if id_ in named else factor * score for id_, score in scores.items()}
 
 
 def scale(scores: Mapping[str, float]) -> dict[str, float]:

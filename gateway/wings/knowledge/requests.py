@@ -57,8 +57,8 @@ class QueryKnowledge(Struct, frozen=True, forbid_unknown_fields=True):
     mode: Annotated[
         Mode,
         Meta(
-            description="naive: passages alone; local, mix: with what they mention; global: spread "
-            "over the graph; hybrid: local and global"
+            description="naive: passages alone; mix: with what they mention; local: those with the "
+            "same names first; global: spread over the graph; hybrid: local and global"
         ),
     ] = "mix"
     filter: ChunkFilter = ChunkFilter()

@@ -23,6 +23,7 @@ from gateway.wings.knowledge.graph import (
     blend_scores,
     edges,
     page_ranked,
+    prefer_named,
     raise_linked,
 )
 from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
@@ -192,16 +193,20 @@ class Searcher:
         self, opened: Transaction, query: ChunkQuery, scores: Mapping[str, float]
     ) -> dict[str, float]:
         """The scores, with what the graph of names around the best adds."""
-        raised = raise_linked(
-            scores, await self._edges(opened, query, list(scores)[:SEEDS], about=True)
-        )
-        if query.mode in ("local", "mix"):
+        seeds = list(scores)[:SEEDS]
+        links = await self._edges(opened, query, seeds, about=True)
+        raised = raise_linked(scores, links)
+        if query.mode == "mix":
             return raised
-        best = sorted(raised, key=lambda id_: (-round(raised[id_], DIGITS), id_))[:SPREAD]
+        mentions = await self._edges(opened, query, seeds, about=False)
+        local = prefer_named(raised, [*links, *mentions])
+        if query.mode == "local":
+            return local
+        best = sorted(local, key=lambda id_: (-round(local[id_], DIGITS), id_))[:SPREAD]
         walked = page_ranked(
-            {id_: raised[id_] for id_ in best}, await self._edges(opened, query, best, about=False)
+            {id_: local[id_] for id_ in best}, await self._edges(opened, query, best, about=False)
         )
-        return walked if query.mode == "global" else blend_scores(raised, walked, 0.5)
+        return walked if query.mode == "global" else blend_scores(local, walked, 0.5)
 
     async def _edges(
         self, opened: Transaction, query: ChunkQuery, seeds: Sequence[str], *, about: bool

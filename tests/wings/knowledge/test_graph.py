@@ -6,7 +6,7 @@ from gateway.operations.operation import ProblemDetails
 from gateway.wings.knowledge import graph
 from gateway.wings.knowledge.communities import central, communities
 from gateway.wings.knowledge.entities import npmi
-from gateway.wings.knowledge.graph import Edge, page_ranked, raise_linked
+from gateway.wings.knowledge.graph import Edge, page_ranked, prefer_named, raise_linked
 from gateway.wings.knowledge.search import ScoredChunk
 from tests.wings.knowledge.rig import KnowledgeRig
 
@@ -376,4 +376,35 @@ async def test_the_modes_of_the_graph_rank_as_well_as_the_links(rig: KnowledgeRi
         scores.add(tuple(one.score for one in found))
     assert max(places[mode] for mode in ("global", "hybrid", "mix")) <= places["local"]
     assert places["local"] < places["naive"]
-    assert len(scores) == 4  # `mix` has the links of `local`
+    assert len(scores) == 5
+
+
+async def test_local_prefers_passages_with_the_names_of_the_best(rig: KnowledgeRig) -> None:
+    """`local` halves the scores of passages that share words with the question, but no name with
+    the best passages; `mix` does not (mending 46)."""
+    ann = rig.caller()
+    for path, text in (
+        ("road.md", "# Salt Road\n\nA film that was made by Ada Brell."),
+        ("one.md", "# Hints\n\nAsk who made the film, and who made the film before it."),
+        ("two.md", "# More\n\nWho made the film, and who made the films after it?"),
+        ("words.md", "# Rest\n\nwe made one of the films of then, at home."),
+        ("name.md", "# Post\n\nToday a note of Ada Brell came, on rain and a film."),
+        ("end.md", "# Snow\n\n" + "It fell on hills, on roofs and on carts. " * 9 + "A film."),
+    ):
+        await ann.add(text, "films", path=path)
+    scores = dict[str, dict[str, float]]()
+    for mode in ("mix", "local"):
+        evidence = (await ann("query", query="Who made the film Salt Road?", mode=mode)).evidence
+        scores[mode] = {passage.path: passage.score for passage in evidence}
+    assert scores["local"]["name.md"] == scores["mix"]["name.md"] > 0
+    assert scores["local"]["words.md"] == pytest.approx(
+        scores["mix"]["words.md"] * graph.UNNAMED, abs=0.001
+    )
+
+
+def test_chunks_without_a_name_of_the_edges_score_half() -> None:
+    """Chunks that no edge joins are lowered, unless there is no edge (mending 46)."""
+    scores = {"a": 1.0, "b": 0.6, "c": 0.5}
+    halved = scores | {"b": 0.6 * graph.UNNAMED}
+    assert prefer_named(scores, [Edge("a", "x", "c")]) == pytest.approx(halved)
+    assert prefer_named(scores, []) == scores
