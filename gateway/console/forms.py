@@ -13,7 +13,7 @@ import msgspec
 
 from schemas.errors import Fault
 from schemas.json_schema.pointers import ABSENT, escape
-from schemas.json_schema.references import find, reference_of
+from schemas.json_schema.references import find, reference_of, siblings
 from schemas.jsonrpc import decode_strict
 from schemas.patterns import InvalidPattern, Pattern
 
@@ -254,8 +254,7 @@ class Form:
                 if target is ABSENT or id(target) in seen:
                     return None, seen
                 seen = (*seen, id(target))
-                beside = {name: member for name, member in schema.items() if name != "$ref"}
-                schema = {**target, **beside} if isinstance(target, dict) else target
+                schema = {**target, **siblings(schema)} if isinstance(target, dict) else target
             elif isinstance(schema.get("allOf"), list):
                 merged = self._merge(schema, seen)
                 if merged is None:

@@ -7,6 +7,7 @@ import msgspec
 
 from gateway.operations.jobs import RESPOND_ASYNC, JobView
 from gateway.operations.operation import MEDIA_TYPE, Operation, Paging, ProblemDocument
+from schemas.json_schema.references import reference_to
 
 Json = dict[str, Any]
 
@@ -153,7 +154,7 @@ def _responses(one: Operation, schemas: _Schemas) -> Iterator[tuple[str, Json]]:
     if one.method == "GET":
         yield "304", {"description": "Not modified.", "headers": _headers("X-Request-Id", "ETag")}
     for status in sorted({*_statuses(one), *one.problems}):
-        yield str(status), {"$ref": f"#/components/responses/{status}"}
+        yield str(status), reference_to(f"#/components/responses/{status}")
 
 
 def _accepted_response(schemas: _Schemas) -> Json:
@@ -185,6 +186,6 @@ def _headers(*names: str) -> Json:
 
 
 def _problem(status: int, text: str) -> Json:
-    content = {MEDIA_TYPE: {"schema": {"$ref": REFS.format(name="ProblemDocument")}}}
+    content = {MEDIA_TYPE: {"schema": reference_to(REFS.format(name="ProblemDocument"))}}
     headers = _headers("X-Request-Id", *(["Retry-After"] if status in AGAIN else []))
     return {"description": text, "headers": headers, "content": content}

@@ -14,7 +14,7 @@ from registry.display.summaries import Summaries
 from registry.names.tool_names import DESCRIBE_TOOL, DISCLOSURE_TOOLS, SKILL_TOOLS
 from schemas.binding import Does, GatewayBinding
 from schemas.json_schema.keywords import COMPOSITIONS
-from schemas.json_schema.references import close, find
+from schemas.json_schema.references import close, find, reference_of
 from schemas.json_schema.walk import subschemas
 from schemas.jsonrpc import encode
 from schemas.tool import Annotations, Tool
@@ -117,7 +117,7 @@ class _Lookup:
         if not isinstance(schema, dict) or not hops:
             return []
         schemas = [schema]
-        target = find(self._schema, schema.get("$ref"))
+        target = find(self._schema, reference_of(schema))
         for branch in (schema.get("items"), target, *subschemas(schema, _BRANCHES)):
             schemas += self._alternatives(branch, hops - 1)
             if len(schemas) > 1000:

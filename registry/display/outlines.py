@@ -24,7 +24,7 @@ from schemas.json_schema.keywords import (
     VALUE_KEYWORDS,
     Json,
 )
-from schemas.json_schema.references import has_references, reference_of
+from schemas.json_schema.references import has_references, reference_of, siblings
 from schemas.json_schema.walk import DROPPED, INSIDE, rewrite
 from schemas.jsonrpc import encode
 
@@ -121,7 +121,7 @@ def merge_siblings(inner: Json, raw: Json, only_notes: bool) -> Json:
     """The target `inner` merged with the siblings of the reference in `raw`: notes override, other
     keywords apply as well unless `only_notes`."""
     notes = {key: value for key, value in raw.items() if key in {*NOTES, "description"}}
-    rules = {key: value for key, value in raw.items() if key not in {*notes, "$ref"}}
+    rules = {key: value for key, value in siblings(raw).items() if key not in notes}
     if only_notes:
         return {**inner, **notes}
     clash = {key: rules.pop(key) for key in list(rules) if key in inner}

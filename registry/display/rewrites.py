@@ -21,7 +21,7 @@ from schemas.json_schema.keywords import (
     Json,
 )
 from schemas.json_schema.merge import conjoin, disjoin
-from schemas.json_schema.references import find, reference_of
+from schemas.json_schema.references import find, reference_of, siblings
 from schemas.json_schema.validators import Validator, compile_validator
 from schemas.json_schema.walk import subschemas
 from schemas.jsonrpc import encode
@@ -130,7 +130,8 @@ class _Rewriting:
         self._flattened += 1
         if not isinstance(schema, dict) or hops > HOPS or self._flattened > FLATTENED_LIMIT:
             return {}
-        flat = {key: value for key, value in schema.items() if key not in {*COMPOSITIONS, "$ref"}}
+        beside = siblings(schema)
+        flat = {key: value for key, value in beside.items() if key not in COMPOSITIONS}
         if (reference := reference_of(schema)) is not None:
             flat = conjoin(flat, self._flat(find(self._whole, reference), hops + 1))
         for branch in subschemas(schema, ["allOf"]):

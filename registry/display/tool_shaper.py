@@ -35,7 +35,7 @@ from registry.display.summaries import first_sentence, shorten
 from registry.names.tool_names import HASH_DIGITS, add_suffix
 from schemas.errors import ParseError
 from schemas.json_schema.keywords import DEFINITION_KEYWORDS, Json
-from schemas.json_schema.references import find, has_references, reference_of
+from schemas.json_schema.references import find, has_references, reference_of, reference_to
 from schemas.json_schema.validators import compiled_as_2020
 from schemas.json_schema.walk import rewrite_references
 from schemas.jsonrpc import decode_json, encode
@@ -77,7 +77,7 @@ def _for_objects(schema: Json) -> Json:
     plain = _move_references(inner, place) if moved else inner
     return {
         "type": "object",
-        "anyOf": [plain, _result({"$ref": place})],
+        "anyOf": [plain, _result(reference_to(place))],
         **_move_references(whole, place),
     }
 

@@ -27,9 +27,19 @@ def is_bare_reference(schema: Json) -> bool:
     return schema.keys() == {"$ref"}
 
 
+def siblings(schema: Json) -> Json:
+    """The keywords of a schema beside its `$ref`."""
+    return {keyword: value for keyword, value in schema.items() if keyword != "$ref"}
+
+
 def refer_to(name: str) -> Json:
     """The schema that refers to the definition `name`."""
-    return {"$ref": f"#/$defs/{escape_segment(name)}"}
+    return reference_to(f"#/$defs/{escape_segment(name)}")
+
+
+def reference_to(pointer: str) -> Json:
+    """The object that refers to a pointer; in OpenAPI and AsyncAPI not only to schemas."""
+    return {"$ref": pointer}
 
 
 def has_references(encoded: bytes) -> bool:

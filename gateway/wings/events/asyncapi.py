@@ -12,6 +12,7 @@ from config.events import EventsSettings
 from gateway.wings.events.cloudevents import COMPLETION, INVOCATION, schemas
 from gateway.wings.events.inbound import CLOUDEVENTS
 from schemas.cloudevents import STRUCTURED
+from schemas.json_schema.references import reference_to
 
 FOLDER = "json"  # of the schemas, in the package `schemas`
 
@@ -23,9 +24,10 @@ def document(settings: EventsSettings, version: str) -> Mapping[str, Any]:
         "invocation": _message(INVOCATION, "skill-invocation", "A call that is made later."),
         "completion": _message(COMPLETION, "skill-completion", "The end of an invocation."),
     }
-    commands = {"address": CLOUDEVENTS, "messages": {"invocation": _ref("messages", "invocation")}}
+    invocation, completion = (reference_to(f"#/components/messages/{name}") for name in messages)
+    commands = {"address": CLOUDEVENTS, "messages": {"invocation": invocation}}
     ends = {
-        topic: {"address": topic, "messages": {"completion": _ref("messages", "completion")}}
+        topic: {"address": topic, "messages": {"completion": completion}}
         for topic in settings.topics
     }
     return {
@@ -36,13 +38,13 @@ def document(settings: EventsSettings, version: str) -> Mapping[str, Any]:
         "operations": {
             "invoke": {
                 "action": "receive",
-                "channel": {"$ref": "#/channels/invocations"},
+                "channel": reference_to("#/channels/invocations"),
                 "reply": {"address": {"location": "$message.payload#/data/replyTo"}},
             },
             **{
                 f"complete-{topic}": {
                     "action": "send",
-                    "channel": {"$ref": f"#/channels/{topic}"},
+                    "channel": reference_to(f"#/channels/{topic}"),
                 }
                 for topic in ends
             },
@@ -67,14 +69,10 @@ def _message(kind: str, schema: str, summary: str) -> Mapping[str, Any]:
                 "specversion": {"const": "1.0"},
                 "type": {"const": kind},
                 **attributes,
-                "data": {"$ref": f"#/components/schemas/{schema}"},
+                "data": reference_to(f"#/components/schemas/{schema}"),
             },
         },
     }
-
-
-def _ref(kind: str, name: str) -> Mapping[str, str]:
-    return {"$ref": f"#/components/{kind}/{name}"}
 
 
 def published_schemas() -> Mapping[str, str]:

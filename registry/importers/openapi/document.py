@@ -9,6 +9,7 @@ from registry.importers.openapi.files import FILES, MissingFile, original_refere
 from registry.importers.openapi.values import mapping, sequence, text
 from schemas.errors import ImportRejected
 from schemas.json_schema.pointers import ABSENT, escape_segment, segments, step
+from schemas.json_schema.references import reference_of, reference_to, siblings
 
 _FLOWS = {"application": "clientCredentials", "accessCode": "authorizationCode"}
 
@@ -189,8 +190,8 @@ class OpenApiDocument:
         ref: object = None
         for _ in range(REF_HOPS):
             value = node if isinstance(node, dict) else {}
-            ref = value.get("$ref")
-            if not isinstance(ref, str):
+            ref = reference_of(value)
+            if ref is None:
                 return {**value, **overrides} if overrides else value
             for key in ("summary", "description"):
                 if key in value:
@@ -200,7 +201,7 @@ class OpenApiDocument:
 
     def target(self, ref: str) -> dict[str, Any]:
         """The object at the end of `ref` and of the references there."""
-        return self.resolve({"$ref": ref})
+        return self.resolve(reference_to(ref))
 
     def with_target(self, item: dict[str, Any]) -> dict[str, Any]:
         """An object with the members of its `$ref` target; its own members win, where 3.0 leaves it
@@ -209,8 +210,7 @@ class OpenApiDocument:
         for _ in range(REF_HOPS):
             if "$ref" not in whole:
                 return whole
-            own = {key: value for key, value in whole.items() if key != "$ref"}
-            whole = {**mapping(self.find(str(whole["$ref"]))), **own}
+            whole = {**mapping(self.find(str(whole["$ref"]))), **siblings(whole)}
         raise SkipOperation(f"$ref {original_reference(str(item['$ref']))!r} never ends")
 
     def named_members(self, node: object) -> dict[str, Any]:
@@ -220,13 +220,10 @@ class OpenApiDocument:
         members: dict[str, Any] = {}
         for _ in range(REF_HOPS):
             value = mapping(node)
-            ref = value.get("$ref")
-            beside = (
-                value if not isinstance(ref, str) else {k: value[k] for k in value if k != "$ref"}
-            )
-            members = {**beside, **members}
-            if not isinstance(ref, str):
-                return members
+            ref = reference_of(value)
+            if ref is None:
+                return {**value, **members}
+            members = {**siblings(value), **members}
             node = {
                 name: member if name == "$ref" else {"$ref": f"{ref}/{escape_segment(name)}"}
                 for name, member in mapping(self.find(ref)).items()

@@ -16,7 +16,7 @@ from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.schemas import ConvertedSchema, Cycles, ReferenceTarget, Schemas
 from registry.importers.openapi.values import mapping
 from schemas.json_schema.keywords import UNIONS
-from schemas.json_schema.references import definition_name, is_bare_reference
+from schemas.json_schema.references import definition_name, is_bare_reference, siblings
 from schemas.json_schema.validators import compiled_as_2020
 from schemas.json_schema.walk import map_subschemas
 
@@ -32,10 +32,10 @@ def widen(schema: Any, dropped: Collection[str]) -> Any:
         return [widen(member, dropped) for member in schema]
     if not isinstance(schema, dict):
         return schema
-    omitted = {*_REVERSED, *(["$ref"] if definition_name(schema) in dropped else ())}
+    kept = siblings(schema) if definition_name(schema) in dropped else schema
     out: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key in omitted:
+    for key, value in kept.items():
+        if key in _REVERSED:
             continue
         widened = map_subschemas(key, value, lambda member: widen(member, dropped))
         if key in UNIONS:  # values may match several branches of `oneOf` now
