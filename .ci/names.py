@@ -1,11 +1,13 @@
 """Lint of names and of first sentences, held by a budget that may only fall.
 
-Three habits hide what code does, and each is counted over the product's packages:
+Four habits hide what code does; three are counted over the product's packages, the last over tests:
 
 - participles: functions named by a participle alone (`shown`, `_told`) instead of a verb with its
   object (`render_table`) or a noun of a property (`Catalog.tools`);
 - pronouns: assigned locals called `one`, `it`, `found`, `other`, `these` or `those`;
-- openings: docstrings that begin with What, Who, Whose, Those, That, It or Which.
+- openings: docstrings that begin with What, Who, Whose, Those, That, It or Which;
+- riddles: names of tests with a pronoun in place of their subject or object
+  (`test_what_is_of_no_use_is_not_passed_on` for `test_invalid_metadata_is_not_forwarded`).
 
 `python .ci/names.py` compares the counts with `.ci/names.json` and fails where one is higher.
 `--list` names the places, `--lower` writes lower counts.
@@ -22,6 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("config", "gateway", "registry", "schemas")
+TESTS = "tests"
+RULES = ("participles", "pronouns", "openings", "riddles")
 BUDGET = Path(__file__).with_name("names.json")
 
 IRREGULAR = frozenset(
@@ -43,6 +47,15 @@ WORDS = frozenset(
 )
 PRONOUNS = frozenset(("one", "it", "found", "other", "these", "those"))
 OPENINGS = frozenset(("What", "Who", "Whose", "Those", "That", "It", "Which"))
+RIDDLES = frozenset(re.findall(r"\w+", "it they them those ones others such who what which"))
+# `one` is a number before a noun (`one_connection`), and a pronoun before these and at the end.
+AFTER_PRONOUN = frozenset(
+    re.findall(
+        r"\w+",
+        """and are as at but by can does ends for from gets gives had has have in is it may must
+        no not of on or than that they to until was were when where which while who with without""",
+    )
+)
 
 Place = tuple[str, int, str]  # path, line, text
 
@@ -52,6 +65,15 @@ def is_participle(name: str) -> bool:
     if word in WORDS:
         return False
     return word in IRREGULAR or REGULAR.fullmatch(word) is not None
+
+
+def is_riddle(name: str) -> bool:
+    """Whether the name of a test has a pronoun where its subject or object should be."""
+    words = name.removeprefix("test_").split("_")
+    return any(
+        word in RIDDLES or (word == "one" and (not after or after in AFTER_PRONOUN))
+        for word, after in zip(words, [*words[1:], ""], strict=True)
+    )
 
 
 def targets(node: ast.AST) -> Iterator[ast.expr]:
@@ -87,12 +109,16 @@ def walk(path: Path) -> tuple[Counter[str], dict[str, list[Place]]]:
     tree = ast.parse(path.read_text())
     name = str(path.relative_to(ROOT))
     totals: Counter[str] = Counter()
-    places: dict[str, list[Place]] = {"participles": [], "pronouns": [], "openings": []}
+    places: dict[str, list[Place]] = {rule: [] for rule in RULES}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             totals["participles"] += 1
             if is_participle(node.name):
                 places["participles"].append((name, node.lineno, node.name))
+            if node.name.startswith("test_"):
+                totals["riddles"] += 1
+                if is_riddle(node.name):
+                    places["riddles"].append((name, node.lineno, node.name))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             totals["openings"] += 1
             if (word := opening(node)) in OPENINGS:
@@ -114,14 +140,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     totals: Counter[str] = Counter()
-    places: dict[str, list[Place]] = {"participles": [], "pronouns": [], "openings": []}
-    for top in options.paths or PACKAGES:
+    places: dict[str, list[Place]] = {rule: [] for rule in RULES}
+    for top in options.paths or (*PACKAGES, TESTS):
         folder = (ROOT / top).resolve()
+        rules = ("riddles",) if top == TESTS else RULES
         for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
             of_file, broken = walk(path)
-            totals += of_file
-            for rule, listed in broken.items():
-                places[rule] += listed
+            for rule in rules:
+                totals[rule] += of_file[rule]
+                places[rule] += broken[rule]
     if options.list:
         for rule, listed in places.items():
             for path_, line, text in listed:

@@ -24,7 +24,7 @@ def test_tests_of_the_same_name_come_first(path: str, first: str) -> None:
     assert nearby_tests([path])[0] == first
 
 
-def test_modules_that_import_a_file_are_near_it() -> None:
+def test_modules_importing_a_file_are_near_the_file() -> None:
     """Completion has no file of its own in the product: it stands in `prompts.py`."""
     assert "tests/gateway/methods/test_completion.py" in nearby_tests(
         ["gateway/methods/prompts.py"]

@@ -211,7 +211,7 @@ async def tools_by_hand(api: Admin, database: Database) -> None:
     assert (await api("GET", "/sources")).json == {"items": []}
 
 
-async def test_tools_have_the_exact_names_that_they_were_given(api: Admin) -> None:
+async def test_tools_keep_their_given_names_exactly(api: Admin) -> None:
     """Names of 128 characters, and of a pair (mending 22)."""
     long = "moon_phase_" * 11 + "at_date"
     for name in (long, "tidesAt", "tidesat"):

@@ -76,7 +76,7 @@ async def test_the_never_prefix_leaves_out_and_reports_reserved_names(store: Too
     )
 
 
-async def test_a_source_whose_name_would_make_one_gets_another(store: ToolStore) -> None:
+async def test_a_prefixed_name_equal_to_a_reserved_name_is_replaced(store: ToolStore) -> None:
     """Source `call`, tool `tool`: with its prefix that is call_tool."""
     await imported(store, snapshot(tool("tool")), spec("call", prefix="always"))
     [name] = [one.name for one in (await catalog(store)).tools]

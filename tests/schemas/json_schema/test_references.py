@@ -101,7 +101,7 @@ def test_anchors_and_identifiers_name_parts_of_a_document(
     assert schema is ABSENT if target is None else schema["title"] == target
 
 
-def test_a_closed_part_has_the_definitions_that_it_reaches() -> None:
+def test_a_closed_part_has_its_reachable_definitions() -> None:
     root = {
         "$defs": {
             "A": {"items": {"$ref": "#/$defs/B"}},

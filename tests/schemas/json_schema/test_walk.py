@@ -27,7 +27,7 @@ from schemas.json_schema.walk import (
         ({"properties": [{}], "allOf": 7}, ("properties", "allOf"), []),
     ],
 )
-def test_subschemas_are_those_of_the_keywords(
+def test_subschemas_are_found_by_keyword(
     schema: Any, keywords: Any, expected: list[Any]
 ) -> None:
     assert list(subschemas(schema, keywords)) == expected
@@ -59,7 +59,7 @@ def test_rewriting_leaves_values_and_names_alone() -> None:
     assert schema["title"] == "gone"
 
 
-def test_references_are_rewritten_where_they_are_references() -> None:
+def test_only_real_references_are_rewritten() -> None:
     schema = {
         "properties": {"$ref": {"$ref": "a"}},
         "items": {"anyOf": [{"$ref": "b"}, {"$ref": 7}]},
