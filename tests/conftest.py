@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.properties import examples
+
 # how long an example takes depends on what else the machine does
-settings.register_profile("toolgate", deadline=None)
+settings.register_profile("toolgate", deadline=None, max_examples=examples(100))
 settings.load_profile("toolgate")
 
 pytest_plugins = [

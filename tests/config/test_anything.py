@@ -10,6 +10,7 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from config.load import DEFAULTS, SettingsError, load, mask_secrets
+from tests.properties import examples
 
 KEYS = [
     *(key for section in yaml.safe_load(DEFAULTS.read_bytes()).values() for key in section),
@@ -41,7 +42,9 @@ NAMES = [
     *("TOOLGATE_SERVER__PORT", "TOOLGATE_SOURCES____A", "TOOLGATE___", "TOOLGATE_SERVER__PORT__X"),
 ]
 quick = hypothesis(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

@@ -20,6 +20,7 @@ from gateway.state.stored_answers import (
 from gateway.state.stores import Retention
 from tests.contracts.backends import DEADLINE_S, Backend
 from tests.gateway.keeping import ROOMY, keeping
+from tests.properties import examples
 
 pytestmark = pytest.mark.anyio
 
@@ -143,7 +144,7 @@ async def test_slices_join_to_the_whole(backend: Backend) -> None:
     start=st.integers(0, 2 * PIECE_BYTES + 2),
     length=st.integers(1, 2 * PIECE_BYTES + 2),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 async def test_a_slice_equals_the_stored_bytes(size: int, start: int, length: int) -> None:
     kept, data = keeping(), (b"0123456789" * (size // 10 + 1))[:size]
     handle = await kept.store(ANN, ABOUT, data)

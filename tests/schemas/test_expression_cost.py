@@ -19,6 +19,7 @@ from schemas.expressions import (
     size_of,
     steps_of,
 )
+from tests.properties import examples
 
 STEPS = 500_000
 ONES = f"[{','.join('1' * 30)}]"
@@ -138,7 +139,7 @@ def within(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 expressions = st.recursive(st.one_of(scalars, lists), within, max_leaves=12)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(expressions)
 def test_no_expression_takes_longer_than_its_bound(text: str) -> None:
     """A step is about 0.1 us; a machine that is loaded, or slow, gets thirty times as much."""

@@ -21,6 +21,7 @@ from schemas.hybrid import (
     split,
     status_members,
 )
+from tests.properties import examples
 
 ID = "lightapi.net/rule/deleteRule/0.1.0"
 PAYLOAD = {"host": "lightapi.net", "service": "rule", "action": "deleteRule", "version": "0.1.0"}
@@ -51,7 +52,7 @@ def test_a_part_that_is_no_text_counts_as_missing(part):
     assert service_id({**PAYLOAD, "service": part}) == "lightapi.net/deleteRule/0.1.0"
 
 
-@settings(max_examples=50, derandomize=True)
+@settings(max_examples=examples(50), derandomize=True)
 @given(st.lists(st.text(st.characters(exclude_characters="/"), min_size=1), min_size=4, max_size=4))
 def test_an_id_of_four_parts_goes_there_and_back(parts):
     id_ = "/".join(parts)

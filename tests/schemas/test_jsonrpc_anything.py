@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from schemas.errors import DuplicateKeys, ParseError
 from schemas.jsonrpc import Invalid, Request, Response, classify, decode
+from tests.properties import examples
 
-bounded = settings(max_examples=150, derandomize=True, deadline=None)
+bounded = settings(max_examples=examples(150), derandomize=True, deadline=None)
 
 scalars = (
     st.none()

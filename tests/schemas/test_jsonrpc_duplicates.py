@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from schemas.errors import DuplicateKeys, ParseError
 from schemas.jsonrpc import NAMED_BYTES, Request, decode, decode_plain, decode_strict
+from tests.properties import examples
 
-bounded = settings(max_examples=250, derandomize=True, deadline=None)
+bounded = settings(max_examples=examples(250), derandomize=True, deadline=None)
 
 SHORT = {'"': '\\"', "\\": "\\\\", "/": "\\/", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\t": "\\t"}
 MEMBERS = ["jsonrpc", "method", "params", "id", "a", "", '"', "\\", "a\\", '\\"', "é", "😀"]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from schemas.expressions import compile_expression
 from schemas.predicates import Predicate
+from tests.properties import examples
 
 KNOWN = ("principal", "arguments", "source")
 STEPS = 500_000
@@ -150,7 +151,7 @@ ANYTHING = st.fixed_dictionaries(
         ),
     }
 )
-EXAMPLES = 300
+EXAMPLES = examples(300)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

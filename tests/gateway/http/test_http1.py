@@ -27,6 +27,7 @@ from gateway.http.http1 import (
     Stream,
 )
 from gateway.http.pool import Pool
+from tests.properties import examples
 from tests.servers.exact import Peer, talking
 
 pytestmark = pytest.mark.anyio
@@ -515,7 +516,9 @@ def _pairs(headers: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(answer=valid_responses())
 async def test_a_valid_response_means_the_same_as_to_aiohttp(answer: bytes) -> None:

@@ -19,6 +19,7 @@ from registry.display.tool_shaper import ToolShaper
 from schemas.errors import InvalidParams
 from schemas.mcp.revisions import V2026_07_28
 from schemas.tool import TextContent, Tool
+from tests.properties import examples
 from tests.registry.anyschema import NAMES, schemas
 from tests.registry.shown import described, shaper
 
@@ -107,7 +108,7 @@ def test_of_many_names_the_first_are_read() -> None:
     assert "Only the first 20 names" in answer["more"]
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(
     each=st.lists(st.one_of(schemas(), st.just(HUGE), st.just(SMALL)), min_size=1, max_size=6),
     others=st.lists(st.text(min_size=1, max_size=300), max_size=25),

@@ -32,6 +32,7 @@ from schemas.mcp.revisions import JSON_RPC
 from schemas.tool import ToolResult
 from tests.gateway.methods.federation import source
 from tests.gateway.policy import oracle
+from tests.properties import examples
 
 LEVELS = 50
 AGAIN = re.compile(r"; try again in \d+ s")  # as the clock goes
@@ -168,7 +169,7 @@ async def lived(all_steps, first):
             await done
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(all_steps=steps, first=oracle.tools())
 def test_no_call_is_judged_by_stale_or_foreign_rules(all_steps, first):
     anyio.run(lived, all_steps, first)

@@ -33,6 +33,7 @@ from schemas.mcp.snapshot import ItemKind, SnapshotItem
 from schemas.tool import Annotations, Tool
 from tests.gateway.policy import oracle
 from tests.gateway.policy.oracle import TENANT, tool, usual
+from tests.properties import examples
 
 ADA = Principal("ada", TENANT, roles=frozenset({"finance"}), mark="1")
 BOB = Principal("bob", TENANT, mark="2")
@@ -57,7 +58,7 @@ def decided(policy: Policy, one: Tool, arguments: Any, principal: Principal = AD
     return PolicyView(policy, 50).decide(context(principal), one, arguments)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     policy=oracle.policies(),
     principal=oracle.principals(),
@@ -89,7 +90,7 @@ def test_engine_and_views_decide_as_the_rules_say(
             assert found.effect == "deny"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(policy=oracle.policies(), principal=oracle.principals(), tools=oracle.tools())
 def test_hidden_tools_agree_with_single_verdicts(
     policy: Policy, principal: Principal, tools: list[Tool]

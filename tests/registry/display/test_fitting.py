@@ -12,6 +12,7 @@ from registry.display.profiles import BUILT_IN
 from registry.display.tool_shaper import FittedTools, ListedTool, ListingBudget
 from schemas.binding import McpBinding, MirroredArgument
 from schemas.jsonrpc import encode
+from tests.properties import examples
 from tests.registry.anyschema import schemas
 from tests.registry.shown import described, shaper
 
@@ -110,7 +111,7 @@ def test_a_large_tool_of_a_server_that_wants_headers_is_shortened_too() -> None:
     assert length(found.entries[0]) <= 4000
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(
     given_=st.lists(st.one_of(schemas(), st.just(HUGE), st.just(SMALL)), max_size=7),
     characters=st.integers(0, 6000),

@@ -10,6 +10,7 @@ from msgspec.json import encode
 
 from registry.display.outlines import Fold
 from registry.display.summaries import Summaries
+from tests.properties import examples
 from tests.registry.anyschema import instances, schemas
 
 MORE = "Call describe_tool for all."
@@ -26,7 +27,7 @@ def object_of(required: tuple[str, ...] = (), **properties: Any) -> Json:
     return {"type": "object", "properties": properties, "required": list(required)}
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), limit=st.integers(60, 4000), references=st.booleans())
 def test_a_folded_schema_accepts_all_values_of_the_whole_schema(
     data: st.DataObject, limit: int, references: bool
@@ -39,7 +40,7 @@ def test_a_folded_schema_accepts_all_values_of_the_whole_schema(
     assert references or b'"$ref"' not in encode(folded.schema)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(schema=schemas(), limit=st.integers(300, 3000))
 def test_a_folded_schema_is_within_its_limit_and_can_be_read(schema: Json, limit: int) -> None:
     folded = Fold(limit, MORE)(schema)

@@ -18,6 +18,7 @@ from registry.display.profiles import BUILT_IN, PLAIN, Profiles
 from registry.display.rewrites import NotExpressible, argument_aliases, rewritten
 from registry.display.tool_shaper import ToolShaper, shown_names
 from schemas.tool import Tool
+from tests.properties import examples
 from tests.registry.anyschema import instances, schemas
 from tests.registry.shown import SETTINGS, described, listed, shaper
 
@@ -78,7 +79,7 @@ def depth(schema: Any) -> int:
     return max(beside, own + max((depth(one) for one in inner), default=0))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), name=st.sampled_from(REWRITING))
 def test_a_rewritten_schema_accepts_all_values_of_the_whole_schema(
     data: st.DataObject, name: str
@@ -93,7 +94,7 @@ def test_a_rewritten_schema_accepts_all_values_of_the_whole_schema(
     assert Draft202012Validator(read(shown)).is_valid(value)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(schema=schemas(), name=st.sampled_from(REWRITING))
 def test_a_rewritten_schema_has_nothing_that_the_profile_does_not_accept(
     schema: Json, name: str

@@ -13,6 +13,7 @@ from gateway.upstreams.graphql.upstream import document
 from registry.importers.drafts import ImportedDescription
 from registry.importers.graphql import GraphQLChoice, read
 from schemas.errors import ImportRejected
+from tests.properties import examples
 from tests.servers.graphql import SDL
 
 
@@ -246,7 +247,7 @@ _FRAGMENTS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(SDL)), st.integers(0, 12), _FRAGMENTS), max_size=4))
 def test_damaged_sdl_is_read_or_rejected(changes: list[tuple[int, int, str]]):
     text = SDL
@@ -261,7 +262,7 @@ _JUNK = st.sampled_from(["null", "1", '""', '"x"', "[]", "{}", "true", "[null]",
 INTROSPECTION = json.dumps(introspected(SDL))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_a_damaged_introspection_is_read_or_rejected(data: st.DataObject):
     answer: Any = json.loads(INTROSPECTION)

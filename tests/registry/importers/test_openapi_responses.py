@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from registry.importers.openapi import responses
 from registry.importers.openapi.responses import widen
+from tests.properties import examples
 from tests.registry.importers.describe import components, describe, only
 
 INTEGER = {"type": "integer"}
@@ -182,7 +183,7 @@ VALUES = st.recursive(
     dropped=st.sets(st.sampled_from(NAMES)),
     values=st.lists(VALUES, min_size=5, max_size=10),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_without_some_definitions_all_is_accepted_that_was(
     schema: Any, definitions: dict[str, Any], dropped: set[str], values: list[Any]
 ) -> None:

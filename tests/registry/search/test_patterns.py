@@ -8,6 +8,7 @@ from psycopg import AsyncConnection, sql
 from registry.database.postgres import Database
 from registry.search.patterns import condition
 from schemas.globs import Globs
+from tests.properties import examples
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +48,7 @@ async def test_no_pattern_picks_other_names_in_sql(database: Database) -> None:
     async with database.connect() as connection:
         found: list[tuple[str, list[str]]] = []
 
-        @settings(max_examples=300, database=None, deadline=None)
+        @settings(max_examples=examples(300), database=None, deadline=None)
         @given(words, st.lists(words, min_size=1, max_size=8))
         def collect(pattern: str, names: list[str]) -> None:
             found.append((pattern, [*names, pattern]))

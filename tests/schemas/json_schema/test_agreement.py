@@ -8,6 +8,7 @@ from jsonschema import Draft202012Validator
 from msgspec.json import encode
 
 from schemas.json_schema.checker import Checker
+from tests.properties import examples
 
 NAMES = st.sampled_from(["a", "b", "c", "id"])
 TEXTS = st.sampled_from(["", "a", "ab", "b1", "z-9", "\u00e9", "\U0001f600"])
@@ -75,7 +76,7 @@ def schemas(draw: st.DrawFn, depth: int = 2) -> Any:
 LEAVES = st.booleans() | TYPES.map(lambda name: {"type": name}) | st.just({"$ref": "#/$defs/n"})
 
 
-@settings(max_examples=300, derandomize=True, deadline=None)
+@settings(max_examples=examples(300), derandomize=True, deadline=None)
 @given(schemas(), VALUES)
 def test_verdicts_agree_and_refused_values_are_explained(schema, value):
     schema = {**schema, "$defs": {"n": {"type": ["integer", "array"], "items": {"$ref": "#"}}}}

@@ -8,6 +8,7 @@ from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions, gaps
 from gateway.wings.documents.chunking.cut import CHUNKERS, cut
 from gateway.wings.documents.chunking.pieces import size
 from gateway.wings.documents.chunking.prose import markdown_headings
+from tests.properties import examples
 
 GUIDE = """\
 # Guide
@@ -74,7 +75,7 @@ MARKUP = st.sampled_from(
 
 @pytest.mark.parametrize("media_type", list(CHUNKERS))
 @given(parts=st.lists(MARKUP | st.text(max_size=30), max_size=20), limit=st.integers(1, 60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_chunks_and_gaps_make_up_the_text(media_type: str, parts: list[str], limit: int) -> None:
     """Chunks and gaps make up the text (L06)."""
     text = "".join(parts).encode("utf-8", "replace").decode()

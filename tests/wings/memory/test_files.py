@@ -22,6 +22,7 @@ from gateway.wings.memory.dialects.files import (
     FileTool,
     FileVersion,
 )
+from tests.properties import examples
 
 pytestmark = pytest.mark.anyio
 NOTES = "/memories/notes.md"
@@ -260,7 +261,7 @@ COMMANDS = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(COMMANDS, max_size=12))
 def test_the_helper_of_the_sdk_does_the_same(commands: list[dict[str, Any]]) -> None:
     async def both() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.wings.models.abc import ModelCall
 from gateway.wings.models.assembly import CallAssembler, plain_arguments
+from tests.properties import examples
 
 # whether fragments have an index, and which; where the id comes; whether calls interleave
 VENDORS = [
@@ -52,7 +53,7 @@ def fragments(vendor: str, found: list[tuple[str, dict[str, Any]]], draw: Any) -
     return mixed
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(VENDORS), calls, st.data())
 def test_fragments_of_every_vendor_are_put_together(
     vendor: str, found: list[tuple[str, dict[str, Any]]], draw: Any

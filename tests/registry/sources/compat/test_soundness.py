@@ -8,10 +8,11 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from registry.sources.compat import input_changes
+from tests.properties import examples
 from tests.registry.sources.compat.schemas import changed, value, whole
 
 WIDE = settings(
-    max_examples=150,
+    max_examples=examples(150),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

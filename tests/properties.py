@@ -1,0 +1,12 @@
+"""How many examples a property is tested with."""
+
+import os
+
+LEAST = 15
+SHARE = float(os.environ.get("TOOLGATE_EXAMPLES", "0.25"))
+
+
+def examples(count: int) -> int:
+    """A quarter of `count`, as the next run draws others; all before a release, which sets
+    TOOLGATE_EXAMPLES=1."""
+    return min(count, max(LEAST, round(count * SHARE)))
