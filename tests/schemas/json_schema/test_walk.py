@@ -27,9 +27,7 @@ from schemas.json_schema.walk import (
         ({"properties": [{}], "allOf": 7}, ("properties", "allOf"), []),
     ],
 )
-def test_subschemas_are_found_by_keyword(
-    schema: Any, keywords: Any, expected: list[Any]
-) -> None:
+def test_subschemas_are_found_by_keyword(schema: Any, keywords: Any, expected: list[Any]) -> None:
     assert list(subschemas(schema, keywords)) == expected
 
 
