@@ -199,28 +199,23 @@ class ManualTools:
     async def _row(
         self, connection: AsyncConnection, name: str, *, disabled: bool = False
     ) -> tuple[str, CatalogRow, Any]:
-        """Id, row and input schema of the active or disabled tool of this name; without one, of the
-        only tool whose name differs in case alone. There may be an active and a disabled tool;
-        `disabled` selects."""
-        cursor = await connection.execute(
-            "SELECT tool_id::text, name, input_schema FROM tool_t"
-            " WHERE host_id = %s AND lower(name) = lower(%s) AND (active OR disabled)"
-            " ORDER BY disabled = %s DESC",
+        """Id, row and input schema of the active or disabled tool of this name. There may be one of
+        each; `disabled` selects."""
+        rows = await connection.execute(
+            "SELECT tool_id::text, input_schema FROM tool_t"
+            " WHERE host_id = %s AND name = %s AND (active OR disabled)"
+            " ORDER BY disabled = %s DESC LIMIT 1",
             [self._host_id, name, disabled],
         )
-        rows = await cursor.fetchall()
-        rows = [row for row in rows if row[1] == name] or rows
-        if len({row[1] for row in rows}) != 1:  # of a pair, neither is meant
+        row = await rows.fetchone()
+        if row is None:
             raise NoSuchTool(name)
-        tool_id, _, schema = rows[0]
-        async with connection.cursor(row_factory=class_row(CatalogRow)) as row_cursor:
-            await row_cursor.execute(
-                _CATALOG_ROW + b" AND tool.tool_id = %s", [self._host_id, tool_id]
-            )
-            catalog_row = await row_cursor.fetchone()
+        async with connection.cursor(row_factory=class_row(CatalogRow)) as cursor:
+            await cursor.execute(_CATALOG_ROW + b" AND tool.tool_id = %s", [self._host_id, row[0]])
+            catalog_row = await cursor.fetchone()
         if catalog_row is None:
             raise NoSuchTool(name)
-        return tool_id, catalog_row, schema
+        return row[0], catalog_row, row[1]
 
     async def _check_version(
         self, connection: AsyncConnection, tool_id: str, expected: int | None

@@ -226,6 +226,8 @@ async def test_tools_keep_their_given_names_exactly(api: Admin) -> None:
     assert (await api("POST", "/tools/tidesat/disable")).json["state"] == "disabled"
     assert (await api("GET", "/tools/tidesAt")).json["state"] == "served"
     assert (await api("GET", "/tools/TIDESAT")).status == 404
+    assert (await api("POST", f"/tools/{long.upper()}/disable")).status == 404
+    assert (await api("GET", f"/tools/{long}")).json["state"] == "served"
     assert (await api("DELETE", "/tools/tidesAt")).status == 204
     listed = (await api("GET", "/tools")).json["items"]
     assert {one["name"]: one["description"] for one in listed} == {
