@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from difflib import get_close_matches
 
 from config.settings import Settings
-from gateway.operations.operation import Mistake, invalid
+from gateway.operations.problems import Mistake, invalid
 from registry.access.policies import Policies
 from registry.database.postgres import Pool
 from registry.names.similar_names import SIMILARITY, did_you_mean

@@ -16,7 +16,8 @@ from config.access import Admin as Settings
 from gateway.audit.records import AuditEntry, digest_of, printable
 from gateway.context import Identify, Identity, Principal
 from gateway.operations.http import OperationApi, ReceivedRequest, Routes, check_scope
-from gateway.operations.operation import Operation, ProblemDetails
+from gateway.operations.operation import Operation
+from gateway.operations.problems import ProblemDetails
 from gateway.operations.serving import Defer, IdempotentRunner, OperationResponse, OperationServer
 from gateway.state.rates import LocalRates, network_of
 from schemas.errors import TooManyRequests, whole_seconds

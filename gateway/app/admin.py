@@ -25,12 +25,8 @@ from gateway.app.operations import (
 from gateway.context import Identify
 from gateway.methods.results import SERVER
 from gateway.operations.openapi import describe
-from gateway.operations.operation import (
-    Operation,
-    OperationDependencies,
-    OperationInput,
-    ProblemDetails,
-)
+from gateway.operations.operation import Operation, OperationDependencies, OperationInput
+from gateway.operations.problems import ProblemDetails
 from gateway.operations.serving import Defer, IdempotentRunner
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions

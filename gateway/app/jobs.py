@@ -29,15 +29,8 @@ from gateway.operations.calls import arguments_of
 from gateway.operations.job_requests import REVOCABLE, Acceptance, draft_of, view_of
 from gateway.operations.job_runner import JobRunner, NotOpen
 from gateway.operations.jobs import ENDED, RESPOND_ASYNC, SCHEDULE, Heard, JobAct, JobView
-from gateway.operations.operation import (
-    ALL,
-    Operation,
-    OperationInput,
-    ProblemDetails,
-    not_found,
-    sentence,
-    unavailable,
-)
+from gateway.operations.operation import ALL, Operation, OperationInput
+from gateway.operations.problems import ProblemDetails, not_found, sentence, unavailable
 from gateway.operations.requests import Headers
 from gateway.operations.serving import IdempotentRunner, OperationServer
 from gateway.policy.visibility import PolicyView

@@ -21,7 +21,8 @@ from gateway.admin.resources.sources import SourceOperations
 from gateway.admin.resources.tools import ToolOperations
 from gateway.admin.scopes import scopes_of_settings
 from gateway.hybrid.functions import Function
-from gateway.operations.operation import Operation, OperationDependencies, Pages
+from gateway.operations.operation import Operation, OperationDependencies
+from gateway.operations.pages import Pages
 from gateway.policy.engine import Engine
 from gateway.wings.table import wing_kinds
 from registry.access.secrets import Keys

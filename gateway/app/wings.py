@@ -37,13 +37,9 @@ from gateway.methods.calls import (
 from gateway.methods.results import SERVER, call_result
 from gateway.middleware.guardrails import Guardrails
 from gateway.operations.http import again_later, check_known, send_response
-from gateway.operations.operation import (
-    Operation,
-    Pages,
-    ProblemDetails,
-    bad_request,
-    unavailable,
-)
+from gateway.operations.operation import Operation
+from gateway.operations.pages import Pages
+from gateway.operations.problems import ProblemDetails, bad_request, unavailable
 from gateway.operations.requests import headers_of, too_large
 from gateway.operations.serving import IdempotentRunner, problem_response
 from gateway.policy.visibility import PolicyView

@@ -23,7 +23,8 @@ from gateway.cli.search.serving import search_registry
 from gateway.context import Context, Identity, Principal, new_request_id
 from gateway.hybrid.functions import load_functions
 from gateway.operations.calls import answer_call, body_in
-from gateway.operations.operation import ALL, Operation, ProblemDetails
+from gateway.operations.operation import ALL, Operation
+from gateway.operations.problems import ProblemDetails
 from gateway.operations.serving import (
     IdempotentRunner,
     OperationResponse,

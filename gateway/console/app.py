@@ -23,7 +23,7 @@ from gateway.console.routes import PageRoute
 from gateway.console.sessions import CookieNames, cookies_of, is_csrf_token, is_id, new_id
 from gateway.console.texts import Texts, language_of
 from gateway.context import Identity
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.operations.requests import headers_of, receive_body
 from registry.database.postgres import AWAY
 from schemas.errors import Fault

@@ -19,14 +19,8 @@ from gateway.admin.service import AdminAction, AdminApi
 from gateway.console.figures import Figures
 from gateway.console.oauth import IdToken
 from gateway.context import CallHeaders, Context, Identify, Identity, new_request_id
-from gateway.operations.operation import (
-    Operation,
-    OperationInput,
-    ProblemDetails,
-    allows,
-    lacks_scope,
-    not_found,
-)
+from gateway.operations.operation import Operation, OperationInput, allows
+from gateway.operations.problems import ProblemDetails, lacks_scope, not_found
 from gateway.operations.requests import convert_body, converted_query, read_names, refuse_nul
 from gateway.operations.serving import OperationResponse, problem_response
 from gateway.upstreams.call_recording import CallRecording

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.context import KEY_MARK, CallHeaders, Context, Identity, Principal, RunMark
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from registry.access.keys import ApiKeys
 from registry.access.revocations import load_revocations
 from registry.database.postgres import Pool

@@ -11,13 +11,8 @@ from msgspec.structs import replace as replaced
 
 from gateway.context import Context
 from gateway.operations.jobs import RESPOND_ASYNC, prefers_async
-from gateway.operations.operation import (
-    Operation,
-    OperationInput,
-    ProblemDetails,
-    ProblemDocument,
-    allows,
-)
+from gateway.operations.operation import Operation, OperationInput, allows
+from gateway.operations.problems import ProblemDetails, ProblemDocument
 from gateway.operations.progress import report_progress
 from gateway.operations.requests import convert_body, converted_query, read_names, refuse_nul
 from gateway.operations.serving import OperationResponse, OperationServer, problem_response

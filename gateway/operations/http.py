@@ -15,15 +15,8 @@ from anyio import CancelScope
 from starlette.types import Receive, Scope, Send
 
 from gateway.context import Identify, Identity, Principal, new_request_id
-from gateway.operations.operation import (
-    Operation,
-    OperationInput,
-    ProblemDetails,
-    allows,
-    bad_request,
-    lacks_scope,
-    not_found,
-)
+from gateway.operations.operation import Operation, OperationInput, allows
+from gateway.operations.problems import ProblemDetails, bad_request, lacks_scope, not_found
 from gateway.operations.requests import (
     Headers,
     check_accept,

@@ -18,13 +18,8 @@ from config.settings import JobsSettings
 from gateway.context import Principal
 from gateway.operations.job_requests import Acceptance, asked_by, asked_of, unknown_operation
 from gateway.operations.jobs import AsJob, Heard, JobAct, JobEvent
-from gateway.operations.operation import (
-    Operation,
-    OperationInput,
-    ProblemDetails,
-    lacks_scope,
-    unavailable,
-)
+from gateway.operations.operation import Operation, OperationInput
+from gateway.operations.problems import ProblemDetails, lacks_scope, unavailable
 from gateway.operations.requests import Headers
 from gateway.operations.serving import OperationResponse, OperationServer, problem_response
 from registry.database.postgres import AWAY

@@ -7,17 +7,9 @@ from uuid import UUID
 
 from gateway.operations.job_requests import view_of
 from gateway.operations.jobs import JobState, JobView
-from gateway.operations.operation import (
-    Line,
-    ListPage,
-    OperationInput,
-    Pages,
-    Paging,
-    cursor,
-    not_found,
-    place,
-    unknown,
-)
+from gateway.operations.operation import Line, OperationInput
+from gateway.operations.pages import ListPage, Pages, Paging, cursor, place, unknown
+from gateway.operations.problems import not_found
 from registry.database.postgres import Pool
 from registry.jobs.store import JobRow, JobStore, key_of
 

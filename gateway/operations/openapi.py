@@ -6,7 +6,9 @@ from typing import Any
 import msgspec
 
 from gateway.operations.jobs import RESPOND_ASYNC, JobView
-from gateway.operations.operation import MEDIA_TYPE, Operation, Paging, ProblemDocument
+from gateway.operations.operation import Operation
+from gateway.operations.pages import Paging
+from gateway.operations.problems import MEDIA_TYPE, ProblemDocument
 from schemas.json_schema.references import reference_to
 
 Json = dict[str, Any]

@@ -1,116 +1,19 @@
 """Operations: declared once, for routers, OpenAPI, tools and lists."""
 
-import base64
-import binascii
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
-from http import HTTPStatus
-from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
-import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
 from config.types import END, HostId, RuleName, SchemeName, SourceName, ToolsetName
 from gateway.context import Context, Principal
 from gateway.operations.jobs import NO_JOB, AsJob, Job
+from gateway.operations.pages import Pages
+from gateway.operations.problems import unavailable
 from registry.database.postgres import Pool
 from schemas.tool import Annotations
-
-MEDIA_TYPE = "application/problem+json"
-
-
-class Mistake(Struct, frozen=True, omit_defaults=True):
-    """One error of a request, and its place."""
-
-    detail: str
-    pointer: str | UnsetType = UNSET  # into the body (RFC 6901)
-    parameter: str | UnsetType = UNSET  # of the query
-    header: str | UnsetType = UNSET
-
-
-class ProblemDocument(Struct, frozen=True, omit_defaults=True):
-    """Problem details of RFC 9457. `type` is relative to the API; `instance` is the request id, as
-    in the gateway's log."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    instance: str
-    errors: tuple[Mistake, ...] = ()
-
-
-@dataclass(eq=False)
-class ProblemDetails(Exception):
-    """A problem as an exception; public. Not frozen: raising sets its traceback."""
-
-    status: int
-    kind: str  # last part of `type`
-    detail: str
-    errors: tuple[Mistake, ...] = ()
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    def encode(self, request_id: str) -> bytes:
-        title = HTTPStatus(self.status).phrase
-        return msgspec.json.encode(
-            ProblemDocument(
-                f"problems/{self.kind}",
-                title=title,
-                status=self.status,
-                detail=self.detail,
-                instance=request_id,
-                errors=self.errors,
-            )
-        )
-
-
-def sentence(error: Exception) -> str:
-    """An error message of the registry as a sentence."""
-    text = str(error)
-    return f"{text[:1].upper()}{text[1:]}."
-
-
-def bad_request(detail: str, *errors: Mistake) -> ProblemDetails:
-    return ProblemDetails(400, "bad-request", detail, errors)
-
-
-def invalid(detail: str, *errors: Mistake) -> ProblemDetails:
-    """422: the request is well-formed, but cannot be carried out."""
-    return ProblemDetails(422, "invalid", detail, errors)
-
-
-def not_found(what: str, name: str) -> ProblemDetails:
-    return ProblemDetails(404, "not-found", f"There is no {what} {name[:100]!r}.")
-
-
-def lacks_scope(scope: str, headers: Mapping[str, str] | None = None) -> ProblemDetails:
-    text = f"Required scope: {scope}."
-    return ProblemDetails(403, "insufficient-scope", text, headers=headers or {})
-
-
-def conflict(detail: str) -> ProblemDetails:
-    return ProblemDetails(409, "conflict", detail)
-
-
-def changed_problem() -> ProblemDetails:
-    """412: the resource no longer has the ETag of If-Match."""
-    return ProblemDetails(
-        412,
-        "precondition-failed",
-        "The resource has changed: read it again, and repeat the change with its new ETag.",
-    )
-
-
-def exists_problem() -> ProblemDetails:
-    """412: a resource exists that If-None-Match: * was to create."""
-    text = "The resource exists: to replace it, send If-Match with its ETag, or with *."
-    return ProblemDetails(412, "precondition-failed", text)
-
-
-def unavailable(detail: str) -> ProblemDetails:
-    return ProblemDetails(503, "unavailable", detail, headers={"Retry-After": "1"})
-
 
 ALL, READ_ALL = "admin", "admin:read"
 
@@ -163,13 +66,6 @@ Identifier = Annotated[
     str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}" + END, description="an id of A-Z, a-z, 0-9, _ and -")
 ]
 Time = Annotated[datetime, Meta(tz=True, description="a time with its zone, as RFC 3339 has it")]
-Cursor = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z0-9_-]{1,1024}" + END,
-        description="`next` of the page before, unchanged",
-    ),
-]
 
 # Types of the path parameters.
 NAMES: Mapping[str, Any] = {
@@ -210,13 +106,6 @@ def scopes_of(scope: str) -> frozenset[str]:
 
 class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """No query parameters."""
-
-
-class Paging(Struct, frozen=True, forbid_unknown_fields=True):
-    """Paging parameters of a list."""
-
-    limit: Annotated[int, Meta(ge=1, le=100_000)] | None = None
-    after: Cursor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,63 +222,6 @@ class Operation:
     @property
     def tag(self) -> str:
         return self.parts[0]
-
-
-T = TypeVar("T")
-
-
-class ListPage(Struct, Generic[T], frozen=True, omit_defaults=True):
-    """`next` is the cursor of the next page; absent on the last."""
-
-    items: tuple[T, ...]
-    next: str = ""
-
-
-class Pages:
-    def __init__(self, size: int, limit: int) -> None:
-        """Default page size, and the maximum that a client may request."""
-        self._size = size
-        self._limit = limit
-
-    def limit(self, asked: Paging) -> int:
-        return min(asked.limit or self._size, self._limit)
-
-    def page(self, asked: Paging, entries: Iterable[T], key: Callable[[T], str]) -> ListPage[T]:
-        """One page of the entries, ordered by their unique keys."""
-        after = place(asked.after)
-        entries_after = sorted((entry for entry in entries if key(entry) > after), key=key)
-        return self.cut(asked, entries_after, key)
-
-    def cut(self, asked: Paging, found: list[T], key: Callable[[T], str]) -> ListPage[T]:
-        """One page of `found`, which begins after the cursor and has one extra entry if there are
-        more."""
-        limit = self.limit(asked)
-        shown = found[:limit]
-        return ListPage(tuple(shown), cursor(key(shown[-1])) if len(found) > limit else "")
-
-
-def cursor(after: str) -> str:
-    return base64.urlsafe_b64encode(after.encode()).decode().rstrip("=")
-
-
-def place(sealed: str | None) -> str:
-    """The key in a cursor; "" without one. Raises ProblemDetails for a foreign one."""
-    if sealed is None:
-        return ""
-    try:
-        padded = sealed.encode("ascii") + b"=" * (-len(sealed) % 4)
-        after = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
-    except (UnicodeError, binascii.Error) as error:
-        raise unknown() from error
-    if cursor(after) != sealed or "\0" in after:
-        raise unknown()
-    return after
-
-
-def unknown() -> ProblemDetails:
-    """422 for a foreign cursor."""
-    text = "expected `next` of the page before, unchanged"
-    return invalid("The cursor cannot be read.", Mistake(text, parameter="after"))
 
 
 @dataclass(frozen=True, slots=True)

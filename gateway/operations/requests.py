@@ -9,14 +9,8 @@ import msgspec
 from msgspec.structs import fields
 from starlette.types import Receive, Scope
 
-from gateway.operations.operation import (
-    Mistake,
-    Operation,
-    ProblemDetails,
-    bad_request,
-    invalid,
-    not_found,
-)
+from gateway.operations.operation import Operation
+from gateway.operations.problems import Mistake, ProblemDetails, bad_request, invalid, not_found
 from schemas.errors import Fault
 from schemas.json_schema.pointers import escape
 from schemas.jsonrpc import decode_strict

@@ -15,14 +15,16 @@ from msgspec import Struct
 from gateway.context import Principal
 from gateway.operations.jobs import RESPOND_ASYNC, JobView, prefers_async
 from gateway.operations.operation import (
-    MEDIA_TYPE,
-    Mistake,
     Operation,
     OperationInput,
     OperationOutput,
-    ProblemDetails,
     TaggedView,
     allows,
+)
+from gateway.operations.problems import (
+    MEDIA_TYPE,
+    Mistake,
+    ProblemDetails,
     bad_request,
     changed_problem,
     exists_problem,

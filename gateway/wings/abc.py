@@ -24,7 +24,8 @@ from starlette.types import ASGIApp
 
 from gateway.abc import Events, Handler, Log, ToolCall
 from gateway.context import Context, Identify, Identity, Principal, new_request_id
-from gateway.operations.operation import Operation, Pages
+from gateway.operations.operation import Operation
+from gateway.operations.pages import Pages
 from gateway.operations.view import ResourceView
 from gateway.telemetry.traces import Operate, no_trace
 from gateway.wings.library import Library

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 from gateway.operations.job_views import JobFilter, JobViews
 from gateway.operations.jobs import JobView
-from gateway.operations.operation import ListPage, Operation, OperationInput, Pages
+from gateway.operations.operation import Operation, OperationInput
+from gateway.operations.pages import ListPage, Pages
 from registry.database.postgres import Pool
 
 

@@ -18,13 +18,8 @@ from gateway.operations.calls import OperationResult, OperationUpstream, argumen
 from gateway.operations.http import OperationApi, ReceivedRequest, Routes, again_later, check_scope
 from gateway.operations.jobs import JobView
 from gateway.operations.openapi import describe
-from gateway.operations.operation import (
-    MEDIA_TYPE,
-    Operation,
-    OperationInput,
-    ProblemDetails,
-    unavailable,
-)
+from gateway.operations.operation import Operation, OperationInput
+from gateway.operations.problems import MEDIA_TYPE, ProblemDetails, unavailable
 from gateway.operations.requests import Headers
 from gateway.operations.serving import Defer, IdempotentRunner, OperationResponse, OperationServer
 from gateway.operations.streams import PARAMS

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from gateway.context import CallHeaders, Context, new_request_id
 from gateway.operations.http import check_known, run_while_connected
-from gateway.operations.operation import MEDIA_TYPE, ProblemDetails
+from gateway.operations.problems import MEDIA_TYPE, ProblemDetails
 from gateway.wings.abc import WingParts
 from schemas.errors import Fault
 from schemas.mcp.revisions import V2025_11_25

@@ -7,15 +7,14 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.operations.operation import (
-    ListPage,
     Operation,
     OperationDependencies,
     OperationInput,
     OperationOutput,
-    Paging,
     SkillName,
-    not_found,
 )
+from gateway.operations.pages import ListPage, Paging
+from gateway.operations.problems import not_found
 from registry.skills.agents import AgentDraft, AgentStore, GrantedSkills
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"

@@ -19,18 +19,13 @@ from gateway.audit.verification import ChainReport, verify
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
     Line,
-    ListPage,
     Operation,
     OperationDependencies,
     OperationInput,
-    Paging,
     Time,
-    conflict,
-    cursor,
-    place,
-    unavailable,
-    unknown,
 )
+from gateway.operations.pages import ListPage, Paging, cursor, place, unknown
+from gateway.operations.problems import conflict, unavailable
 from gateway.policy.explain import BUILT_INS, OF_OPERATOR
 from registry.access.policies import Policies
 

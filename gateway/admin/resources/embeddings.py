@@ -6,14 +6,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.operations.jobs import AsJob
-from gateway.operations.operation import (
-    Operation,
-    OperationDependencies,
-    OperationInput,
-    ProblemDetails,
-    ToolName,
-    not_found,
-)
+from gateway.operations.operation import Operation, OperationDependencies, OperationInput, ToolName
+from gateway.operations.problems import ProblemDetails, not_found
 from registry.embedding import population
 from registry.embedding.kinds import Kinds
 from registry.embedding.status import EmbeddingStatus, status

@@ -10,14 +10,9 @@ from msgspec import Struct
 
 from gateway.operations.job_views import JobFilter, JobViews
 from gateway.operations.jobs import SCHEDULE, AsJob, JobView
-from gateway.operations.operation import (
-    ListPage,
-    Operation,
-    OperationDependencies,
-    OperationInput,
-    ProblemDetails,
-    allows,
-)
+from gateway.operations.operation import Operation, OperationDependencies, OperationInput, allows
+from gateway.operations.pages import ListPage
+from gateway.operations.problems import ProblemDetails
 from registry.jobs.store import JobRow, JobStore
 
 WRITE = "admin:jobs:write"

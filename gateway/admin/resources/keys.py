@@ -12,21 +12,16 @@ from gateway.context import Principal
 from gateway.operations.operation import (
     ALL,
     Line,
-    ListPage,
-    Mistake,
     Operation,
     OperationDependencies,
     OperationInput,
     OperationOutput,
-    Paging,
-    ProblemDetails,
     Time,
     allows,
     check_time,
-    conflict,
-    not_found,
-    sentence,
 )
+from gateway.operations.pages import ListPage, Paging
+from gateway.operations.problems import Mistake, ProblemDetails, conflict, not_found, sentence
 from registry.access.keys import (
     NAME_LIMIT,
     PRINCIPAL_LIMIT,

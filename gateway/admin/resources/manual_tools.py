@@ -26,15 +26,12 @@ from gateway.admin.resources.tools import (
 from gateway.hybrid.functions import Function
 from gateway.operations.operation import (
     Line,
-    Mistake,
     Operation,
     OperationDependencies,
     OperationInput,
     OperationOutput,
-    ProblemDetails,
-    conflict,
-    invalid,
 )
+from gateway.operations.problems import Mistake, ProblemDetails, conflict, invalid
 from registry.importers.drafts import truncate
 from registry.sources.store import ToolStore
 from registry.tools.edits import Address, KnownFunction, KnownSources, ManualEdit, ToolRequest

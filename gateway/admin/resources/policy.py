@@ -18,15 +18,16 @@ from gateway.audit.records import AuditEntry
 from gateway.context import Principal
 from gateway.operations.operation import (
     Line,
-    ListPage,
-    Mistake,
     Operation,
     OperationDependencies,
     OperationInput,
     OperationOutput,
-    Paging,
-    ProblemDetails,
     ToolName,
+)
+from gateway.operations.pages import ListPage, Paging
+from gateway.operations.problems import (
+    Mistake,
+    ProblemDetails,
     conflict,
     invalid,
     not_found,

@@ -8,15 +8,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.operations.jobs import AsJob, Job
-from gateway.operations.operation import (
-    Line,
-    Mistake,
-    Operation,
-    OperationDependencies,
-    OperationInput,
-    ProblemDetails,
-    invalid,
-)
+from gateway.operations.operation import Line, Operation, OperationDependencies, OperationInput
+from gateway.operations.problems import Mistake, ProblemDetails, invalid
 from registry.evaluation.curves import FitBin, ModeCurve, calibration, calibration_pairs, curve
 from registry.evaluation.results import DEPTH
 from registry.evaluation.runs import MODES

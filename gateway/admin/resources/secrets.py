@@ -7,16 +7,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from config.sources import SchemeSettings, SourceSettings
-from gateway.operations.operation import (
-    ListPage,
-    Operation,
-    OperationDependencies,
-    OperationInput,
-    Paging,
-    ProblemDetails,
-    conflict,
-    not_found,
-)
+from gateway.operations.operation import Operation, OperationDependencies, OperationInput
+from gateway.operations.pages import ListPage, Paging
+from gateway.operations.problems import ProblemDetails, conflict, not_found
 from gateway.upstreams.auth.credentials import UnusedSecret, check_used
 from registry.access.secrets import Keys, Secrets, StoredSecret
 from registry.names.similar_names import did_you_mean

@@ -10,15 +10,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gateway.abc import SessionRecord
-from gateway.operations.operation import (
-    Line,
-    ListPage,
-    Operation,
-    OperationDependencies,
-    OperationInput,
-    Paging,
-    not_found,
-)
+from gateway.operations.operation import Line, Operation, OperationDependencies, OperationInput
+from gateway.operations.pages import ListPage, Paging
+from gateway.operations.problems import not_found
 from gateway.state.sessions import Sessions
 
 

@@ -11,15 +11,13 @@ from config.settings import SkillsSettings
 from config.types import SourceName
 from gateway.operations.operation import (
     Line,
-    ListPage,
     Operation,
     OperationDependencies,
     OperationInput,
-    Paging,
     ToolName,
-    invalid,
-    not_found,
 )
+from gateway.operations.pages import ListPage, Paging
+from gateway.operations.problems import invalid, not_found
 from registry.skills.document import Access
 from registry.skills.folders import SKILLS_LIMIT, SkillFolder, check_names, folder_from
 from registry.skills.generated import generate_skills, tag_texts

@@ -20,18 +20,18 @@ from gateway.admin.resources.imports import Document, Import, ImportRequest
 from gateway.admin.resources.secrets import SecretOperations
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
-    ListPage,
     Operation,
     OperationDependencies,
     OperationInput,
     OperationOutput,
-    Paging,
+)
+from gateway.operations.pages import ListPage, Paging, place
+from gateway.operations.problems import (
     ProblemDetails,
     changed_problem,
     conflict,
     invalid,
     not_found,
-    place,
     unavailable,
 )
 from registry.sources.history import Difference, History, Versions

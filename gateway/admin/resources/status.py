@@ -8,16 +8,9 @@ from msgspec import Struct
 from config.settings import Toolset
 from config.types import DisclosureMode
 from gateway.admin.health import Health
-from gateway.operations.operation import (
-    ListPage,
-    Operation,
-    OperationDependencies,
-    OperationInput,
-    Paging,
-    ProblemDetails,
-    conflict,
-    not_found,
-)
+from gateway.operations.operation import Operation, OperationDependencies, OperationInput
+from gateway.operations.pages import ListPage, Paging
+from gateway.operations.problems import ProblemDetails, conflict, not_found
 from registry.catalog.catalogs import Catalogs
 
 READ = "admin:registry:read"

@@ -12,18 +12,13 @@ from msgspec import Meta, Struct
 from config.types import END
 from gateway.operations.operation import (
     Line,
-    ListPage,
-    Mistake,
     Operation,
     OperationDependencies,
     OperationInput,
-    Paging,
     TaggedView,
-    conflict,
-    invalid,
-    not_found,
-    place,
 )
+from gateway.operations.pages import ListPage, Paging, place
+from gateway.operations.problems import Mistake, conflict, invalid, not_found
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.lists import encode_tool

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gateway.context import Context
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.protocol import sse
 from gateway.wings.agent.api import StreamApi, content_text
 from gateway.wings.agent.events import WAITS, RunEvent, interrupt_number

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from config.agent import AgentSettings
 from gateway.context import Context
-from gateway.operations.operation import ProblemDetails, not_found
+from gateway.operations.problems import ProblemDetails, not_found
 from gateway.protocol import sse
 from gateway.wings.abc import WingParts
 from gateway.wings.agent.events import RunEvent, follow_run, terminal_event

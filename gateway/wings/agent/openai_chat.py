@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.context import Context
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.protocol import sse
 from gateway.wings.agent.api import StreamApi, content_text
 from gateway.wings.agent.operations import REASONING, RunView

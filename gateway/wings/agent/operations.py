@@ -13,16 +13,8 @@ from config.agent import AgentSettings
 from config.types import HostId
 from gateway.context import Context
 from gateway.operations.callers import caller_of
-from gateway.operations.operation import (
-    Line,
-    Operation,
-    OperationInput,
-    OperationOutput,
-    ProblemDetails,
-    conflict,
-    invalid,
-    not_found,
-)
+from gateway.operations.operation import Line, Operation, OperationInput, OperationOutput
+from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.steps import AgentTurn
 from gateway.wings.agent.store import Conversation, ConversationBusy, NewRun, Run

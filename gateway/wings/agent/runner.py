@@ -17,7 +17,7 @@ from config.agent import AgentSettings
 from gateway.abc import Log
 from gateway.context import NO_CALL_HEADERS, Context, Principal, RunMark, new_request_id
 from gateway.operations.callers import current_caller, later_context, read_caller
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.abc import WingParts
 from gateway.wings.agent.events import EventWriter, summary
 from gateway.wings.agent.loop import Loop

@@ -15,7 +15,7 @@ from msgspec import Raw
 from config.events import EventsSettings
 from gateway.context import CallHeaders
 from gateway.operations.callers import StoredCaller, current_caller, later_context, read_caller
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.policy.approvals import awaited_approval
 from gateway.wings.abc import WingParts
 from gateway.wings.events.journal import EXPIRED, Delivery, End, Reason

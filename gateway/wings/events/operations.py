@@ -15,20 +15,9 @@ from config.types import TopicName
 from gateway.context import Context, Principal, new_request_id
 from gateway.operations.callers import read_caller
 from gateway.operations.jobs import AsJob
-from gateway.operations.operation import (
-    ListPage,
-    Operation,
-    OperationInput,
-    OperationOutput,
-    Pages,
-    ProblemDetails,
-    conflict,
-    cursor,
-    invalid,
-    not_found,
-    place,
-    unknown,
-)
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.pages import ListPage, Pages, cursor, place, unknown
+from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found
 from gateway.wings.abc import CallTool, background
 from gateway.wings.events.acceptor import CorrelationConflict, InvocationAcceptor
 from gateway.wings.events.asyncapi import document

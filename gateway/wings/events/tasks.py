@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from config.events import EventsSettings
 from gateway.abc import Handler
 from gateway.context import Context
-from gateway.operations.operation import ProblemDetails, cursor, place
+from gateway.operations.pages import cursor, place
+from gateway.operations.problems import ProblemDetails
 from gateway.protocol.revision_adapter import task_result
 from gateway.protocol.sealed import TaskIds, knows_tasks
 from gateway.wings.abc import Answer, WingParts

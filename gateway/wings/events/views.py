@@ -8,7 +8,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from msgspec.structs import asdict
 
 from config.types import END
-from gateway.operations.operation import Paging, Time
+from gateway.operations.operation import Time
+from gateway.operations.pages import Paging
 from gateway.wings.events.journal import Attempt, Delivery, Invocation, Reason, Status
 
 CorrelationId = Annotated[

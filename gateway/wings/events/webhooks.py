@@ -15,17 +15,9 @@ from config.events import EventWebhook
 from config.sources import SchemeSettings
 from config.types import SkillKey
 from gateway.http.webhooks import PREFIX, WebhookSender, check_receiver
-from gateway.operations.operation import (
-    ListPage,
-    Operation,
-    OperationInput,
-    OperationOutput,
-    ProblemDetails,
-    conflict,
-    invalid,
-    not_found,
-    unavailable,
-)
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.pages import ListPage
+from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found, unavailable
 from registry.access.secrets import Keys, SecretRefused, Secrets
 from registry.database.postgres import Pool, borrow
 from schemas.cloudevents import STRUCTURED

@@ -7,7 +7,8 @@ import re
 import msgspec
 
 from config.knowledge import CollectionName, KnowledgeSettings
-from gateway.operations.operation import Operation, OperationInput, invalid
+from gateway.operations.operation import Operation, OperationInput
+from gateway.operations.problems import invalid
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.reading.chunkers import WasmLimits
 from gateway.wings.documents.reading.limits import ReadingRefused

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from psycopg.types.json import Jsonb
 
-from gateway.operations.operation import ProblemDetails, not_found
+from gateway.operations.problems import ProblemDetails, not_found
 from gateway.wings.documents.reading.chunkers import ChunkerReport
 from gateway.wings.documents.reading.sources import matches
 from gateway.wings.knowledge.collections import CollectionStore

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.operations.operation import invalid
+from gateway.operations.problems import invalid
 from gateway.wings.documents.chunking.chunks import Chunk
 from gateway.wings.documents.chunking.mentions import normal
 from schemas.json_schema.validators import compile_validator

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import AsyncConnection, sql
 from psycopg.types.json import Jsonb
 
-from gateway.operations.operation import ProblemDetails, conflict, not_found
+from gateway.operations.problems import ProblemDetails, conflict, not_found
 from gateway.wings.knowledge.readers import ALLOWED, Access, KnowledgeReader
 from registry.database.fragments import compose
 from registry.database.postgres import Pool, borrow

@@ -15,7 +15,7 @@ from typing import Any
 from psycopg import AsyncConnection, sql
 from psycopg.types.json import Jsonb
 
-from gateway.operations.operation import ProblemDetails, conflict
+from gateway.operations.problems import ProblemDetails, conflict
 from gateway.state.quotas import Usage
 from gateway.wings.documents.chunking.chunks import Chunk
 from gateway.wings.documents.chunking.cut import CODE

@@ -9,7 +9,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from config.types import HostId
-from gateway.operations.operation import invalid
+from gateway.operations.problems import invalid
 from registry.database.fragments import Fragment
 
 Glob = Annotated[

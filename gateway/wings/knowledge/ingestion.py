@@ -10,7 +10,7 @@ import msgspec
 
 from config.knowledge import KnowledgeSettings
 from gateway.operations.jobs import Job, NoJob
-from gateway.operations.operation import ProblemDetails, invalid
+from gateway.operations.problems import ProblemDetails, invalid
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.reading.git import GitFetch, GitHead, git_url
 from gateway.wings.documents.reading.kinds import TEXT, ZIP, media_type

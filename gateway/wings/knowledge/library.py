@@ -16,7 +16,7 @@ from psycopg import sql
 from config.knowledge import KnowledgeSettings
 from gateway.context import Context
 from gateway.operations.jobs import Job
-from gateway.operations.operation import ProblemDetails, invalid, not_found
+from gateway.operations.problems import ProblemDetails, invalid, not_found
 from gateway.wings.documents.chunking.chunks import line_starts
 from gateway.wings.documents.chunking.data import SCANNERS
 from gateway.wings.documents.reading.limits import ReadingRefused

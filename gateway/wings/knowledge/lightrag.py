@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from config.knowledge import KnowledgeSettings
 from gateway.context import Principal
-from gateway.operations.operation import ProblemDetails, bad_request
+from gateway.operations.problems import ProblemDetails, bad_request
 from gateway.wings.documents.reading.kinds import EXTENSIONS
 from gateway.wings.knowledge.documents import new_track_id
 from gateway.wings.knowledge.lightrag_graph import SEPARATOR, LightRagGraph

@@ -13,7 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from gateway.operations.operation import ProblemDetails, bad_request
+from gateway.operations.problems import ProblemDetails, bad_request
 from gateway.wings.knowledge.lightrag_requests import (
     TOP,
     LightRagDeleteEntity,

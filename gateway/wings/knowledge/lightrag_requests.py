@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 
 from gateway.context import Context
-from gateway.operations.operation import ProblemDetails, bad_request
+from gateway.operations.problems import ProblemDetails, bad_request
 from gateway.wings.tool_calls import ToolCalls, check_result
 from schemas.tool import ToolResult
 

@@ -9,13 +9,8 @@ from msgspec.structs import replace
 from config.knowledge import CollectionName, KnowledgeSettings
 from gateway.context import Context, Principal
 from gateway.operations.jobs import SCHEDULE, AsJob
-from gateway.operations.operation import (
-    Operation,
-    OperationInput,
-    OperationOutput,
-    ProblemDetails,
-    invalid,
-)
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.problems import ProblemDetails, invalid
 from gateway.wings.abc import CallTool, Screen
 from gateway.wings.knowledge.answers import Answerer, AnswerRequest
 from gateway.wings.knowledge.collections import CollectionStore

@@ -11,17 +11,9 @@ from msgspec import convert
 from config.knowledge import CollectionName, KnowledgeSettings
 from config.types import HostId
 from gateway.operations.jobs import AsJob
-from gateway.operations.operation import (
-    Operation,
-    OperationInput,
-    OperationOutput,
-    ProblemDetails,
-    cursor,
-    invalid,
-    not_found,
-    place,
-    unknown,
-)
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.pages import cursor, place, unknown
+from gateway.operations.problems import ProblemDetails, invalid, not_found
 from gateway.wings.documents.chunking.chunks import line_starts
 from gateway.wings.knowledge.chunker_operations import ChunkerOperations
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection

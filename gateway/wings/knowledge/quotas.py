@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from psycopg import AsyncConnection
 
 from config.knowledge import KnowledgeSettings
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.state.quotas import Quota, Usage, UsageQuotas
 
 

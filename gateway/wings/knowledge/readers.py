@@ -7,7 +7,8 @@ from typing import Any, Literal
 from psycopg import sql
 
 from gateway.context import Context
-from gateway.operations.operation import OperationInput, ProblemDetails, invalid
+from gateway.operations.operation import OperationInput
+from gateway.operations.problems import ProblemDetails, invalid
 from gateway.wings.abc import subject_of
 
 READ, WRITE = "knowledge:read", "knowledge:write"

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from config.knowledge import CollectionName
 from config.types import END, HostId
-from gateway.operations.operation import Cursor
+from gateway.operations.pages import Cursor
 from gateway.wings.knowledge.chunkers import StoredChunker
 from gateway.wings.knowledge.collections import Collection, CollectionKind, OnSameSource
 from gateway.wings.knowledge.documents import DocumentState

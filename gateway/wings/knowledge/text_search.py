@@ -15,7 +15,7 @@ import anyio
 import re2
 
 from config.knowledge import KnowledgeSettings
-from gateway.operations.operation import ProblemDetails, invalid
+from gateway.operations.problems import ProblemDetails, invalid
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.documents.chunking.chunks import line_starts
 from gateway.wings.documents.chunking.data import SCANNERS, records

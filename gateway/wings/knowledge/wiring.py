@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from config.knowledge import KnowledgeSettings
-from gateway.operations.operation import Operation, invalid
+from gateway.operations.operation import Operation
+from gateway.operations.problems import invalid
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.chunking.cut import CHUNKERS, cut
 from gateway.wings.documents.reading.limits import ReadingRefused

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from config.librarian import ResearchSettings
 from gateway.context import Context
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.librarian.answers import Asker
 from gateway.wings.librarian.ledger import LimitReached, RunLedger
 from gateway.wings.library import (

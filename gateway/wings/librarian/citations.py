@@ -13,7 +13,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from gateway.context import Context
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.library import Library, Lines
 from gateway.wings.models.quotes import find_quote, lines_of
 from schemas.hidden import without_hidden

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.http.webhooks import SIGNATURE, SignatureRefused, verify
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.operations.tools import AS_JOB
 from gateway.wings.abc import CallTool
 from gateway.wings.librarian.sources import TrackedSource, TrackedSources

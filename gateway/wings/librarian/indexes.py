@@ -10,11 +10,8 @@ from anyio import from_thread
 from msgspec import Meta, Struct, convert
 
 from config.librarian import LibrarianSettings
-from gateway.operations.operation import (
-    Operation,
-    OperationInput,
-    invalid,
-)
+from gateway.operations.operation import Operation, OperationInput
+from gateway.operations.problems import invalid
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.abc import WingParts
 from gateway.wings.librarian.library_access import WRITE, LibraryAccess, context_of

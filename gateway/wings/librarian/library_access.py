@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from gateway.context import Context
-from gateway.operations.operation import OperationInput, invalid, unavailable
+from gateway.operations.operation import OperationInput
+from gateway.operations.problems import invalid, unavailable
 from gateway.wings.library import Library
 
 READ, WRITE = "librarian:read", "librarian:write"

@@ -6,15 +6,9 @@ from anyio import to_thread
 from msgspec import convert
 
 from config.librarian import LibrarianSettings
-from gateway.operations.operation import (
-    Operation,
-    OperationInput,
-    OperationOutput,
-    cursor,
-    invalid,
-    place,
-    unknown,
-)
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.pages import cursor, place, unknown
+from gateway.operations.problems import invalid
 from gateway.wings.abc import WingParts
 from gateway.wings.librarian.library_access import DATA, READ, LibraryAccess, context_of
 from gateway.wings.librarian.maps import draw_map

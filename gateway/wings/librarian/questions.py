@@ -17,14 +17,8 @@ from config.librarian import AUTO, LibrarianSettings, RunLimits
 from config.types import HostId
 from gateway.context import Context, Principal
 from gateway.operations.jobs import NO_JOB, AsJob
-from gateway.operations.operation import (
-    Operation,
-    OperationInput,
-    ProblemDetails,
-    conflict,
-    not_found,
-    unavailable,
-)
+from gateway.operations.operation import Operation, OperationInput
+from gateway.operations.problems import ProblemDetails, conflict, not_found, unavailable
 from gateway.wings.abc import Screen, WingParts
 from gateway.wings.librarian.answers import AnswerCache, Asker
 from gateway.wings.librarian.exposure import Asking, Exposure, QuestionList, QuestionPaging

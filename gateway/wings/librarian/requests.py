@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from config.types import END
-from gateway.operations.operation import Cursor
+from gateway.operations.pages import Cursor
 from gateway.wings.library import Lines, Passage, Role
 
 CollectionName = Annotated[

@@ -19,7 +19,7 @@ from config.librarian import LibrarianSettings
 from gateway.context import CallHeaders, Context, new_request_id
 from gateway.operations.callers import caller_of, current_caller, later_context, read_caller
 from gateway.operations.jobs import NO_JOB, Job
-from gateway.operations.operation import ProblemDetails, conflict, not_found
+from gateway.operations.problems import ProblemDetails, conflict, not_found
 from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.library import IngestedSource, ReadableCollection, SourcePlace
 from registry.database.fragments import compose

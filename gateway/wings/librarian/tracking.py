@@ -14,13 +14,8 @@ from config.sources import SchemeSettings
 from config.types import HostId
 from gateway.http.webhooks import PREFIX
 from gateway.operations.jobs import AsJob
-from gateway.operations.operation import (
-    Operation,
-    OperationInput,
-    OperationOutput,
-    invalid,
-    not_found,
-)
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.problems import invalid, not_found
 from gateway.wings.abc import WingParts
 from gateway.wings.librarian.library_access import READ, WRITE, LibraryAccess, context_of
 from gateway.wings.librarian.requests import CollectionName, Collections

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from config.memory import MemorySettings
 from gateway.abc import ToolCall
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.readers import Reader, reader_of
 from gateway.wings.memory.requests import MemoryNormalizer, NewItem
 from gateway.wings.memory.rows import NewMemory, new_id

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from psycopg import sql
 
-from gateway.operations.operation import invalid
+from gateway.operations.problems import invalid
 from gateway.wings.memory.rows import time_of
 from registry.names.similar_names import did_you_mean
 

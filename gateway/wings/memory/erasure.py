@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from psycopg import AsyncConnection, sql
 
-from gateway.operations.operation import conflict
+from gateway.operations.problems import conflict
 from gateway.wings.abc import ANONYMOUS, LOCAL
 from gateway.wings.memory.conditions import BELIEVED, Condition
 from gateway.wings.memory.readers import Reader

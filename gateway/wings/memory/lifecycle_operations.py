@@ -10,13 +10,9 @@ from psycopg import sql
 
 from config.types import HostId
 from gateway.operations.jobs import AsJob
-from gateway.operations.operation import (
-    Cursor,
-    ListPage,
-    Operation,
-    OperationInput,
-    invalid,
-)
+from gateway.operations.operation import Operation, OperationInput
+from gateway.operations.pages import Cursor, ListPage
+from gateway.operations.problems import invalid
 from gateway.wings.memory.conditions import EVERY, READABLE, filter_condition
 from gateway.wings.memory.context import text_of
 from gateway.wings.memory.erasure import ErasureCounts

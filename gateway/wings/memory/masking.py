@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from config.user_modules import load_function
-from gateway.operations.operation import unavailable
+from gateway.operations.problems import unavailable
 from schemas.errors import ToolgateError
 from schemas.personal_data import mask
 

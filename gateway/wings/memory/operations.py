@@ -7,17 +7,9 @@ from msgspec.structs import replace
 from psycopg import sql
 
 from config.types import HostId
-from gateway.operations.operation import (
-    ListPage,
-    Operation,
-    OperationInput,
-    OperationOutput,
-    ProblemDetails,
-    cursor,
-    not_found,
-    place,
-    unknown,
-)
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.pages import ListPage, cursor, place, unknown
+from gateway.operations.problems import ProblemDetails, not_found
 from gateway.wings.memory.conditions import Condition, Times, filter_condition
 from gateway.wings.memory.readers import READ, WRITE, WRITE_ORG, Reader
 from gateway.wings.memory.requests import (

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.context import Context
-from gateway.operations.operation import ProblemDetails, invalid
+from gateway.operations.problems import ProblemDetails, invalid
 from gateway.wings.abc import is_open, subject_of
 from gateway.wings.memory.rows import ORGANISATION, SCOPES, Place, Scope
 

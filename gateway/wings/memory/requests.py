@@ -10,7 +10,8 @@ from msgspec.structs import asdict, replace
 
 from config.memory import MemorySettings
 from config.types import HostId
-from gateway.operations.operation import Cursor, ProblemDetails, invalid
+from gateway.operations.pages import Cursor
+from gateway.operations.problems import ProblemDetails, invalid
 from gateway.wings.memory.dates import in_words
 from gateway.wings.memory.masking import ContentRefused, Mask, mask_text, masked_json
 from gateway.wings.memory.rows import (

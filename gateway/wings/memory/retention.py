@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 
 from config.memory import MemorySettings
 from gateway.context import Session
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.capture import CallNotes
 from gateway.wings.memory.extraction import Extractor
 from gateway.wings.memory.promotion import SessionMemory, promotable, select_promoted

@@ -18,7 +18,8 @@ from msgspec import Meta
 from psycopg import sql
 
 from config.types import HostId
-from gateway.operations.operation import ProblemDetails, Time, invalid
+from gateway.operations.operation import Time
+from gateway.operations.problems import ProblemDetails, invalid
 from schemas.jsonrpc import encode
 
 Scope = Literal["session", "user", "agent", "org"]

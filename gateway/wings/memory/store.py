@@ -18,7 +18,7 @@ from psycopg import AsyncConnection, sql
 from psycopg.types.json import Jsonb
 
 from config.memory import MemorySettings
-from gateway.operations.operation import ProblemDetails, conflict, not_found
+from gateway.operations.problems import ProblemDetails, conflict, not_found
 from gateway.wings.memory.conditions import EVERY, NOW, Condition, Times, visible
 from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import (

@@ -5,7 +5,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.operations.operation import ListPage, Operation, OperationInput, Paging
+from gateway.operations.operation import Operation, OperationInput
+from gateway.operations.pages import ListPage, Paging
 from gateway.wings.abc import AdminAccess
 from gateway.wings.memory.conditions import BELIEVED, EVERY, Condition
 from gateway.wings.memory.erasure import Eraser, ErasureCounts

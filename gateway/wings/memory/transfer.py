@@ -8,7 +8,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from config.memory import MemorySession
-from gateway.operations.operation import ListPage, cursor, place, unknown
+from gateway.operations.pages import ListPage, cursor, place, unknown
 from gateway.wings.memory.conditions import EVERY, Condition
 from gateway.wings.memory.readers import ERASE, Reader
 from gateway.wings.memory.requests import RefusedItem

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from config.memory import MemorySettings
-from gateway.operations.operation import OperationInput, invalid
+from gateway.operations.operation import OperationInput
+from gateway.operations.problems import invalid
 from gateway.wings.memory.capture import CallNotes
 from gateway.wings.memory.erasure import Eraser
 from gateway.wings.memory.extraction import Extractor

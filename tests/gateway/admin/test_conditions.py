@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.context import Principal
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.operations.serving import Done, IdempotentRunner, OperationResponse
 from gateway.state.idempotency import IdempotencyKeys
 from registry.database.postgres import Database

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from gateway.admin.resources.sources import SourceOperations
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 
 LIMITS = replace(load(None, {}).imports, concurrency=3, tenant_concurrency=2)
 

@@ -19,15 +19,8 @@ from gateway.operations.callers import current_caller
 from gateway.operations.job_requests import draft_of
 from gateway.operations.job_runner import JobRunner
 from gateway.operations.jobs import AsJob, JobAct
-from gateway.operations.operation import (
-    Operation,
-    OperationInput,
-    OperationOutput,
-    ProblemDetails,
-    changed_problem,
-    invalid,
-    unavailable,
-)
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.problems import ProblemDetails, changed_problem, invalid, unavailable
 from gateway.operations.serving import IdempotentRunner, OperationServer
 from gateway.state.idempotency import IdempotencyKeys
 from registry.access.keys import ApiKeys

@@ -21,7 +21,7 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
 from gateway.wings.documents.reading.process_pool import ReadingWorkers
 from gateway.wings.documents.reading.sources import WantedFiles

@@ -13,7 +13,7 @@ import pytest
 import wasmtime
 from msgspec.structs import replace
 
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.documents.chunking.chunks import ChunkingOptions, gaps
 from gateway.wings.documents.reading.chunkers import ChunkerRefused, WasmLimits
 from gateway.wings.documents.reading.limits import DEFAULT_LIMITS

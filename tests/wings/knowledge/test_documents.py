@@ -4,7 +4,7 @@ import anyio
 import pytest
 from psycopg import AsyncConnection
 
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.documents.chunking.chunks import Chunk
 from gateway.wings.documents.reading.reader_process import ReadDocument
 from gateway.wings.documents.reading.sources import SourceFile

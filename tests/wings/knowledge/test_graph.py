@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.knowledge import graph
 from gateway.wings.knowledge.communities import central, communities
 from gateway.wings.knowledge.entities import npmi

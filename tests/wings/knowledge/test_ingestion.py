@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from config.sources import SchemeSettings
 from gateway.operations.jobs import NO_JOB
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.documents.reading.git import git_url
 from gateway.wings.documents.reading.limits import ReadingRefused
 from gateway.wings.knowledge.collections import NewCollection

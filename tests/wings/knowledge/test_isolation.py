@@ -14,7 +14,8 @@ import anyio
 import pytest
 
 from gateway.context import Context, Identity, Principal, QueryOptions
-from gateway.operations.operation import OperationInput, ProblemDetails
+from gateway.operations.operation import OperationInput
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import DocumentStore
 from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader

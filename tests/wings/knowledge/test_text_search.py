@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.knowledge import text_search
 from gateway.wings.knowledge.text_search import LinePattern, TextSearches, line_pattern
 from gateway.wings.library import Passage

@@ -13,7 +13,7 @@ from aiohttp.resolver import ThreadedResolver
 from msgspec.structs import replace
 
 from config.settings import DatabaseSettings
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
 from gateway.wings.documents.reading.sources import WantedFiles
 from gateway.wings.documents.reading.web import FetchOptions, url_file

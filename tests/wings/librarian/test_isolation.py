@@ -16,7 +16,7 @@ from uuid import UUID, uuid5
 import pytest
 
 from gateway.context import Context
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.library import PassageQuery, SymbolQuery
 from tests.fixtures_database import HOST, Cluster
 from tests.recycling import Recycling

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.context import Context
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.library import Library, PassageQuery, SymbolQuery
 from registry.database.postgres import Database
 from schemas.mcp.revisions import JSON_RPC

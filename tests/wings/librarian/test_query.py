@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.context import Principal
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.librarian.citations import (
     Citation,
     QuotedFinding,

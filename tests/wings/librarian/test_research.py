@@ -17,7 +17,7 @@ from config.access import Guardrail
 from gateway.app.wings import screening
 from gateway.middleware.guardrails import Guardrails
 from gateway.operations.jobs import Job, NoJob
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.sandbox.session import CodeLimits, CodeSession, SessionEnded
 from gateway.wings.librarian.questions import WITHHELD, LessLimits
 from gateway.wings.librarian.research import CLOCK, cells_of, final_of

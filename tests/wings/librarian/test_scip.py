@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from config.librarian import IndexLimits
 from config.load import load
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.librarian.indexes import CodeIndexes
 from gateway.wings.librarian.library_access import WRITE
 from gateway.wings.librarian.scip import ScipRefused, read_index, symbol_of

@@ -23,7 +23,7 @@ from config.load import load
 from gateway.context import Context
 from gateway.http.webhooks import sign
 from gateway.operations.jobs import NO_JOB
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.knowledge.search import KIND
 from gateway.wings.librarian.hooks import SourceHooks
 from gateway.wings.librarian.library_access import LibraryAccess

@@ -19,7 +19,7 @@ from config.settings import DatabaseSettings, Settings
 from gateway.cli.library import NAMESPACE, kind_of, xml_chunk
 from gateway.client.librarian import Librarian, LibrarianError, UploadSource, UrlSource
 from gateway.operations.jobs import ENDED
-from gateway.operations.operation import cursor
+from gateway.operations.pages import cursor
 from gateway.wings import librarian as folder
 from gateway.wings.librarian.maps import draw_map
 from gateway.wings.librarian.wing import PAGES, WING

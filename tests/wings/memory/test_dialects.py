@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.wing import operations_of
 from registry.database.postgres import Database
 from tests.fixtures_gateway import Client, running

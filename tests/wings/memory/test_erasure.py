@@ -8,7 +8,7 @@ import anyio
 import pytest
 from msgspec import to_builtins
 
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.readers import ERASE, WRITE_ORG, Reader
 from gateway.wings.memory.rows import NewMemory
 from gateway.wings.memory.store import Target

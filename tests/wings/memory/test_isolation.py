@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.readers import WRITE_ORG
 from tests.fixtures_database import HOST
 from tests.wings.identities import OTHER

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.masking import (
     ContentRefused,
     Mode,

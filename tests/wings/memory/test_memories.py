@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from tests.wings.memory.rig import Rig
 
 pytestmark = pytest.mark.anyio

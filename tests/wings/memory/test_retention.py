@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.readers import session_owner
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST

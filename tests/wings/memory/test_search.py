@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from numpy.typing import NDArray
 
 from config.types import VECTOR_DIMENSION
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.readers import WRITE_ORG
 from gateway.wings.memory.search import Recaller, RecallShape, statement
 from registry.database.fragments import Fragment

@@ -7,7 +7,8 @@ from msgspec import Meta, Struct
 
 from config.types import END
 from gateway.operations.jobs import AsJob
-from gateway.operations.operation import Line, Operation, OperationInput, OperationOutput, not_found
+from gateway.operations.operation import Line, Operation, OperationInput, OperationOutput
+from gateway.operations.problems import not_found
 from gateway.wings.abc import CallTool
 from tests.wings.toy.store import Notes
 

@@ -5,7 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.operations.operation import Operation, OperationInput, OperationOutput, ProblemDetails
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.problems import ProblemDetails
 from gateway.wings.memory.dialects import graph
 from gateway.wings.memory.dialects.files import FileCommand, FileTool
 from gateway.wings.memory.dialects.graph import GraphTools, KnowledgeGraph, size_of, text_of

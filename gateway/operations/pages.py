@@ -1,0 +1,83 @@
+"""Pages of lists, and the cursors between them."""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+from typing import Annotated, Generic, TypeVar
+
+from msgspec import Meta, Struct
+
+from config.types import END
+from gateway.operations.problems import Mistake, ProblemDetails, invalid
+
+Cursor = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9_-]{1,1024}" + END,
+        description="`next` of the page before, unchanged",
+    ),
+]
+
+
+class Paging(Struct, frozen=True, forbid_unknown_fields=True):
+    """Paging parameters of a list."""
+
+    limit: Annotated[int, Meta(ge=1, le=100_000)] | None = None
+    after: Cursor | None = None
+
+
+T = TypeVar("T")
+
+
+class ListPage(Struct, Generic[T], frozen=True, omit_defaults=True):
+    """`next` is the cursor of the next page; absent on the last."""
+
+    items: tuple[T, ...]
+    next: str = ""
+
+
+class Pages:
+    def __init__(self, size: int, limit: int) -> None:
+        """Default page size, and the maximum that a client may request."""
+        self._size = size
+        self._limit = limit
+
+    def limit(self, asked: Paging) -> int:
+        return min(asked.limit or self._size, self._limit)
+
+    def page(self, asked: Paging, entries: Iterable[T], key: Callable[[T], str]) -> ListPage[T]:
+        """One page of the entries, ordered by their unique keys."""
+        after = place(asked.after)
+        entries_after = sorted((entry for entry in entries if key(entry) > after), key=key)
+        return self.cut(asked, entries_after, key)
+
+    def cut(self, asked: Paging, found: list[T], key: Callable[[T], str]) -> ListPage[T]:
+        """One page of `found`, which begins after the cursor and has one extra entry if there are
+        more."""
+        limit = self.limit(asked)
+        shown = found[:limit]
+        return ListPage(tuple(shown), cursor(key(shown[-1])) if len(found) > limit else "")
+
+
+def cursor(after: str) -> str:
+    return base64.urlsafe_b64encode(after.encode()).decode().rstrip("=")
+
+
+def place(sealed: str | None) -> str:
+    """The key in a cursor; "" without one. Raises ProblemDetails for a foreign one."""
+    if sealed is None:
+        return ""
+    try:
+        padded = sealed.encode("ascii") + b"=" * (-len(sealed) % 4)
+        after = base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+    except (UnicodeError, binascii.Error) as error:
+        raise unknown() from error
+    if cursor(after) != sealed or "\0" in after:
+        raise unknown()
+    return after
+
+
+def unknown() -> ProblemDetails:
+    """422 for a foreign cursor."""
+    text = "expected `next` of the page before, unchanged"
+    return invalid("The cursor cannot be read.", Mistake(text, parameter="after"))
