@@ -11,7 +11,7 @@ schema has an object, and JSON in a text are masked like the value itself.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec import DecodeError
@@ -28,6 +28,7 @@ from schemas.json_schema.keywords import (
 from schemas.json_schema.references import SchemaDocument
 from schemas.json_schema.walk import nodes, subschemas
 from schemas.jsonrpc import DEPTH, decode_json, encode, nests_within
+from schemas.untrusted import mapping, sequence
 from schemas.urls import without_queries
 
 KEYWORD = "x-mask"
@@ -103,7 +104,7 @@ class _Place:
     def __init__(self, marked: "_Marked", schemas: list[Json]) -> None:
         self._marked = marked
         self._schemas = schemas
-        self._named = {name for schema in schemas for name in _mapping(schema.get("properties"))}
+        self._named = {name for schema in schemas for name in mapping(schema.get("properties"))}
         self._members: dict[str | int, _Place | None] = {}
         masks = [schema[KEYWORD] for schema in schemas if KEYWORD in schema]
         given = [mask for mask in masks if mask is True or isinstance(mask, str)]
@@ -126,8 +127,8 @@ class _Place:
         value may be wrapped in it."""
         if name is None:
             return not any(schema.get(keyword) for schema in self._schemas for keyword in _OF_ITEMS)
-        described = [_mapping(schema.get("properties"))[name] for schema in self._schemas if name in
-                _mapping(schema.get("properties"))]  # fmt: skip
+        described = [mapping(schema.get("properties"))[name] for schema in self._schemas if name in
+                mapping(schema.get("properties"))]  # fmt: skip
         return all(
             not isinstance(schema, dict) or _DESCRIBING.isdisjoint(schema) for schema in described
         )
@@ -176,7 +177,7 @@ class _Marked:
     def names(self) -> Iterator[str]:
         """Names of all properties whose values are marked, whole or as items."""
         for part in self._parts.values():
-            for name, schema in _mapping(part.get("properties")).items():
+            for name, schema in mapping(part.get("properties")).items():
                 place = self.place([schema])
                 if place is not None and place.is_bare():
                     yield name
@@ -292,10 +293,10 @@ def texts_in(value: Any) -> Iterator[str]:
 
 
 def _of_member(schema: Json, name: str) -> Iterator[Any]:
-    properties = _mapping(schema.get("properties"))
+    properties = mapping(schema.get("properties"))
     if name in properties:
         yield properties[name]
-    yield from _mapping(schema.get("patternProperties")).values()
+    yield from mapping(schema.get("patternProperties")).values()
     if name not in properties:
         yield from (schema.get(keyword) for keyword in MEMBER_KEYWORDS)
 
@@ -312,7 +313,7 @@ def _of_item(schema: Json, index: int) -> Iterator[Any]:
 
 def _prefix(schema: Json) -> list[Any]:
     """`prefixItems`: schemas of the first items; before 2020-12 an array in `items`."""
-    return _list(schema.get("prefixItems")) or _list(schema.get("items"))
+    return sequence(schema.get("prefixItems")) or sequence(schema.get("items"))
 
 
 def _children(schema: Any) -> Iterator[Json]:
@@ -323,11 +324,3 @@ def _children(schema: Any) -> Iterator[Json]:
             yield from (subschema for subschema in inner.values() if isinstance(subschema, dict))
         elif isinstance(inner, list):
             yield from (subschema for subschema in inner if isinstance(subschema, dict))
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

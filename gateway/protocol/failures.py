@@ -4,8 +4,6 @@ Code, message and data are passed through, except for the few codes that have an
 none, in the client's revision. Pure.
 """
 
-from typing import Any
-
 from msgspec import Raw
 
 from gateway.protocol.revision_adapter import Members
@@ -13,6 +11,7 @@ from schemas.errors import Fault, InternalError, MissingClientCapability, Relaye
 from schemas.jsonrpc import encode
 from schemas.mcp.revisions import Revision
 from schemas.tool import TextContent
+from schemas.untrusted import mapping
 
 RESOURCE_NOT_FOUND = -32002
 INVALID_PARAMS = -32602
@@ -28,10 +27,10 @@ def fault_for_client(fault: RelayedFault, revision: Revision) -> Fault:
     if fault.code == URL_ELICITATION_REQUIRED and not _knows_addresses(revision):
         return InternalError(_addresses(fault))
     if fault.code == MISSING_CAPABILITY and revision.result_type:
-        wanted = {"requiredCapabilities": {}, **_object(fault.data)}
+        wanted = {"requiredCapabilities": {}, **mapping(fault.data)}
         return MissingClientCapability(fault.message, wanted)
     if fault.code == MISSING_CAPABILITY:
-        missed = _object(_object(fault.data).get("requiredCapabilities"))
+        missed = mapping(mapping(fault.data).get("requiredCapabilities"))
         named = ", ".join(sorted(missed)) or "more than it says"
         return InternalError(f"The server behind the gateway needs a client that can do {named}")
     if fault.code in OURS:
@@ -51,7 +50,7 @@ def read_fault(fault: RelayedFault, revision: Revision, uri: str) -> Fault:
     resource."""
     named = isinstance(fault.data, dict) and "uri" in fault.data
     if fault.code == RESOURCE_NOT_FOUND or (fault.code == INVALID_PARAMS and named):
-        return RelayedFault(revision.not_found, fault.message, {**_object(fault.data), "uri": uri})
+        return RelayedFault(revision.not_found, fault.message, {**mapping(fault.data), "uri": uri})
     if fault.code == INVALID_PARAMS == revision.not_found and fault.data is None:
         return RelayedFault(fault.code, fault.message, {"uri": uri})
     return fault_for_client(fault, revision)
@@ -73,14 +72,10 @@ def _knows_addresses(revision: Revision) -> bool:
 
 def _addresses(fault: RelayedFault) -> str:
     """The URLs that the server asks the user to open, with their messages."""
-    asked = _object(fault.data).get("elicitations")
+    asked = mapping(fault.data).get("elicitations")
     lines = [
         f"{item['message']}: {item['url']}" if isinstance(item.get("message"), str) else item["url"]
         for item in (asked if isinstance(asked, list) else [])
         if isinstance(item, dict) and isinstance(item.get("url"), str)
     ]
     return "\n".join([fault.message, *lines])
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

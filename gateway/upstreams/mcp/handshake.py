@@ -53,6 +53,7 @@ from schemas.mcp.messages import (
 from schemas.mcp.revisions import HANDSHAKE, V2026_07_28, Revision
 from schemas.mcp.snapshot import Eras
 from schemas.source import McpOptions, Source
+from schemas.untrusted import mapping
 
 DISCOVER = "server/discover"
 
@@ -179,7 +180,7 @@ def declared_capabilities(context: Context) -> dict[str, Any]:
     if not declared:
         return {}
     return {
-        name: {kind: {} for kind in sorted(kinds) if kind in _object(declared[name])}
+        name: {kind: {} for kind in sorted(kinds) if kind in mapping(declared[name])}
         for name, kinds in ASKABLE.items()
         if isinstance(declared.get(name), dict)
         and (name != "elicitation" or context.revision.elicits)
@@ -195,7 +196,7 @@ def stateless_params(
     including the extensions that it declares.
     """
     forwarded = {name: value for name, value in params.items() if name != "task"}
-    meta = {**_object(params.get("_meta"))}
+    meta = {**mapping(params.get("_meta"))}
     meta.pop(BAGGAGE, None)
     session = context.session
     if session is None and isinstance(meta.get(META_CAPABILITIES), dict):
@@ -218,7 +219,7 @@ def handshake_params(params: Mapping[str, Any], tasks: bool) -> dict[str, Any]:
         for name, value in params.items()
         if name not in RETRY_MEMBERS and (name != "task" or tasks)
     }
-    meta = {name: declared for name, declared in _object(forwarded.pop("_meta", None)).items()
+    meta = {name: declared for name, declared in mapping(forwarded.pop("_meta", None)).items()
             if name not in OWN_META and name != BAGGAGE}  # fmt: skip
     return {**forwarded, "_meta": meta} if meta else forwarded
 
@@ -226,10 +227,6 @@ def handshake_params(params: Mapping[str, Any], tasks: bool) -> dict[str, Any]:
 def canonical(value: Any) -> str:
     """JSON of `value` that is the same for equal values."""
     return msgspec.json.encode(value, order="deterministic").decode()
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 TransportName = Literal["streamable", "sse", "stdio"]

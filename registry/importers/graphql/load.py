@@ -13,8 +13,8 @@ from msgspec import UNSET
 from registry.importers.graphql.schema import Choice, Field, InputValue, Kind, Ref, Schema, Type
 from registry.importers.graphql.sdl import default_of, read_sdl, wrap_ref
 from registry.importers.openapi import parse
-from registry.importers.openapi.values import mapping, sequence, text
 from schemas.errors import ImportRejected
+from schemas.untrusted import mapping, sequence, text
 
 _KINDS: Mapping[str, Kind] = {
     "SCALAR": "scalar",

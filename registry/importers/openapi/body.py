@@ -12,11 +12,11 @@ from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters, WireParameter, stated_examples
 from registry.importers.openapi.raw_schemas import RawSchemas, is_textual
 from registry.importers.openapi.schemas import ConvertedSchema, Schemas
-from registry.importers.openapi.values import mapping, sequence, text
 from registry.importers.plain_text import plain
 from schemas.binding import Part, Style, Xml
 from schemas.json_schema.pointers import segments
-from schemas.json_schema.references import reference_of
+from schemas.json_schema.references import reference_of, reference_to
+from schemas.untrusted import mapping, sequence, text
 
 FORM = "application/x-www-form-urlencoded"
 
@@ -326,7 +326,9 @@ class XmlBodies:
 
     def _of_type(self, pointer: str) -> tuple[Xml, tuple[str, ...]]:
         if pointer not in self._types:
-            self._types[pointer] = self._read_schema(self._raw_schemas.resolve_pointer(pointer))
+            self._types[pointer] = self._read_schema(
+                self._raw_schemas.resolve(reference_to(pointer))
+            )
         return self._types[pointer]
 
     def _read_schema(self, raw: object) -> tuple[Xml, tuple[str, ...]]:

@@ -6,10 +6,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from registry.importers.openapi.files import FILES, MissingFile, original_reference, scan
-from registry.importers.openapi.values import mapping, sequence, text
 from schemas.errors import ImportRejected
 from schemas.json_schema.pointers import ABSENT, escape_segment, segments, step
-from schemas.json_schema.references import reference_of, reference_to, siblings
+from schemas.json_schema.references import reference_of, siblings
+from schemas.untrusted import mapping, sequence, text
 
 _FLOWS = {"application": "clientCredentials", "accessCode": "authorizationCode"}
 
@@ -198,10 +198,6 @@ class OpenApiDocument:
                     overrides.setdefault(key, value[key])
             node = self.find(ref)
         raise SkipOperation(f"$ref {original_reference(str(ref))!r} never ends")
-
-    def target(self, ref: str) -> dict[str, Any]:
-        """The object at the end of `ref` and of the references there."""
-        return self.resolve(reference_to(ref))
 
     def with_target(self, item: dict[str, Any]) -> dict[str, Any]:
         """An object with the members of its `$ref` target; its own members win, where 3.0 leaves it

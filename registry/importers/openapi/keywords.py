@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from registry.importers.openapi.values import nested_at_most
 from registry.importers.plain_text import plain
 from schemas.json_schema.validators import compile_validator
 from schemas.masking import KEYWORD
+from schemas.untrusted import nested_at_most
 
 ABSENT: Final = object()
 VALUE_DEPTH_LIMIT = 32  # nesting levels in a default, an example or an enumerated value

@@ -17,11 +17,11 @@ from registry.importers.openapi.extensions import (
     operation_marks,
     shared_marks,
 )
-from registry.importers.openapi.values import mapping, sequence, text
 from schemas.errors import ImportRejected
 from schemas.globs import glob
 from schemas.json_schema.references import reference_of
 from schemas.source import CredentialName, Outcome
+from schemas.untrusted import mapping, sequence, text
 
 # kept of a parameter, beside its schema
 _OF_PARAMETER = frozenset(

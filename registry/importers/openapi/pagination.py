@@ -11,8 +11,8 @@ from typing import Any
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.responses import ResponseFacts
-from registry.importers.openapi.values import mapping, sequence
 from schemas.binding import OpenAPIBinding, Pagination
+from schemas.untrusted import mapping, sequence
 
 _HOPS = 8  # through `$ref` and `allOf`
 _INNER = frozenset(

@@ -15,9 +15,9 @@ from registry.importers.openapi.extensions import ArgumentMarks, argument_marks
 from registry.importers.openapi.keywords import ANNOTATIONS, VALUE_DEPTH_LIMIT
 from registry.importers.openapi.schemas import ConvertedSchema, Schemas, modernise
 from registry.importers.openapi.security import Identity, identity_of
-from registry.importers.openapi.values import mapping, nested_at_most, text
 from registry.importers.plain_text import plain
 from schemas.binding import Location, Style
+from schemas.untrusted import mapping, nested_at_most, text
 
 # braces in a placeholder belong to a regular expression, as in {id:[0-9]{3}}
 _TEMPLATE = re.compile(r"\{((?:[^{}]|\{[^{}]*\})+)\}")

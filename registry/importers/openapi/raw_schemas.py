@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
-from registry.importers.openapi.values import mapping, sequence
 from schemas.json_schema.keywords import COMPOSITIONS
 from schemas.json_schema.references import reference_of
 from schemas.json_schema.walk import subschemas
+from schemas.untrusted import mapping, sequence
 
 _HOPS = 16  # through `$ref` and `allOf`; flags further away are ignored
 
@@ -90,13 +90,6 @@ class RawSchemas:
         """`raw`, or the target of its `$ref`; empty if there is none."""
         try:
             return self._document.resolve(raw)
-        except SkipOperation:
-            return {}
-
-    def resolve_pointer(self, pointer: str) -> dict[str, Any]:
-        """The same for the target of a reference."""
-        try:
-            return self._document.target(pointer)
         except SkipOperation:
             return {}
 

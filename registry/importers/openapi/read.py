@@ -17,10 +17,10 @@ from registry.importers.openapi.operations import (
 from registry.importers.openapi.schemas import SizeBudget
 from registry.importers.openapi.security import secret_notes
 from registry.importers.openapi.tools import OpenApiDrafts
-from registry.importers.openapi.values import mapping
 from registry.names.tool_names import PORTABLE_LIMIT, assign, limit_for, tool_name
 from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft
+from schemas.untrusted import mapping
 
 _EVERYTHING = OpenApiOptions()
 _REASONS_LIMIT = 5  # per outcome; a person reads no more

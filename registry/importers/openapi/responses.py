@@ -14,11 +14,11 @@ import msgspec
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.schemas import ConvertedSchema, Cycles, ReferenceTarget, Schemas
-from registry.importers.openapi.values import mapping
 from schemas.json_schema.keywords import UNIONS
 from schemas.json_schema.references import definition_name, is_bare_reference, siblings
 from schemas.json_schema.validators import compiled_as_2020
 from schemas.json_schema.walk import map_subschemas
+from schemas.untrusted import mapping
 
 # Keywords that accept less when a schema in them, or beside them, accepts more.
 _REVERSED = frozenset(

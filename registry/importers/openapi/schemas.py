@@ -37,7 +37,6 @@ from registry.importers.openapi.keywords import (
     compiles,
 )
 from registry.importers.openapi.raw_schemas import Flag, RawSchemas, Visibility
-from registry.importers.openapi.values import mapping, sequence, text
 from registry.names.tool_names import add_suffix, legal
 from schemas.json_schema.keywords import (
     COMPOSITIONS,
@@ -58,6 +57,7 @@ from schemas.json_schema.references import (
 from schemas.json_schema.validators import compiled_as_2020
 from schemas.json_schema.walk import subschemas
 from schemas.jsonrpc import encode
+from schemas.untrusted import mapping, sequence, text
 
 _COMPOSITION = frozenset({"$ref", *COMPOSITIONS, "not", "if"})
 _ANNOTATIONS = frozenset({"title", "description", "default", "example", "examples", "deprecated"})

@@ -11,10 +11,11 @@ from typing import Any, Literal, cast
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.operations import DocumentOperation
-from registry.importers.openapi.values import mapping, sequence, text
 from schemas.binding import Credential, OpenAPIBinding
+from schemas.json_schema.references import reference_to
 from schemas.source import CredentialName
 from schemas.tool import ToolDraft
+from schemas.untrusted import mapping, sequence, text
 
 Alternatives = tuple[tuple[Credential, ...], ...]
 Identity = tuple[str, str]  # of a parameter; header names in lower case
@@ -84,13 +85,12 @@ class Security:
         components = mapping(self._document.root.get("components"))
         schemes = mapping(components.get("securitySchemes"))
         # 3.2, section 4.30: a name that is no component is a URI of a scheme
-        raw = schemes.get(name)
+        raw = schemes.get(name, reference_to(name) if "/" in name else None)
         called = name if name in schemes else name.rpartition("/")[2]
-        if raw is None and "/" not in name:
+        if raw is None:
             return Credential(called, "http"), f"security scheme {name!r} is not defined"
         try:
-            scheme = self._document.target(name) if raw is None else self._document.resolve(raw)
-            return _credential(called, scheme)
+            return _credential(called, self._document.resolve(raw))
         except SkipOperation as skip:
             return Credential(called, "http"), f"security scheme {name!r}: {skip}"
 

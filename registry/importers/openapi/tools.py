@@ -24,13 +24,13 @@ from registry.importers.openapi.responses import Responses
 from registry.importers.openapi.schemas import ConvertedSchema, SchemaParts, Schemas, SizeBudget
 from registry.importers.openapi.security import FillingCredentials, Security, add_filled
 from registry.importers.openapi.trials import Trials
-from registry.importers.openapi.values import mapping, sequence, text
 from registry.importers.plain_text import plain
 from registry.names.tool_names import legal
 from schemas.binding import Body, Location, OpenAPIBinding, Parameter, Part
 from schemas.jsonrpc import encode
 from schemas.source import CredentialName
 from schemas.tool import Annotations, ToolDraft
+from schemas.untrusted import mapping, sequence, text
 
 # Anthropic's API refuses a tool whose top-level properties are not ^[a-zA-Z0-9_.-]{1,64}$
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_.-]+")

@@ -22,13 +22,11 @@ from registry.sources.compat.schemas import (
     SchemaConjunction,
     SchemaIdentity,
     any_lost,
-    as_list,
     canonical,
     declared_properties,
     finite,
     gather,
     join_path,
-    members,
     stated_types,
     types,
     unions,
@@ -37,6 +35,7 @@ from schemas.json_schema.checker import Checker
 from schemas.json_schema.keywords import DEFINITION_KEYWORDS
 from schemas.json_schema.references import has_references
 from schemas.json_schema.walk import subschemas
+from schemas.untrusted import mapping, sequence
 
 BRANCHES = 64  # alternatives compared separately
 
@@ -68,7 +67,7 @@ def newly_ignored(
     if any("additionalProperties" in part.schema for part in now.parts):
         return  # its values are compared by that
     patterns = any("patternProperties" in part.schema for part in now.parts)
-    before = {name for part in was.parts for name in members(part.schema, "properties")}
+    before = {name for part in was.parts for name in mapping(part.schema.get("properties"))}
     for name in sorted(before - described_names) if not patterns else ():
         if not gather(property_of(was, name)).accepts_none:
             yield AcceptanceFinding("argument", join_path(where, name), effect=Effect.IGNORED)
@@ -81,7 +80,7 @@ def ids_of(gathered: SchemaConjunction) -> tuple[frozenset[int], bool]:
 def item_of(was: SchemaConjunction, place: int) -> list[RootedSchema]:
     items = []
     for part in was.parts:
-        prefix = as_list(part.schema.get("prefixItems"))
+        prefix = sequence(part.schema.get("prefixItems"))
         rest = part.schema.get("items", True)
         items.append(part.of(prefix[place] if place < len(prefix) else rest))
     return items
@@ -91,10 +90,10 @@ def property_of(was: SchemaConjunction, name: str) -> list[RootedSchema]:
     """The schemas that applied to a property, except those of `patternProperties`."""
     properties = []
     for part in was.parts:
-        own = members(part.schema, "properties")
+        own = mapping(part.schema.get("properties"))
         if name in own:
             properties.append(part.of(own[name]))
-        elif not members(part.schema, "patternProperties"):
+        elif not mapping(part.schema.get("patternProperties")):
             properties.append(part.of(part.schema.get("additionalProperties", True)))
     return properties
 
@@ -132,7 +131,7 @@ def _tags(at: RootedSchema) -> dict[str, set[bytes]]:
     tags: dict[str, set[bytes]] = {}
     for part in gather([at]).parts:
         needed = keywords.required_names([schema.schema for schema in gather([at]).parts])
-        for name, schema in members(part.schema, "properties").items():
+        for name, schema in mapping(part.schema.get("properties")).items():
             for inner in gather([part.of(schema)]).parts if name in needed else ():
                 if (values := finite(inner.schema)) is not None:
                     tags[name] = {canonical(value) for value in values}
@@ -464,9 +463,9 @@ class DocumentComparison:
     def _items(
         self, was: SchemaConjunction, part: RootedSchema, where: str
     ) -> Iterator[AcceptanceFinding]:
-        prefix = as_list(part.schema.get("prefixItems"))
+        prefix = sequence(part.schema.get("prefixItems"))
         longest = max(
-            (len(as_list(part.schema.get("prefixItems"))) for part in was.parts), default=0
+            (len(sequence(part.schema.get("prefixItems"))) for part in was.parts), default=0
         )
         rest = part.schema.get("items", True)
         for place in range(max(len(prefix), longest if "items" in part.schema else 0)):
@@ -482,7 +481,7 @@ class DocumentComparison:
         for kind, name, change in keywords.new_requirements(schemas, part.schema):
             if not (kind == "dependent" and self._never_sent(was, change[1])):
                 yield AcceptanceFinding("required", join_path(where, name), *change)
-        expected = members(part.schema, "properties")
+        expected = mapping(part.schema.get("properties"))
         for name, schema in expected.items():
             if is_undescribed(was, name):
                 yield AcceptanceFinding("argument", join_path(where, name), effect=Effect.NEW)
@@ -492,7 +491,7 @@ class DocumentComparison:
             return
         rest = part.of(part.schema["additionalProperties"])
         for name in sorted(
-            {n for schema in schemas for n in members(schema, "properties")} - {*expected}
+            {n for schema in schemas for n in mapping(schema.get("properties"))} - {*expected}
         ):
             if rest.schema is False:
                 if not gather(property_of(was, name)).accepts_none:

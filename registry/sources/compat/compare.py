@@ -18,10 +18,10 @@ from registry.sources.compat.schemas import (
     declared_properties,
     finite,
     gather,
-    members,
     types,
     unions,
 )
+from schemas.untrusted import mapping
 
 STEPS = 20_000
 
@@ -100,7 +100,7 @@ def _parts(schemas: Sequence[RootedSchema]) -> list[RootedSchema]:
 
 
 def _named_parts(parts: list[RootedSchema], name: str) -> list[RootedSchema]:
-    all_ = ((part, members(part.schema, "properties")) for part in parts)
+    all_ = ((part, mapping(part.schema.get("properties"))) for part in parts)
     return [part.of(own[name]) for part, own in all_ if name in own]
 
 
@@ -214,7 +214,7 @@ def _description_changes(
 ) -> Iterator[SchemaChange]:
     """Arguments with the same schema and another description."""
     reported = {change.where.partition(".")[0].partition("[")[0] for change in found}
-    before, after = members(was.schema, "properties"), members(now.schema, "properties")
+    before, after = mapping(was.schema.get("properties")), mapping(now.schema.get("properties"))
     for name in before.keys() & after.keys() - reported:
         if not narrowing.same(was.of(before[name]), now.of(after[name])):
             yield SchemaChange("description", name, False, "described otherwise")

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from registry.sources.compat.schemas import TYPES, as_list, members
+from registry.sources.compat.schemas import TYPES
+from schemas.untrusted import mapping, sequence
 
 Schema = dict[str, Any]
 BeforeAfter = tuple[str, str]  # before, and now
@@ -111,21 +112,23 @@ def new_requirements(was: Sequence[Schema], now: Schema) -> Iterator[tuple[str, 
     """Properties newly required: ("required", name, ...), or only beside another, ("dependent",
     name, ("", the other))."""
     needed = required_names(was)
-    for name in map(str, as_list(now.get("required"))):
+    for name in map(str, sequence(now.get("required"))):
         if name not in needed:
             yield "required", name, ("", "")
-    for argument, names in members(now, "dependentRequired").items():
-        for name in map(str, as_list(names)):
+    for argument, names in mapping(now.get("dependentRequired")).items():
+        for name in map(str, sequence(names)):
             if name not in needed and name != argument and not _requires(was, argument, name):
                 yield "dependent", name, ("", argument)
 
 
 def required_names(schemas: Iterable[Schema]) -> set[str]:
-    return {str(name) for schema in schemas for name in as_list(schema.get("required"))}
+    return {str(name) for schema in schemas for name in sequence(schema.get("required"))}
 
 
 def _requires(was: Sequence[Schema], other: str, name: str) -> bool:
-    return any(name in as_list(members(schema, "dependentRequired").get(other)) for schema in was)
+    return any(
+        name in sequence(mapping(schema.get("dependentRequired")).get(other)) for schema in was
+    )
 
 
 def types_text(found: frozenset[str]) -> str:

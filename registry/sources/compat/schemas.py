@@ -19,6 +19,7 @@ from schemas.json_schema.keywords import UNIONS
 from schemas.json_schema.pointers import ABSENT
 from schemas.json_schema.references import find, reference_of
 from schemas.json_schema.walk import subschemas
+from schemas.untrusted import mapping, sequence
 
 Kind = Literal[
     "operation", "name", "argument", "required", "type", "enum", "constraint", "schema", "wire",
@@ -179,7 +180,7 @@ def stated_types(schema: dict[str, Any]) -> frozenset[str]:
     if "type" not in schema:
         return TYPES
     stated = schema["type"]
-    names = frozenset([stated] if isinstance(stated, str) else map(str, as_list(stated)))
+    names = frozenset([stated] if isinstance(stated, str) else map(str, sequence(stated)))
     return names | {"integer"} if "number" in names else names
 
 
@@ -211,7 +212,7 @@ def finite(schema: dict[str, Any]) -> list[Any] | None:
     """The values of `enum` or `const`; None when it has neither."""
     if "const" in schema:
         return [schema["const"]]
-    return as_list(schema["enum"]) if isinstance(schema.get("enum"), list) else None
+    return sequence(schema["enum"]) if isinstance(schema.get("enum"), list) else None
 
 
 def unions(part: RootedSchema) -> Iterator[list[RootedSchema]]:
@@ -225,21 +226,12 @@ def declared_properties(schemas: Iterable[RootedSchema], depth: int = 8) -> froz
     """The properties described anywhere for one value."""
     names: set[str] = set()
     for part in gather(schemas).parts:
-        names.update(members(part.schema, "properties"))
+        names.update(mapping(part.schema.get("properties")))
         branches = [branch for union in unions(part) for branch in union]
         conditions = [part.of(part.schema[k]) for k in ("then", "else") if k in part.schema]
         for branch in [*branches, *conditions] if depth else ():
             names |= declared_properties([branch], depth - 1)
     return frozenset(names)
-
-
-def as_list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def members(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
-    value = schema.get(keyword)
-    return value if isinstance(value, dict) else {}
 
 
 def canonical(value: Any) -> bytes:
