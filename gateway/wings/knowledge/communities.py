@@ -248,7 +248,7 @@ _ROWS = compose(
         ORDER BY chunk.chunk_id LIMIT {chunks}
     )
     SELECT one.norm, one.name, chosen.chunk_id::text FROM chosen CROSS JOIN LATERAL (
-        SELECT mention.norm, min(mention.name) AS name FROM knowledge_mention_t AS mention
+        SELECT mention.norm, min(mention.name) AS name FROM knowledge_mention_v AS mention
         WHERE (mention.host_id, mention.chunk_id) = (%(host)s, chosen.chunk_id)
         GROUP BY mention.norm ORDER BY min(mention.start_byte), mention.norm LIMIT {names}
     ) AS one

@@ -511,12 +511,7 @@ _NEW = compose(
 )
 # Chunks that were there have their mentions.
 _NAMED = b"""
-    INSERT INTO knowledge_mention_t (host_id, chunk_id, norm, role, start_byte, end_byte,
-        collection_id, type, name, method)
-    SELECT %(host)s, id, norm, role, start_byte, end_byte, %(collection)s, type, name, method
-    FROM jsonb_to_recordset(%(mentions)s) AS given (id uuid, norm text, role text,
-        start_byte integer, end_byte integer, type text, name text, method text)
-    ON CONFLICT DO NOTHING
+    SELECT knowledge_name(%(host)s, %(collection)s, %(mentions)s, false)
 """
 _UNDEFINED = b"""
     DELETE FROM knowledge_symbol_t WHERE (host_id, document_id) = (%(host)s, %(document)s)

@@ -417,20 +417,32 @@ _JOINED = sql.SQL("""
         ON (document.host_id, document.document_id) = (%(host)s, chunk.document_id)
     JOIN knowledge_blob_t AS blob ON (blob.host_id, blob.sha256) = (%(host)s, chunk.sha256)""")
 # Who may write to a collection merges names in it alone, not in others that its readers read.
-_THERE = sql.SQL("""({one}.{norm} <> ALL (%(merged)s::text[]) OR EXISTS (
+_THERE = sql.SQL("""({norm} <> ALL (%(merged)s::text[]) OR EXISTS (
     SELECT FROM unnest(%(shelves)s::uuid[], %(merged)s::text[]) AS there (shelf, norm)
-    WHERE there.shelf = {one}.collection_id AND there.norm = {one}.{norm}))""")
-_MENTIONED_THERE = _THERE.format(one=sql.Identifier("mention"), norm=sql.Identifier("norm"))
-_OF_NAME = sql.SQL("""mention.host_id = %(host)s AND mention.collection_id = permitted.collection_id
-    AND mention.norm = ANY (%(norms)s::text[]) AND {mentioned_there}
-    AND (%(type)s::text IS NULL OR mention.type = %(type)s)""").format(
-    mentioned_there=_MENTIONED_THERE
+    WHERE there.shelf = {shelf} AND there.norm = {norm}))""")
+# The chunks of each permitted collection that mention a name.
+_NAMING = sql.SQL("knowledge_naming(%(host)s, permitted.collection_id, {norm}, 0) AS naming")
+_IN_CHUNK = sql.SQL("(mention.host_id, mention.chunk_id) = (%(host)s, {table}.chunk_id)")
+_ALL_MENTIONS = sql.SQL("""permitted JOIN knowledge_chunk_t AS chunk
+    ON (chunk.host_id, chunk.collection_id) = (%(host)s, permitted.collection_id)
+    JOIN knowledge_mention_v AS mention ON {in_chunk}""").format(
+    in_chunk=_IN_CHUNK.format(table=sql.Identifier("chunk"))
+)
+_OF_NAME = sql.SQL("""permitted CROSS JOIN unnest(%(norms)s::text[]) AS asked (norm)
+    CROSS JOIN LATERAL {naming}
+    JOIN knowledge_mention_v AS mention ON {in_chunk} AND mention.norm = asked.norm
+        AND {mentioned_there} AND (%(type)s::text IS NULL OR mention.type = %(type)s)""").format(
+    naming=_NAMING.format(norm=sql.Identifier("asked", "norm")),
+    in_chunk=_IN_CHUNK.format(table=sql.Identifier("naming")),
+    mentioned_there=_THERE.format(
+        shelf=sql.Identifier("permitted", "collection_id"), norm=sql.Identifier("asked", "norm")
+    ),
 )
 _MENTIONS = compose(
     """
     WITH {permitted}, first AS MATERIALIZED (
         SELECT DISTINCT ON (mention.chunk_id, mention.role) mention.*, permitted.name AS shelf
-        FROM permitted JOIN knowledge_mention_t AS mention ON {of_name}
+        FROM {of_name}
         ORDER BY mention.chunk_id, mention.role, mention.start_byte
     )
     SELECT (SELECT count(DISTINCT chunk_id) FROM first), {place}
@@ -480,67 +492,59 @@ _MERGED = compose(
 _SENSES = compose(
     """
     WITH {permitted}
-    SELECT min(mention.name) FROM permitted JOIN knowledge_mention_t AS mention
-        ON mention.host_id = %(host)s AND mention.collection_id = permitted.collection_id
-    WHERE mention.norm >= %(norm)s || ' (' AND mention.norm < %(norm)s || ' )'
-        AND mention.norm LIKE '%%)'
+    SELECT min(mention.name) FROM permitted
+    CROSS JOIN LATERAL knowledge_naming(%(host)s, permitted.collection_id, %(norm)s, 3) AS naming
+    JOIN knowledge_mention_v AS mention ON {in_chunk}
+    WHERE starts_with(mention.norm, %(norm)s || ' (') AND mention.norm LIKE '%%)'
     GROUP BY mention.norm ORDER BY mention.norm LIMIT %(limit)s
 """,
     permitted=PERMITTED,
+    in_chunk=_IN_CHUNK.format(table=sql.Identifier("naming")),
 )
-_CHUNKS_OF = sql.SQL("""(SELECT count(DISTINCT mention.chunk_id) FROM permitted
-    JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
-        AND mention.collection_id = permitted.collection_id AND mention.norm = {norm})""")
 _NEIGHBOURS = compose(
     """
     WITH {permitted}, own AS MATERIALIZED (
-        SELECT DISTINCT mention.chunk_id FROM permitted
-        JOIN knowledge_mention_t AS mention ON {of_name}
+        SELECT DISTINCT mention.chunk_id FROM {of_name}
         ORDER BY mention.chunk_id LIMIT %(read)s
     ), near AS MATERIALIZED (
         SELECT mention.norm, min(mention.name) AS name, count(DISTINCT mention.chunk_id) AS docs
-        FROM own JOIN knowledge_mention_t AS mention
+        FROM own JOIN knowledge_mention_v AS mention
             ON (mention.host_id, mention.chunk_id) = (%(host)s, own.chunk_id)
         WHERE mention.norm <> ALL (%(norms)s::text[])
         GROUP BY mention.norm ORDER BY docs DESC, mention.norm LIMIT 100
     )
     SELECT near.norm, near.name, near.docs::integer, (SELECT count(*) FROM own)::integer,
-        {chunks_of}::integer,
+        (SELECT count(*) FROM permitted CROSS JOIN LATERAL {naming})::integer,
         (SELECT greatest(count(*), 1) FROM permitted JOIN knowledge_chunk_t AS chunk
             ON chunk.host_id = %(host)s AND chunk.collection_id = permitted.collection_id)::integer
     FROM near
 """,
     permitted=PERMITTED,
     of_name=_OF_NAME,
-    chunks_of=_CHUNKS_OF.format(norm=sql.Identifier("near", "norm")),
+    naming=_NAMING.format(norm=sql.Identifier("near", "norm")),
 )
 _POPULAR = compose(
     """
     WITH {permitted}
-    SELECT min(mention.name), count(DISTINCT mention.chunk_id) AS docs FROM permitted
-    JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
-        AND mention.collection_id = permitted.collection_id
+    SELECT min(mention.name), count(DISTINCT mention.chunk_id) AS docs FROM {mentions}
     WHERE starts_with(mention.norm, %(prefix)s)
     GROUP BY mention.norm ORDER BY docs DESC, mention.norm LIMIT %(limit)s
 """,
     permitted=PERMITTED,
+    mentions=_ALL_MENTIONS,
 )
 # Each name with the first of its chunks alone, so that hubs cost no more than others.
 _PAIRS = compose(
     """
     WITH {permitted}, named AS MATERIALIZED (
-        SELECT mention.norm, min(mention.name) AS name FROM permitted
-        JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
-            AND mention.collection_id = permitted.collection_id
+        SELECT mention.norm, min(mention.name) AS name FROM {mentions}
         WHERE starts_with(mention.norm, %(prefix)s)
         GROUP BY mention.norm
         ORDER BY count(DISTINCT mention.chunk_id) DESC, mention.norm LIMIT %(limit)s
     ), here AS MATERIALIZED (
         SELECT named.norm, named.name, one.chunk_id FROM named CROSS JOIN LATERAL (
-            SELECT DISTINCT mention.chunk_id FROM permitted
-            JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
-                AND mention.collection_id = permitted.collection_id AND mention.norm = named.norm
-            ORDER BY mention.chunk_id LIMIT {joined}
+            SELECT naming.chunk_id FROM permitted CROSS JOIN LATERAL {naming}
+            ORDER BY naming.chunk_id LIMIT {joined}
         ) AS one
     ), pair AS MATERIALIZED (
         SELECT one.norm AS source, other.norm AS target, min(one.name) AS source_name,
@@ -562,6 +566,8 @@ _PAIRS = compose(
     ORDER BY docs DESC, source, target
 """,
     permitted=PERMITTED,
+    mentions=_ALL_MENTIONS,
+    naming=_NAMING.format(norm=sql.Identifier("named", "norm")),
     joined=sql.Literal(JOINED),
 )
 _OF_WRITER = sql.SQL("""USING knowledge_collection_t AS collection
@@ -569,10 +575,11 @@ _OF_WRITER = sql.SQL("""USING knowledge_collection_t AS collection
         AND had.collection_id = collection.collection_id""").format(allowed=ALLOWED)
 _DELETE_MENTIONS = compose(
     """
-    DELETE FROM knowledge_mention_t AS had {of_writer}
-        AND had.norm = ANY (%(norms)s::text[]) RETURNING had.norm
+    SELECT norm FROM knowledge_collection_t AS collection
+    CROSS JOIN LATERAL knowledge_unname(%(host)s, collection.collection_id, %(norms)s) AS norm
+    WHERE {allowed} AND collection.name = %(name)s
 """,
-    of_writer=_OF_WRITER,
+    allowed=ALLOWED,
 )
 _DELETE_ALIASES = compose(
     """
@@ -599,7 +606,7 @@ _OF_CHUNKS = compose(
         coalesce(array_agg(DISTINCT mention.chunk_id::text)
             FILTER (WHERE mention.role = 'subject'), '{{}}'), max(mention.description)
     FROM unnest(%(chunks)s::uuid[]) AS one (chunk_id)
-    JOIN knowledge_mention_t AS mention
+    JOIN knowledge_mention_v AS mention
         ON (mention.host_id, mention.chunk_id) = (%(host)s, one.chunk_id)
     JOIN permitted USING (collection_id)
     GROUP BY mention.norm ORDER BY count(DISTINCT mention.chunk_id) DESC, mention.norm
@@ -608,7 +615,7 @@ _OF_CHUNKS = compose(
     permitted=PERMITTED,
 )
 # A name as one of the chunks that state a relation writes it.
-_NAME_OF = sql.SQL("""coalesce((SELECT min(mention.name) FROM knowledge_mention_t AS mention
+_NAME_OF = sql.SQL("""coalesce((SELECT min(mention.name) FROM knowledge_mention_v AS mention
     WHERE mention.host_id = %(host)s AND mention.chunk_id = ANY (array_agg(stated.chunk_id))
         AND mention.norm = stated.{norm}), stated.{norm})""")
 _RELATIONS = compose(
@@ -635,8 +642,12 @@ _RELATIONS = compose(
     ORDER BY count(DISTINCT chunk_id) DESC, source, target, type LIMIT %(limit)s
 """,
     permitted=PERMITTED,
-    source_there=_THERE.format(one=sql.Identifier("one"), norm=sql.Identifier("source")),
-    target_there=_THERE.format(one=sql.Identifier("one"), norm=sql.Identifier("target")),
+    source_there=_THERE.format(
+        shelf=sql.Identifier("one", "collection_id"), norm=sql.Identifier("one", "source")
+    ),
+    target_there=_THERE.format(
+        shelf=sql.Identifier("one", "collection_id"), norm=sql.Identifier("one", "target")
+    ),
     source=_NAME_OF.format(norm=sql.Identifier("source")),
     target=_NAME_OF.format(norm=sql.Identifier("target")),
 )
@@ -647,29 +658,29 @@ _STEP = compose(
         SELECT norm, place FROM unnest(%(reached)s::text[]) WITH ORDINALITY AS one (norm, place)
     ), here AS MATERIALIZED (
         SELECT name.norm, name.place, one.chunk_id FROM name CROSS JOIN LATERAL (
-            SELECT DISTINCT mention.chunk_id FROM permitted
-            JOIN knowledge_mention_t AS mention ON mention.host_id = %(host)s
-                AND mention.collection_id = permitted.collection_id AND mention.norm = name.norm
-                AND {mentioned_there}
-            ORDER BY mention.chunk_id LIMIT {hub}
+            SELECT naming.chunk_id FROM permitted CROSS JOIN LATERAL {naming}
+            WHERE {there} ORDER BY naming.chunk_id LIMIT {hub}
         ) AS one
     ), near AS MATERIALIZED (
         SELECT DISTINCT here.norm, here.place, mention.norm AS target, here.chunk_id
-        FROM here JOIN knowledge_mention_t AS mention
+        FROM here JOIN knowledge_mention_v AS mention
             ON (mention.host_id, mention.chunk_id) = (%(host)s, here.chunk_id)
         WHERE mention.norm <> here.norm
         ORDER BY here.place, here.chunk_id, target LIMIT %(rows)s
     ), seldom AS MATERIALIZED (
-        SELECT target, {chunks_of} AS docs
+        SELECT target, (SELECT count(*) FROM permitted CROSS JOIN LATERAL {naming_target}) AS docs
         FROM (SELECT DISTINCT target FROM near) AS near
     )
     SELECT near.norm, near.target, near.chunk_id::text, seldom.docs::integer
     FROM near JOIN seldom USING (target) ORDER BY near.place, near.chunk_id, near.target
 """,
     permitted=PERMITTED,
-    mentioned_there=_MENTIONED_THERE,
+    naming=_NAMING.format(norm=sql.Identifier("name", "norm")),
+    there=_THERE.format(
+        shelf=sql.Identifier("permitted", "collection_id"), norm=sql.Identifier("name", "norm")
+    ),
     hub=sql.Literal(HUB),
-    chunks_of=_CHUNKS_OF.format(norm=sql.Identifier("near", "target")),
+    naming_target=_NAMING.format(norm=sql.Identifier("near", "target")),
 )
 _QUOTED = compose(
     """
@@ -678,7 +689,7 @@ _QUOTED = compose(
         FROM unnest(%(chunks)s::uuid[], %(mentioned)s::text[]) AS one (chunk_id, norm)
     ), first AS MATERIALIZED (
         SELECT DISTINCT ON (wanted.chunk_id, wanted.norm) mention.*, permitted.name AS shelf
-        FROM wanted JOIN knowledge_mention_t AS mention
+        FROM wanted JOIN knowledge_mention_v AS mention
             ON (mention.host_id, mention.chunk_id, mention.norm)
                 = (%(host)s, wanted.chunk_id, wanted.norm)
         JOIN permitted USING (collection_id)

@@ -370,17 +370,14 @@ _FORGET = compose(
     kept=sql.Literal(f"{SPENT_DAYS} days"),
 )
 _HERE = sql.SQL("""(SELECT collection_id FROM knowledge_chunk_t
-    WHERE (host_id, chunk_id) = (%(host)s, %(chunk)s::uuid) FOR KEY SHARE) AS chunk""")
+    WHERE (host_id, chunk_id) = (%(host)s, %(chunk)s::uuid) FOR NO KEY UPDATE) AS chunk""")
 _NAMES = compose(
     """
-    INSERT INTO knowledge_mention_t (host_id, chunk_id, norm, role, start_byte, end_byte,
-        collection_id, type, name, method, description)
-    SELECT %(host)s, %(chunk)s, norm, 'mention', start_byte, end_byte, collection_id, type, name,
-        'llm', description
-    FROM {here}, jsonb_to_recordset(%(names)s) AS given (norm text, name text, type text,
-        description text, start_byte integer, end_byte integer)
-    ON CONFLICT (host_id, chunk_id, norm, role, start_byte) DO UPDATE SET type = excluded.type,
-        method = excluded.method, description = excluded.description
+    SELECT knowledge_name(%(host)s, collection_id, (
+        SELECT jsonb_agg(given || jsonb_build_object('id', %(chunk)s::text, 'role', 'mention',
+            'method', 'llm'))
+        FROM jsonb_array_elements(%(names)s) AS given), true)
+    FROM {here}
 """,
     here=_HERE,
 )

@@ -547,11 +547,13 @@ _REFERENCES_TO = compose(
         GROUP BY symbol.collection_id
     ), named AS MATERIALIZED (
         SELECT one.*, shelf.name AS shelf FROM shelf CROSS JOIN LATERAL (
-            SELECT chunk_id, collection_id, name, role, start_byte
-            FROM knowledge_mention_t
-            WHERE (host_id, collection_id, knowledge_last(name))
-                    = (%(host)s, shelf.collection_id, %(name)s) AND {names_of_code}
-            ORDER BY chunk_id LIMIT {references}
+            SELECT mention.chunk_id, mention.collection_id, mention.name, role, start_byte
+            FROM knowledge_naming(%(host)s, shelf.collection_id, %(name)s, 4) AS naming
+            JOIN knowledge_mention_v AS mention
+                ON (mention.host_id, mention.chunk_id) = (%(host)s, naming.chunk_id)
+            WHERE {names_of_code} AND right(mention.name, length(%(name)s)) = %(name)s
+                AND knowledge_last(mention.name) = %(name)s
+            ORDER BY mention.chunk_id LIMIT {references}
         ) AS one
     ), placed AS MATERIALIZED (
         SELECT named.name, named.role, named.shelf, document.path, document.live, chunk.start_line,
@@ -621,7 +623,7 @@ _LINKED = sql.SQL("""
             knowledge_last(mention.name) AS name, NULL AS whole, count(*) AS places
         FROM source JOIN knowledge_chunk_t AS chunk
             ON (chunk.host_id, chunk.document_id) = (%(host)s, source.document_id)
-        JOIN knowledge_mention_t AS mention
+        JOIN knowledge_mention_v AS mention
             ON (mention.host_id, mention.chunk_id) = (%(host)s, chunk.chunk_id)
         WHERE {names_of_code} AND NOT EXISTS (SELECT FROM knowledge_index_t AS indexed
             WHERE (indexed.host_id, indexed.document_id) = (%(host)s, source.document_id))

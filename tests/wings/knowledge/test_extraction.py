@@ -118,7 +118,7 @@ async def test_no_text_is_paid_for_twice_and_all_goes_with_its_document(
     await reading.read()
     assert (await reading.read()).asked == 0
     await reading.ann("delete", collection="notes", documents=[first.document])
-    for table in ("mention", "relation", "extraction"):
+    for table in ("named", "relation", "extraction"):
         assert await reading.rig.rows(f"SELECT FROM knowledge_{table}_t") == []
     await reading.ann.add(TEXT, path="two.md")
     report = await reading.read()

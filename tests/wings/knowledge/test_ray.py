@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900), pytest.mark.filterwar
 ANN = KnowledgeReader(HOST, "ann", ("*", "user:ann"))
 ROWS = """
     SELECT path, ordinal, chunk.kind, start_byte, end_byte, start_line, end_line, header, symbol,
-        chunk.sha256, (SELECT count(*) FROM knowledge_mention_t AS mention
+        chunk.sha256, (SELECT count(*) FROM knowledge_mention_v AS mention
             WHERE mention.chunk_id = chunk.chunk_id), vectors.source_hash, version.origin
     FROM knowledge_chunk_t AS chunk
     JOIN knowledge_document_t AS document ON document.document_id = chunk.document_id
