@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import isqrt
 from typing import Any, Literal
 
 from psycopg import IsolationLevel, sql
@@ -44,6 +45,8 @@ KIND = SearchKind("knowledge_chunk", purpose="passages", owned=True)
 NOTHING = "nothing to search: {} is empty, or no collection that you may read"
 QUERY = 2000  # characters of a query that are used
 EF = 100  # hnsw.ef_search of an index of 100,000 vectors
+LISTED = 2  # times the limit of comparisons: chunks that a filter leaves, up to which a list of
+# them costs less than evaluating the filter for each chunk that is proposed
 SPREAD = 50  # chunks from which PageRank starts
 ASKED = 64  # words of a query in which names are sought
 NAME = 6  # words of such a name at most
@@ -168,26 +171,39 @@ class Searcher:
         if encoded.whole is not None:
             values |= {"vector": HalfVector.of(encoded.whole), "model": encoded.model}
         index: Fragment | None = None
-        if encoded.whole is not None and await self._is_large(opened, narrowed, values, docs):
-            index = predicate(query.reader.tenant, KIND.name, encoded.model or "")
-            values["ef"] = str(effort(EF, docs, values["reach"]))
-        statement = candidates(narrowed, encoded.whole is not None, index)
+        is_listed = encoded.whole is not None and narrowed is not None
+        if encoded.whole is not None and docs > self._settings.exact_limit:
+            left = await self._count_left(opened, narrowed, values, docs)
+            is_listed = is_listed and left <= LISTED * self._settings.exact_limit
+            if left > (self._scan_limit(values["reach"], docs) if is_listed else 0):
+                index = predicate(query.reader.tenant, KIND.name, encoded.model or "")
+                values["ef"] = str(effort(EF, docs, values["reach"]))
+        statement = candidates(narrowed, encoded.whole is not None, index, is_listed=is_listed)
         planner = SCANS if encoded.whole is not None and index is None else LOOKUPS
         return [Candidate(*row) for row in await opened.rows(planner, statement, values)], docs
 
-    async def _is_large(
+    def _scan_limit(self, reach: int, docs: int) -> int:
+        """Chunks that a filter leaves up to which all their vectors are compared.
+
+        An entry that a scan of the index reads costs about half a vector that is read by its id,
+        and for `reach` chunks of n it reads reach * docs / n entries: both cost the same where
+        2 * n * n = reach * docs.
+        """
+        return min(self._settings.exact_limit, isqrt(reach * docs // 2))
+
+    async def _count_left(
         self,
         opened: Transaction,
         narrowed: Fragment | None,
         values: Mapping[str, Any],
         docs: int,
-    ) -> bool:
-        """Whether too many chunks may be found to compare all their vectors."""
-        limit = self._settings.exact_limit
-        if docs <= limit or narrowed is None:
-            return docs > limit
-        rows = await opened.rows(LOOKUPS, _count_query(narrowed), {**values, "most": limit + 1})
-        return bool(rows[0][0] > limit)
+    ) -> int:
+        """The chunks that may be found, counted up to one more than are listed."""
+        if narrowed is None:
+            return docs
+        most = LISTED * self._settings.exact_limit + 1
+        rows = await opened.rows(LOOKUPS, _count_query(narrowed), {**values, "most": most})
+        return int(rows[0][0])
 
     async def _relate(
         self, opened: Transaction, query: ChunkQuery, scores: Mapping[str, float]
@@ -313,27 +329,36 @@ def _filter_clause(narrowed: Fragment, of: sql.Identifier) -> sql.Composed:
 
 
 @lru_cache(maxsize=256)
-def candidates(narrowed: Fragment | None, vectors: bool, index: Fragment | None = None) -> bytes:
+def candidates(
+    narrowed: Fragment | None,
+    vectors: bool,
+    index: Fragment | None = None,
+    *,
+    is_listed: bool = False,
+) -> bytes:
     """Rows of (chunk_id, place, weight, bm25, cosine), in no order: the chunks that have the best
     of the words %(scanned)s, and those nearest to %(vector)s, scored by both. `index`: the
-    predicate of the index on vectors that proposes them; None: all are compared.
+    predicate of the index on vectors that proposes them; None: all are compared. `is_listed`: the
+    chunks that a filter leaves are found first, as a table; else the filter is evaluated for each
+    chunk that is proposed, which costs less if it leaves many.
 
-    Where all are compared, the chunks that a filter leaves are found first, by one join: looked up
-    for each chunk, in a plan for joins of many rows, the filter took ten times as long as all else.
+    Where all are compared, they are found by one join: looked up for each chunk, in a plan for
+    joins of many rows, the filter took ten times as long as all else.
     """
     # Without a condition the best are chosen by a heap; else all are sorted, until enough hold it.
     sorted_, where = sql.SQL("LIMIT %(reach)s"), sql.Composed([sql.SQL("true")])
     allowed = only = union = near = _NOTHING
     cosine: sql.Composable = sql.SQL("NULL::float8")
-    is_joined = narrowed is not None and vectors and index is None
-    if narrowed is not None and is_joined:
+    entity = sql.Identifier("doc", "entity_id")
+    if narrowed is not None and is_listed and index is None:
         allowed, only = _allowed_sql(narrowed), sql.SQL("JOIN allowed USING (part_id, doc_id)")
     elif narrowed is not None:
         sorted_ = sql.SQL("OFFSET 0")
-        where = _filter_clause(narrowed, sql.Identifier("doc", "entity_id"))
+        allowed = _listed_sql(narrowed) if is_listed else _NOTHING
+        where = _listed_clause(entity) if is_listed else _filter_clause(narrowed, entity)
     if vectors:
         union = sql.SQL("UNION SELECT part_id, doc_id FROM near")
-        near = _near(of_allowed=is_joined) if index is None else _index_clause(narrowed, index)
+        near = _near_sql(narrowed, index, is_listed=is_listed)
         cosine = sql.SQL("(SELECT -(vector.embedding <#> %(vector)s::vector) {vector})").format(
             vector=_VECTOR
         )
@@ -398,44 +423,87 @@ def _allowed_sql(narrowed: Fragment) -> sql.Composed:
     )""").format(document=_DOCUMENT, narrowed=narrowed)
 
 
-def _near(*, of_allowed: bool) -> sql.Composed:
-    """`of_allowed`: of the chunks in the table `allowed`, not all that are permitted."""
-    source = sql.SQL(
-        "allowed JOIN search_doc_t AS doc USING (part_id, doc_id)"
-        if of_allowed
-        else "permitted JOIN search_doc_t AS doc USING (part_id)"
-    )
-    return sql.SQL(""", near AS MATERIALIZED (
+def _listed_sql(narrowed: Fragment) -> sql.Composed:
+    return sql.SQL(""", allowed AS MATERIALIZED (
+        SELECT chunk.chunk_id
+        FROM permitted JOIN knowledge_chunk_t AS chunk ON chunk.host_id = %(host)s
+            AND chunk.collection_id = permitted.collection_id
+        {document}
+        WHERE {narrowed}
+    )""").format(document=_DOCUMENT, narrowed=narrowed)
+
+
+def _listed_clause(of: sql.Identifier) -> sql.Composed:
+    """A condition by a hash table: IS TRUE keeps it from becoming a join for each row."""
+    return sql.SQL("({of} IN (SELECT chunk_id FROM allowed)) IS TRUE").format(of=of)
+
+
+def _near_sql(
+    narrowed: Fragment | None, index: Fragment | None, *, is_listed: bool
+) -> sql.Composed:
+    """The nearest chunks. Those of a list that the index proposes too few of, since they are far
+    from the query, are compared one by one."""
+    compared = sql.SQL("""
         SELECT doc.part_id, doc.doc_id
         FROM {source}
         JOIN entity_embedding_t AS vector ON vector.host_id = %(host)s
             AND vector.entity_type = {kind} AND vector.entity_id = doc.entity_id
             AND vector.model = %(model)s AND vector.status = 'ready'
-        ORDER BY vector.embedding <#> %(vector)s::vector, doc.doc_id LIMIT %(reach)s
-    )""").format(source=source, kind=sql.Literal(KIND.name))
+        {where} ORDER BY vector.embedding <#> %(vector)s::vector, doc.doc_id LIMIT %(reach)s
+    """)
+    kind = sql.Literal(KIND.name)
+    if index is None:
+        source = sql.SQL(
+            "allowed JOIN search_doc_t AS doc USING (part_id, doc_id)"
+            if is_listed
+            else "permitted JOIN search_doc_t AS doc USING (part_id)"
+        )
+        rows = compared.format(source=source, kind=kind, where=_NOTHING)
+        return sql.SQL(", near AS MATERIALIZED ({rows})").format(rows=rows)
+    if not is_listed:
+        permitted = _permitted_clause(narrowed)
+        return sql.SQL(", near AS MATERIALIZED ({rows})").format(rows=_index_sql(permitted, index))
+    rows = compared.format(
+        source=sql.SQL("""permitted JOIN search_doc_t AS doc USING (part_id)
+            JOIN allowed ON allowed.chunk_id = doc.entity_id"""),
+        kind=kind,
+        where=sql.SQL("WHERE (SELECT count(*) FROM proposed) < %(reach)s"),
+    )
+    condition = _listed_clause(sql.Identifier("vector", "entity_id"))
+    return sql.SQL(""", proposed AS MATERIALIZED ({proposed}), near AS MATERIALIZED (
+        SELECT part_id, doc_id FROM proposed UNION ({rows}))""").format(
+        proposed=_index_sql(condition, index), rows=rows
+    )
 
 
-def _index_clause(narrowed: Fragment | None, index: Fragment) -> sql.Composed:
-    """The conditions are evaluated for each, in a subquery that cannot become a join."""
-    whole = half_vector(sql.SQL("vector.embedding"))
-    query = half_vector(sql.SQL("%(vector)s::vector"))
+def _permitted_clause(narrowed: Fragment | None) -> sql.Composed:
+    """The conditions on a vector, evaluated for each, in a subquery that cannot become a join."""
     joined: sql.Composable = sql.SQL("WHERE")
     if narrowed is not None:
         joined = sql.SQL("{document} WHERE {narrowed} AND").format(
             document=_DOCUMENT, narrowed=narrowed
         )
-    return sql.SQL(""", near AS MATERIALIZED (
+    return sql.SQL("""(
+        SELECT true FROM permitted JOIN knowledge_chunk_t AS chunk USING (collection_id)
+        {joined} (chunk.host_id, chunk.chunk_id) = (%(host)s, vector.entity_id))""").format(
+        joined=joined
+    )
+
+
+def _index_sql(condition: sql.Composed, index: Fragment) -> sql.Composed:
+    """The nearest by the index of those vectors for which the condition holds."""
+    whole = half_vector(sql.SQL("vector.embedding"))
+    query = half_vector(sql.SQL("%(vector)s::vector"))
+    return sql.SQL("""
         SELECT doc.part_id, doc.doc_id FROM (
             SELECT set_config('hnsw.ef_search', %(ef)s, true) AS value
         ) AS effort CROSS JOIN LATERAL (
             SELECT vector.entity_id FROM entity_embedding_t AS vector
-            WHERE {index} AND effort.value <> '' AND (
-                SELECT true FROM permitted JOIN knowledge_chunk_t AS chunk USING (collection_id)
-                {joined} (chunk.host_id, chunk.chunk_id) = (%(host)s, vector.entity_id))
+            WHERE {index} AND effort.value <> '' AND {condition}
             ORDER BY {whole} <#> {query} LIMIT %(reach)s
         ) AS found CROSS JOIN permitted JOIN search_doc_t AS doc
             ON (doc.part_id, doc.entity_id) = (permitted.part_id, found.entity_id)
-    )""").format(index=index, joined=joined, whole=whole, query=query)
+    """).format(index=index, condition=condition, whole=whole, query=query)
 
 
 @lru_cache(maxsize=256)

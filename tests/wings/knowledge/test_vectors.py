@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from config.load import load
 from config.types import VECTOR_DIMENSION
 from gateway.context import Context
+from gateway.wings.knowledge import search
 from gateway.wings.knowledge.filters import ChunkFilter
 from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.search import KIND, ChunkQuery
@@ -25,6 +26,7 @@ from registry.embedding.models import models_by_purpose, register, settle
 from registry.embedding.population import queue_missing
 from registry.embedding.providers import make_embedder
 from registry.embedding.worker import Worker
+from registry.search import transaction
 from registry.search.indexes import ensure_indexes
 from registry.search.languages import NO_WORDS
 from registry.search.transaction import Transaction
@@ -333,6 +335,23 @@ async def test_a_query_that_shares_nothing_is_told_and_scores_low(database: Data
             assert (known.note, known.chunks[0].path.partition("/")[0]) == (None, "red")
 
 
+def collect_plans(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The plans of the following searches for candidates."""
+    plans: list[dict[str, Any]] = []
+    run = Transaction.rows
+
+    async def explain(self: Transaction, planner: Any, statement: bytes, values: Any) -> Any:
+        rows = await run(self, planner, statement, values)
+        if b"worded_best" in statement:  # planned as the statement itself, by its settings
+            explained = b"EXPLAIN (ANALYZE, FORMAT JSON) " + statement
+            ((plan,),) = await run(self, planner, explained, values)
+            plans.append(plan[0]["Plan"])
+        return rows
+
+    monkeypatch.setattr(Transaction, "rows", explain)
+    return plans
+
+
 def joins_of_subplans(plan: dict[str, Any], *, inside: bool = False) -> int:
     """Joins that a plan makes for each row of another table."""
     inside = inside or plan.get("Parent Relationship") == "SubPlan"
@@ -353,24 +372,47 @@ async def test_filters_are_one_join(
     database: Database, monkeypatch: pytest.MonkeyPatch, narrow: dict[str, Any]
 ) -> None:
     """A filter is one join, not a plan for many rows that is run for each chunk (mending 44)."""
-    plans: list[dict[str, Any]] = []
-    run = Transaction.rows
-
-    async def explain(self: Transaction, planner: Any, statement: bytes, values: Any) -> Any:
-        rows = await run(self, planner, statement, values)
-        if b"worded_best" in statement:  # planned as the statement itself, by its settings
-            explained = b"EXPLAIN (ANALYZE, FORMAT JSON) " + statement
-            ((plan,),) = await run(self, planner, explained, values)
-            plans.append(plan[0]["Plan"])
-        return rows
-
-    monkeypatch.setattr(Transaction, "rows", explain)
+    plans = collect_plans(monkeypatch)
     async with rigged(database, knowledge_settings(), lambda _: Colours()) as rig:
         await coloured(rig, 40)
         query = ChunkQuery(reader=READER, text="crimson", filter=ChunkFilter(**narrow))
         await rig.parts.searcher.search(query)
     [plan] = plans
     assert joins_of_subplans(plan) == 0
+
+
+async def test_filters_beside_the_index_are_a_list(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter that leaves some thousand chunks of an index is evaluated once, not for each chunk
+    that the index proposes (mending 44)."""
+    plans = collect_plans(monkeypatch)
+    settings = knowledge_settings(exact_limit=4, semantic_share=1.0)
+    async with rigged(database, settings, lambda _: Colours()) as rig:
+        await coloured(rig, 28)
+        await ensure_indexes(database, 4)
+        query = ChunkQuery(reader=READER, text="green", filter=ChunkFilter(paths=("green/*",)))
+        found = await rig.parts.searcher.search(replace(query, mode="naive"))
+    assert len(found.chunks) == 7
+    [plan] = plans
+    assert joins_of_subplans(plan) == 0
+
+
+async def test_chunks_far_from_the_query_are_found_where_the_index_ends_early(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks that a filter leaves are compared one by one if a scan of the index, which is bounded,
+    has not come to them (mending 44)."""
+    once = transaction.PLANNER.replace(b"'relaxed_order'", b"'off'")
+    monkeypatch.setattr(transaction, "PLANNER", once)
+    monkeypatch.setattr(search, "EF", 1)
+    settings = knowledge_settings(exact_limit=4, semantic_share=1.0, candidates=2)
+    async with rigged(database, settings, lambda _: Colours()) as rig:
+        await coloured(rig, 28)
+        await ensure_indexes(database, 4)
+        narrow = ChunkFilter(paths=("green/*",))
+        query = ChunkQuery(reader=READER, text="crimson", filter=narrow, limit=2, mode="naive")
+        assert len((await rig.parts.searcher.search(query)).chunks) == 2
 
 
 async def test_a_text_of_one_owner_does_not_wait_for_the_burst_of_another(
