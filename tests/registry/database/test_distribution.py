@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -212,27 +213,34 @@ def _texts(node: ast.AST, names: tuple[str, ...] = ()) -> Iterator[tuple[str, st
             yield from _texts(child, inner)
 
 
-_MODULES = {
-    ".".join(file.relative_to(ROOT).with_suffix("").parts): list(
-        _texts(ast.parse(file.read_text()))
-    )
-    for package in ("gateway", "registry")
-    for file in sorted((ROOT / package).rglob("*.py"))
-}
-_NAMED = {  # texts that statements are made of, by their names
-    name: text for texts in _MODULES.values() for name, text in texts if name.isupper()
-}
+@cache
+def _modules() -> Mapping[str, list[tuple[str, str]]]:
+    """The texts of each module, by its name."""
+    return {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts): list(
+            _texts(ast.parse(file.read_text()))
+        )
+        for package in ("gateway", "registry")
+        for file in sorted((ROOT / package).rglob("*.py"))
+    }
+
+
+@cache
+def _named() -> Mapping[str, str]:
+    """The texts that statements are made of, by their names."""
+    texts = (text for texts in _modules().values() for text in texts)
+    return {name: text for name, text in texts if name.isupper()}
 
 
 def _whole(text: str, own: Mapping[str, str]) -> str:
     """A text with the named ones that it is made of."""
-    named = {**_NAMED, **own}
+    named = {**_named(), **own}
     return re.sub(r"\{(_?[A-Z_]+)\}", lambda match: named.get(match[1], ""), text)
 
 
 def _crossing() -> Iterator[str]:
     """Statements on distributed tables that name no value of the column they distribute by."""
-    for module, texts in _MODULES.items():
+    for module, texts in _modules().items():
         own = dict(texts)
         for name, part in texts:
             text = _whole(_whole(part, own), own)
