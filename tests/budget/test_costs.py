@@ -25,7 +25,7 @@ def costs(ways: Mapping[str, Way]) -> Costs:
     return {**found, "batch member": {kind: (many[kind] - few[kind]) // added for kind in few}}
 
 
-def risen(found: Costs, budget: Costs) -> list[str]:
+def exceeded_costs(found: Costs, budget: Costs) -> list[str]:
     """What a kind of request costs above its budget."""
     return [
         f"{name}: {found[name][kind]} {kind}, the budget is {row[kind]}"
@@ -38,7 +38,7 @@ def risen(found: Costs, budget: Costs) -> list[str]:
 async def test_no_request_costs_more_than_its_budget() -> None:
     budget = yaml.safe_load(BUDGET.read_text())
     found = costs(await measure())
-    above = risen(found, budget)
+    above = exceeded_costs(found, budget)
     assert not above, f"{'; '.join(above)}. {LIST}; a rise needs its reason in {BUDGET.name}"
     for name, row in budget.items():
         if found[name]["calls"] < row["calls"]:
@@ -49,8 +49,8 @@ async def test_a_request_that_costs_more_is_noticed() -> None:
     ways = {f"batch of {n}": Way((("m", "f"),) * (10 + 7 * n), 50 * n) for n in BATCHES}
     found = costs(ways)
     assert found["batch member"] == {"calls": 7, "bytes": 50}
-    assert risen(found, {"batch member": {"calls": 7, "bytes": 50}}) == []
-    assert risen(found, {"batch member": {"calls": 6, "bytes": 49}}) == [
+    assert exceeded_costs(found, {"batch member": {"calls": 7, "bytes": 50}}) == []
+    assert exceeded_costs(found, {"batch member": {"calls": 6, "bytes": 49}}) == [
         "batch member: 7 calls, the budget is 6",
         "batch member: 50 bytes, the budget is 49",
     ]

@@ -13,14 +13,14 @@ def _empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def loaded(text: str) -> Settings:
+def load_text(text: str) -> Settings:
     Path("toolgate.yaml").write_text(text, encoding="utf-8")
     return load(None, {})
 
 
 def problem(text: str) -> str:
     with pytest.raises(SettingsError) as caught:
-        loaded(text)
+        load_text(text)
     (one,) = caught.value.problems
     return str(one)
 
@@ -88,7 +88,7 @@ def test_a_key_that_means_nothing_beside_a_kind_is_refused(kind: str, key: str) 
     ],
 )
 def test_keys_that_mean_something_are_taken(entry: str) -> None:
-    assert "one" in loaded(f"sources: {{one: {entry}}}").sources
+    assert "one" in load_text(f"sources: {{one: {entry}}}").sources
 
 
 def test_a_source_is_of_one_kind() -> None:
@@ -99,7 +99,7 @@ def test_a_source_is_of_one_kind() -> None:
 
 
 def test_arguments_and_variables_of_a_command_stay_as_written() -> None:
-    source = loaded("sources: {one: {command: [serve, 8080, yes], env: {DEBUG: 1.0}}}").sources
+    source = load_text("sources: {one: {command: [serve, 8080, yes], env: {DEBUG: 1.0}}}").sources
     assert source["one"].command == ("serve", "8080", "yes")
     assert source["one"].env == {"DEBUG": "1.0"}
 
@@ -165,7 +165,7 @@ def test_the_admin_api_has_all_below_its_path(path: str) -> None:
 
 
 def test_an_admin_api_that_is_off_takes_no_path() -> None:
-    assert loaded("admin: {enabled: false, path: /mcp}").admin.path == "/mcp"
+    assert load_text("admin: {enabled: false, path: /mcp}").admin.path == "/mcp"
 
 
 @pytest.mark.parametrize("name", ["sse", "message", "Sales", "a b", "_a", "x" * 64])
@@ -174,7 +174,7 @@ def test_a_toolset_has_a_name_that_can_stand_in_a_path(name: str) -> None:
 
 
 def test_a_toolset_may_name_a_source_that_is_imported_by_command() -> None:
-    assert loaded("toolsets: {sales: {sources: [crm], include: [list*]}}").toolsets["sales"]
+    assert load_text("toolsets: {sales: {sources: [crm], include: [list*]}}").toolsets["sales"]
 
 
 @pytest.mark.parametrize(
@@ -223,17 +223,17 @@ def test_an_address_of_redis_that_cannot_be_read_is_refused_unseen(url: str) -> 
     ],
 )
 def test_addresses_of_redis_are_taken(url: str) -> None:
-    assert loaded(f"state: {{backend: redis, redis_url: '{url}'}}").state.redis_url == url
+    assert load_text(f"state: {{backend: redis, redis_url: '{url}'}}").state.redis_url == url
 
 
 def test_profiles_are_told_by_names_that_there_are() -> None:
     said = problem("profiles: {default: cluade, custom: {mine: {}}}")
     assert "profiles.default: expected one of auto, plain, claude" in said
     assert said.endswith("mine")
-    assert loaded("profiles: {default: mine, custom: {mine: {}}}").profiles.default == "mine"
+    assert load_text("profiles: {default: mine, custom: {mine: {}}}").profiles.default == "mine"
     said = problem("profiles: {tool_tokens: {cluade: 500}}")
     assert "profiles.tool_tokens.cluade: expected one of plain, claude" in said
-    limits = loaded(
+    limits = load_text(
         "profiles: {tool_tokens: {mine: 500, claude: 300}, custom: {mine: {}}}"
     ).profiles
     assert limits.tool_tokens == {"mine": 500, "claude": 300}
@@ -243,7 +243,7 @@ def test_a_model_has_a_profile_that_there_is() -> None:
     """Tools are written for a model by its dialect, or by a profile that it names (mending 21)."""
     said = problem("models: {strategies: {gem: {url: 'http://127.0.0.1:9/v1', profile: gemnii}}}")
     assert "models.strategies.gem.profile: expected one of auto, plain, claude" in said
-    models = loaded(
+    models = load_text(
         "profiles: {custom: {mine: {}}}\n"
         "models: {strategies: {gem: {profile: mine}, claude: {dialect: anthropic}, gpt: {}}}\n"
     ).models
@@ -292,14 +292,14 @@ def test_the_key_of_a_purpose_is_a_secret() -> None:
 
 def test_a_purpose_takes_its_own_model_and_the_rest_from_all() -> None:
     model = "{provider: openai-compatible, model: m, url: http://a}"
-    found = loaded(f"embedding: {{lease_s: 7, purposes: {{passages: {model}}}}}\n").embedding
+    found = load_text(f"embedding: {{lease_s: 7, purposes: {{passages: {model}}}}}\n").embedding
     passages = found.of("passages")
     assert (passages.provider, passages.model, passages.lease_s) == ("openai-compatible", "m", 7)
     assert found.of("tools").provider == "bundled"
 
 
 def test_models_share_the_address_and_key_of_an_endpoint() -> None:
-    found = loaded(
+    found = load_text(
         "models:\n"
         "  endpoints: {lab: {url: http://127.0.0.1:1/v1, api_key: k, connections: 3}}\n"
         "  strategies: {local: {endpoint: lab, model: m}, own: {endpoint: lab, api_key: own}}\n"
@@ -324,7 +324,7 @@ def test_models_share_the_address_and_key_of_an_endpoint() -> None:
     ],
 )
 def test_a_complete_embedding_provider_is_accepted(embedding: str) -> None:
-    assert loaded(f"embedding: {{{embedding}}}\n").embedding.provider in embedding
+    assert load_text(f"embedding: {{{embedding}}}\n").embedding.provider in embedding
 
 
 @pytest.mark.parametrize("key", ["model: m", "url: http://a", "api_key: hidden"])
@@ -333,7 +333,7 @@ def test_the_bundled_model_refuses_settings_of_services(key: str) -> None:
     assert said.startswith(f"toolgate.yaml:1: embedding.{key.partition(':')[0]}: expected nothing")
     assert said.endswith("set embedding.provider")
     assert "hidden" not in said
-    off = loaded(f"embedding: {{provider: disabled, {key}}}\n")
+    off = load_text(f"embedding: {{provider: disabled, {key}}}\n")
     assert off.embedding.provider == "disabled", "they may wait until it is switched on again"
 
 
@@ -341,13 +341,13 @@ def test_meaning_or_nothing_needs_meaning() -> None:
     closed = "disclosure: {when_down: fail_closed}\n"
     said = problem(f"{closed}embedding: {{provider: disabled}}\n")
     assert said.startswith("toolgate.yaml:1: disclosure.when_down: expected lexical")
-    assert loaded(closed).disclosure.when_down == "fail_closed"
+    assert load_text(closed).disclosure.when_down == "fail_closed"
 
 
 def test_a_second_stage_needs_its_model() -> None:
     said = problem("search: {rerank: auto}\n")
     assert said.startswith("toolgate.yaml:1: search.rerank_model: expected the folder")
-    assert loaded("search: {rerank_model: /some/folder}\n").search.rerank == "off"
+    assert load_text("search: {rerank_model: /some/folder}\n").search.rerank == "off"
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_the_end_of_the_legacy_payload_is_announced_by_dates(portal: str, expect
 
 def test_dates_are_taken_with_quotes_and_without() -> None:
     for day in ("2027-06-30", "'2027-06-30'"):
-        assert loaded(f"portal: {{legacy_sunset: {day}}}").portal.legacy_sunset == "2027-06-30"
+        assert load_text(f"portal: {{legacy_sunset: {day}}}").portal.legacy_sunset == "2027-06-30"
 
 
 @pytest.mark.parametrize("setting", ["context_tools", "observer_tools"])
@@ -394,7 +394,7 @@ def test_schedules_and_hooks_name_tools_with_their_source(section: str, entry: s
         )
 
     for skill in ("report", "memory_purge", "crm.notes", ".by_hand"):
-        assert loaded(events(skill)).events
+        assert load_text(events(skill)).events
     told = problem(events("notes"))
     assert f"events.{section}.x.skill" in told
     assert "expected SOURCE.notes, a key of events.skills, or an operation of a wing" in told

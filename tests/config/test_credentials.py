@@ -8,14 +8,14 @@ from config.load import SettingsError, load
 from config.sources import SchemeSettings
 
 
-def loaded(directory: Path, credentials: str, **env: str) -> dict[str, SchemeSettings]:
+def load_credentials(directory: Path, credentials: str, **env: str) -> dict[str, SchemeSettings]:
     file = directory / "settings.yaml"
     file.write_text(f"sources: {{a: {{openapi: b.yaml, credentials: {credentials}}}}}")
     return dict(load(str(file), env).sources["a"].credentials)
 
 
 def test_each_way_to_satisfy_a_scheme_is_taken(tmp_path: Path) -> None:
-    assert loaded(
+    assert load_credentials(
         tmp_path,
         """{
             key: {value: 7}, Basic Auth: {username: me, password: 0123}, bearer: {token: "${T}"},
@@ -38,7 +38,7 @@ def test_each_way_to_satisfy_a_scheme_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_variable_changes_an_entry_of_the_file_and_adds_an_entry(tmp_path: Path) -> None:
-    found = loaded(
+    found = load_credentials(
         tmp_path,
         "{appKey: {value: old}}",
         TOOLGATE_SOURCES__A__CREDENTIALS__APPKEY__VALUE="new",
@@ -66,7 +66,7 @@ def test_a_variable_changes_an_entry_of_the_file_and_adds_an_entry(tmp_path: Pat
 )
 def test_conflicting_credentials_are_refused(tmp_path: Path, entry: str, expected: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        loaded(tmp_path, f"{{key: {entry}}}")
+        load_credentials(tmp_path, f"{{key: {entry}}}")
     [problem] = caught.value.problems
     assert problem.path == "sources.a.credentials.key" or entry.startswith(
         ('{value: "', "{client_auth")

@@ -56,7 +56,7 @@ def _empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def written(text: str) -> str:
+def write_settings(text: str) -> str:
     Path("toolgate.yaml").write_text(text, encoding="utf-8")
     return "toolgate.yaml"
 
@@ -107,7 +107,7 @@ def test_a_reference_that_cannot_be_filled_in(text: str, reason: str) -> None:
 
 
 def test_a_filled_in_text_takes_the_type_that_is_expected_there() -> None:
-    path = written(
+    path = write_settings(
         "auth: {mode: keys}\n"
         "server: {port: '${PORT}', allowed_hosts: '${NONE:-[a.example, b.example]}'}\n"
         "mcp: {instructions: '${PORT}'}\n"
@@ -126,7 +126,7 @@ def test_a_filled_in_text_takes_the_type_that_is_expected_there() -> None:
 
 
 def test_an_unset_variable_is_told_with_the_setting_and_its_line() -> None:
-    assert problems(written("server:\n  port: ${NONE}"), ENV) == [
+    assert problems(write_settings("server:\n  port: ${NONE}"), ENV) == [
         (
             "toolgate.yaml:2: server.port: the environment variable NONE is not set, "
             "and there is no default"
@@ -156,7 +156,7 @@ def test_a_variable_is_compared_with_other_settings(name: str) -> None:
 
 
 def test_a_variable_wins_over_the_file() -> None:
-    path = written("server: {port: 1, host: 127.0.0.2}")
+    path = write_settings("server: {port: 1, host: 127.0.0.2}")
     settings = load(path, {"TOOLGATE_SERVER__PORT": "2"})
     assert (settings.server.port, settings.server.host) == (2, "127.0.0.2")
 
@@ -198,12 +198,12 @@ def test_the_finer_of_two_variables_wins() -> None:
 
 
 def test_a_variable_replaces_all_sources_of_the_file() -> None:
-    path = written("sources: {pets: {}, shops: {}}")
+    path = write_settings("sources: {pets: {}, shops: {}}")
     assert load(path, {"TOOLGATE_SOURCES": "{}"}).sources == {}
 
 
 def test_a_variable_reaches_an_entry_whose_name_has_dashes() -> None:
-    path = written("sources: {pet-shop: {headers: {X-Api-Key: a}}}")
+    path = write_settings("sources: {pet-shop: {headers: {X-Api-Key: a}}}")
     env = {
         "TOOLGATE_SOURCES__PET_SHOP__HEADERS__X_API_KEY": "b",
         "TOOLGATE_SOURCES__PET_SHOP__HEADERS__X_TRACE": "c",
@@ -259,7 +259,7 @@ def test_variables_that_kubernetes_sets_for_a_service_called_toolgate_are_not_ou
 
 
 def test_a_section_that_is_no_mapping_is_told_once() -> None:
-    path = written("server: 5")
+    path = write_settings("server: 5")
     assert problems(path, {"TOOLGATE_SERVER__PORT": "1"}) == [
         "toolgate.yaml:1: server: expected a mapping, found 5"
     ]

@@ -7,7 +7,7 @@ import pytest
 from config.load import SettingsError, load
 
 
-def loaded(folder: Path, text: str) -> object:
+def load_oauth(folder: Path, text: str) -> object:
     file = folder / "toolgate.yaml"
     file.write_text(f"oauth:\n  {text}")
     return load(str(file), {}).oauth
@@ -24,7 +24,7 @@ def loaded(folder: Path, text: str) -> object:
     ],
 )
 def test_people_log_in_over_tls_or_at_their_own_machine(tmp_path: Path, url: str) -> None:
-    assert loaded(tmp_path, f"authorization_servers: ['{url}']")
+    assert load_oauth(tmp_path, f"authorization_servers: ['{url}']")
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,6 @@ def test_people_log_in_over_tls_or_at_their_own_machine(tmp_path: Path, url: str
 )
 def test_nothing_is_told_that_clients_must_not_do(tmp_path: Path, text: str, expected: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        loaded(tmp_path, text)
+        load_oauth(tmp_path, text)
     (problem,) = caught.value.problems
     assert expected in str(problem)

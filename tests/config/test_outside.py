@@ -16,14 +16,14 @@ def _empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def loaded(text: str, **env: str) -> Settings:
+def load_text(text: str, **env: str) -> Settings:
     Path("toolgate.yaml").write_text(text, encoding="utf-8")
     return load(None, env)
 
 
 def problem(text: str, **env: str) -> str:
     with pytest.raises(SettingsError) as caught:
-        loaded(text, **env)
+        load_text(text, **env)
     [one] = caught.value.problems
     assert "hunter2" not in str(one)
     return str(one)
@@ -74,7 +74,7 @@ def test_the_key_of_secrets_comes_from_outside(
     tmp_path: Path, text: str, env: dict[str, str]
 ) -> None:
     (tmp_path / "key").write_text(f"{KEY}\n")
-    settings = loaded(text, **env)
+    settings = load_text(text, **env)
     assert (settings.secrets.key, settings.secrets.old_keys) == (KEY, (KEY,))
     assert mask_secrets(settings)["secrets"] == {"key": "***", "old_keys": ["***"]}
 
@@ -124,7 +124,7 @@ def test_ways_to_call_a_source_that_do_not_go_together_are_refused(
     source: str, expected: str
 ) -> None:
     with pytest.raises(SettingsError) as caught:
-        loaded(f"{KNOWN}sources: {{one: {{{source}}}}}")
+        load_text(f"{KNOWN}sources: {{one: {{{source}}}}}")
     found = [str(one) for one in caught.value.problems]
     assert any(expected in one and "sources.one" in one for one in found)
     assert "hunter2" not in str(found)
@@ -141,7 +141,7 @@ def test_ways_to_call_a_source_that_do_not_go_together_are_refused(
     ],
 )
 def test_one_way_is_enough(source: str) -> None:
-    settings = loaded(f"{KNOWN}sources: {{one: {{{source}}}}}")
+    settings = load_text(f"{KNOWN}sources: {{one: {{{source}}}}}")
     assert "hunter2" not in str(mask_secrets(settings))
 
 

@@ -12,7 +12,7 @@ def _empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def written(directory: Path, text: str) -> str:
+def write_settings(directory: Path, text: str) -> str:
     file = directory / "settings.yaml"
     file.write_text(text, encoding="utf-8")
     return str(file)
@@ -50,7 +50,7 @@ embedding:
 
 
 def test_masked_settings_hold_no_secret(tmp_path: Path) -> None:
-    settings = load(written(tmp_path, SECRETS), {})
+    settings = load(write_settings(tmp_path, SECRETS), {})
     shown = mask_secrets(settings)
     assert "hunter2" not in str(shown)
     assert shown["database"]["url"] == "postgresql://me:***@db.example/tools?sslmode=require"
@@ -147,5 +147,5 @@ def test_the_password_of_the_database_is_masked(url: str, shown: str) -> None:
 )
 def test_no_error_message_shows_a_secret(tmp_path: Path, text: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        load(written(tmp_path, text), {})
+        load(write_settings(tmp_path, text), {})
     assert "hunter2" not in str(caught.value)

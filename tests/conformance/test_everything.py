@@ -28,18 +28,18 @@ async def endpoint(era: Era = "both") -> AsyncIterator[str]:
         yield url + "/mcp"
 
 
-async def elicited(_context: Any, params: Any) -> types.ElicitResult:
+async def answer_elicitation(_context: Any, params: Any) -> types.ElicitResult:
     names = params.requested_schema["properties"]
     return types.ElicitResult(action="accept", content=dict.fromkeys(names, "Alice"))
 
 
-async def sampled(_context: Any, _params: Any) -> types.CreateMessageResult:
+async def answer_sampling(_context: Any, _params: Any) -> types.CreateMessageResult:
     return types.CreateMessageResult(
         role="assistant", content=types.TextContent(text="Paris"), model="none"
     )
 
 
-async def rooted(_context: Any) -> types.ListRootsResult:
+async def answer_roots(_context: Any) -> types.ListRootsResult:
     return types.ListRootsResult(roots=[types.Root(uri="file:///home/alice")])
 
 
@@ -49,9 +49,9 @@ async def client(url: str, mode: str) -> AsyncIterator[Client]:
     able = Client(
         url,
         mode=mode,
-        elicitation_callback=elicited,
-        sampling_callback=sampled,
-        list_roots_callback=rooted,
+        elicitation_callback=answer_elicitation,
+        sampling_callback=answer_sampling,
+        list_roots_callback=answer_roots,
     )
     with anyio.fail_after(DEADLINE_S):
         async with able as connected:

@@ -132,7 +132,7 @@ async def test_the_official_client_reads_the_errors_of_every_operation(
     """The SDK throws nothing at errors of the operations of wings and of the admin API, nor at
     their other results (mending 11)."""
     who = bearer(scope=_scopes())
-    tools = await _listed(client, path, who)
+    tools = await _list_tools(client, path, who)
     token = who["Authorization"].removeprefix("Bearer ")
     answers = await official.call(client.url + path, token, list(_calls(tools)))
     refused = [one for one in answers if one["thrown"] is not None]
@@ -142,7 +142,7 @@ async def test_the_official_client_reads_the_errors_of_every_operation(
     assert all(one["text"] for one in failed)
 
 
-async def _listed(client: Client, path: str, who: Mapping[str, str]) -> list[Any]:
+async def _list_tools(client: Client, path: str, who: Mapping[str, str]) -> list[Any]:
     about = {"name": "test", "version": "1"}
     wanted = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about}
     begin = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": wanted}

@@ -233,7 +233,7 @@ async def test_an_unreachable_backend_is_unavailable_until_back(shared: Backend)
         await log.append("s", b"before")
         await shared.refuses(log.append("s", b""), log.read("s", ""), log.last("s"), log.drop("s"))
         with anyio.fail_after(DEADLINE_S):
-            await recovered(nodes.a.log)
+            await append_when_back(nodes.a.log)
         assert (await nodes.b.log.read("s", ""))[-1].data == b"back"
 
 
@@ -254,11 +254,11 @@ async def test_watchers_are_woken_when_the_backend_is_back(shared: Backend) -> N
             await woken.wait()  # something may have been missed
             woken = anyio.Event()
             with nodes.b.log.watch("s", lambda: woken.set()):
-                await recovered(nodes.a.log)
+                await append_when_back(nodes.a.log)
                 await woken.wait()
 
 
-async def recovered(log: Log) -> None:
+async def append_when_back(log: Log) -> None:
     """Append "back" as soon as that is possible."""
     while True:
         try:

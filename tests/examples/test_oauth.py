@@ -45,7 +45,7 @@ async def shop(
 
 
 @contextmanager
-def started() -> Iterator[str]:
+def start_example() -> Iterator[str]:
     """URL of the gateway of `examples/oauth/run.py`, with everything beside it."""
     data_dir = Path(tempfile.mkdtemp(prefix="toolgate-oauth-", dir=quick_place()))
     data_dir.chmod(0o711)  # as root, the database runs as a user who must get in
@@ -68,7 +68,7 @@ def started() -> Iterator[str]:
 
 
 async def test_everything_in_processes_of_its_own() -> None:
-    with started() as url:
+    with start_example() as url:
         command = (sys.executable, "-m", "examples.oauth.client", "--as", "ada:lovelace", url)
         client = await anyio.run_process(command, cwd=ROOT, check=False)
     assert client.stderr == b""

@@ -121,7 +121,7 @@ def send(url: str, call: Call) -> Answer:
             return Answer(error.code, error.headers.get_content_type(), error.read())
 
 
-def resolved(node: dict[str, Any]) -> dict[str, Any]:
+def resolve(node: dict[str, Any]) -> dict[str, Any]:
     if "$ref" not in node:
         return node
     _, _, group, name = node["$ref"].split("/")
@@ -134,7 +134,7 @@ def test_every_call_answers_as_described(petshop: str) -> None:
         answer = send(petshop, call)
         assert answer.status == call.status, (call, answer)
         _, _, operation = OPERATIONS[call.operation]
-        content = resolved(operation["responses"][str(call.status)]).get("content", {})
+        content = resolve(operation["responses"][str(call.status)]).get("content", {})
         if not content:
             assert answer.body == b""
             continue

@@ -148,7 +148,7 @@ async def test_resources_are_announced_where_answers_may_be_some(
     assert (await session.call("resources/list"))["result"]["resources"] == []
 
 
-def continued(result: dict[str, Any]) -> dict[str, Any] | None:
+def continuation_of(result: dict[str, Any]) -> dict[str, Any] | None:
     following = result.get("_meta", {}).get("toolgate/continue")
     return following and following["arguments"]
 
@@ -156,7 +156,7 @@ def continued(result: dict[str, Any]) -> dict[str, Any] | None:
 async def all_parts(client: Client, tool: str, revision: str) -> list[str]:
     result = await called(client, tool, {}, revision)
     parts = [result["content"][0]["text"]]
-    while arguments := continued(result):
+    while arguments := continuation_of(result):
         assert "structuredContent" not in result
         assert len(parts[-1]) <= TOKENS * 4
         assert json.dumps(arguments, separators=(",", ":")) in result["content"][1]["text"]
@@ -189,7 +189,7 @@ async def test_a_long_answer_of_json_comes_with_how_to_ask_for_less(client: Clie
 
 async def test_all_of_a_long_answer_is_a_resource(client: Client) -> None:
     result = await called(client, "listBooks", {})
-    uri = "toolgate-answer:" + continued(result)["_continue"].partition(".")[0]  # type: ignore[index]
+    uri = "toolgate-answer:" + continuation_of(result)["_continue"].partition(".")[0]  # type: ignore[index]
     assert uri in result["content"][1]["text"]
     [contents] = (await read(client, uri))["result"]["contents"]
     assert contents["mimeType"] == "application/json"
@@ -199,7 +199,7 @@ async def test_all_of_a_long_answer_is_a_resource(client: Client) -> None:
 async def test_a_long_error_is_cut_as_well(client: Client) -> None:
     result = await called(client, "fails", {})
     assert result["isError"] is True
-    assert continued(result)
+    assert continuation_of(result)
     assert "structuredContent" not in result
 
 
@@ -218,7 +218,7 @@ async def test_an_unknown_continuation_asks_for_a_new_call(client: Client, handl
 
 
 async def test_a_continuation_is_of_its_tool_alone(client: Client) -> None:
-    arguments = continued(await called(client, "listBooks", {}))
+    arguments = continuation_of(await called(client, "listBooks", {}))
     assert arguments is not None
     assert (await called(client, "getText", arguments))["isError"] is True
 
@@ -229,7 +229,7 @@ async def test_a_cut_without_room_for_the_rest_says_so(library: tuple[Settings, 
     async with running(replace(settings, answers=answers)) as client:
         await called(client, "getText", {})  # takes the room
         result = await called(client, "listBooks", {})
-        assert continued(result) is None
+        assert continuation_of(result) is None
         assert "The rest could not be kept" in result["content"][1]["text"]
         assert not result.get("isError")
 
@@ -288,7 +288,7 @@ async def test_members_are_chosen_before_the_answer_is_cut(client: Client) -> No
 
 async def _parts_from(client: Client, tool: str, result: dict[str, Any]) -> list[str]:
     parts = [result["content"][0]["text"]]
-    while arguments := continued(result):
+    while arguments := continuation_of(result):
         result = await called(client, tool, arguments, "2026-07-28")
         parts.append(result["content"][0]["text"])
     return parts
@@ -363,7 +363,7 @@ async def test_another_node_reads_a_stored_answer(
         assert base64.b64decode(contents["blob"]) == file_of(500_000)
         result = await called(a, "getText", {})
         parts = [result["content"][0]["text"]]
-        while arguments := continued(result):
+        while arguments := continuation_of(result):
             result = await called(b, "getText", arguments)
             parts.append(result["content"][0]["text"])
         assert "".join(parts) == LINES

@@ -62,7 +62,7 @@ class Socket:
 
 
 @asynccontextmanager
-async def connected(client: Client) -> AsyncIterator[Socket]:
+async def connect(client: Client) -> AsyncIterator[Socket]:
     address = urlsplit(client.url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
@@ -83,7 +83,7 @@ async def client(settings: Settings, tmp_path: Path) -> AsyncIterator[Client]:
 
 @pytest.mark.parametrize("path", FRONTS)
 async def test_a_stranger_is_refused_before_a_large_body_is_read(client: Client, path: str) -> None:
-    async with connected(client) as socket:
+    async with connect(client) as socket:
         await socket.head(path, JSON, content_length=str(LARGE), expect="100-continue")
         status, headers, _ = await socket.answer()
     assert status == 401
@@ -95,7 +95,7 @@ async def test_a_stranger_is_refused_before_a_large_body_is_read(client: Client,
 async def test_a_stranger_s_body_of_no_known_size_is_read_only_so_far(
     client: Client, path: str
 ) -> None:
-    async with connected(client) as socket:
+    async with connect(client) as socket:
         await socket.head(path, JSON, transfer_encoding="chunked")
         for _ in range(5):
             await socket.chunk(b" " * 16384)
@@ -113,14 +113,14 @@ async def test_a_stranger_may_send_a_small_body(client: Client) -> None:
 async def test_bodies_beyond_the_budget_are_refused_unread(client: Client, path: str) -> None:
     budget = client.gateway.access.bounds.bodies
     async with AsyncExitStack() as stack:
-        slow = [await stack.enter_async_context(connected(client)) for _ in range(3)]
+        slow = [await stack.enter_async_context(connect(client)) for _ in range(3)]
         for socket in slow:
             await socket.head("/rpc", bearer("slow"), content_length=str(LARGE))
             await socket.send(b" " * 1000)
         with anyio.fail_after(DEADLINE_S):
             while budget.held_bytes < 3 * LARGE:  # noqa: ASYNC110
                 await anyio.sleep(0.001)
-        more = await stack.enter_async_context(connected(client))
+        more = await stack.enter_async_context(connect(client))
         await more.head(path, bearer("more"), content_length=str(LARGE), expect="100-continue")
         status, headers, _ = await more.answer()
         assert (status, headers["retry-after"]) == (429, "1")
@@ -139,7 +139,7 @@ async def test_bodies_beyond_the_budget_are_refused_unread(client: Client, path:
 async def test_a_body_that_grows_beyond_the_budget_is_read_no_further(
     client: Client, path: str
 ) -> None:
-    async with connected(client) as slow, connected(client) as growing:
+    async with connect(client) as slow, connect(client) as growing:
         await slow.head("/rpc", bearer("slow"), content_length=str(3 * LARGE))
         with anyio.fail_after(DEADLINE_S):
             while not client.gateway.access.bounds.bodies.held_bytes:  # noqa: ASYNC110
@@ -153,7 +153,7 @@ async def test_a_body_that_grows_beyond_the_budget_is_read_no_further(
 
 async def test_pipelined_requests_with_large_bodies_are_answered_in_turn(client: Client) -> None:
     body = json.dumps({**PING, "more": "x" * LARGE}).encode()
-    async with connected(client) as socket, anyio.create_task_group() as tasks:
+    async with connect(client) as socket, anyio.create_task_group() as tasks:
         for _ in range(3):
             await socket.head("/rpc", bearer("pipe"), content_length=str(len(body)))
             tasks.start_soon(socket.send, body)

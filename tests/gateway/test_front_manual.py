@@ -91,19 +91,19 @@ async def test_scripts_are_listed_only_while_enabled(settings: Settings) -> None
         ])  # fmt: skip
         await called(session, "script", name="x")
         assert {"greet", "script"} & await listed(session) == {"greet"}
-        assert await found(session) == {"greet"}
+        assert await search_names(session) == {"greet"}
         asked = {"name": "describe_tools", "arguments": {"names": ["script"]}}
         refused = await session.call("tools/call", asked)
         assert "there is no tool 'script'" in refused["error"]["message"]
 
         await client.gateway.reconfigure(on)
         assert "script" in await listed(session)
-        assert await found(session) == {"greet", "script"}
+        assert await search_names(session) == {"greet", "script"}
         await client.gateway.reconfigure(settings)
         assert "script" not in await listed(session)
 
 
-async def found(session: SessionClient) -> set[str]:
+async def search_names(session: SessionClient) -> set[str]:
     told = await called(session, "search_tools", query="greet script does", limit=2)
     return {tool["name"] for tool in told["structuredContent"]["tools"]}
 

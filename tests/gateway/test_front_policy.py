@@ -215,12 +215,12 @@ async def every_call(caller: Caller, name: str, arguments: Any) -> dict[str, Any
     }
 
 
-def ruled(client: Client, default: str = "allow", **rules: Rule) -> None:
+def apply_rules(client: Client, default: str = "allow", **rules: Rule) -> None:
     apply(client, replace(oracle.usual(), default=default, rules=rules, approvals=2))
 
 
 async def test_denied_actions_look_like_missing_actions(client: Client) -> None:
-    ruled(client, one=Rule("deny", tools=("*[eE]cho*",)))
+    apply_rules(client, one=Rule("deny", tools=("*[eE]cho*",)))
     caller = Caller(client, "ada")
     for path in ("/portal/query", "/portal/command", "/rpc"):
         for body in (
@@ -236,7 +236,7 @@ async def test_denied_actions_look_like_missing_actions(client: Client) -> None:
 async def test_a_bad_token_is_reported_before_an_unknown_action(
     client: Client,
 ) -> None:
-    ruled(client, "deny", one=Rule("allow", principals=("ada",)))
+    apply_rules(client, "deny", one=Rule("allow", principals=("ada",)))
     stranger = Caller(client, "ada", exp=1_700_000_000)
     answers = [
         await stranger.rpc(request(service(one), {}), "/portal/query") for one in ("echo", "nosuch")
@@ -282,7 +282,7 @@ async def waiting(client: Client) -> tuple[Approvals, list[str]]:
 
 
 async def test_a_call_that_somebody_agreed_to_goes_through_once(client: Client) -> None:
-    ruled(client, one=Rule("approve", tools=("deletePet",)))
+    apply_rules(client, one=Rule("approve", tools=("deletePet",)))
     ada, bob = Caller(client, "ada"), Caller(client, "bob")
     call = {"name": "deletePet", "arguments": {"id": 7}}
     asked = await ada.modern("tools/call", **call)
@@ -313,7 +313,7 @@ async def keep(answers: list[Any], work: Any) -> None:
 
 
 async def test_one_caller_has_few_calls_waiting(client: Client) -> None:
-    ruled(client, one=Rule("approve", tools=("getPet",)))
+    apply_rules(client, one=Rule("approve", tools=("getPet",)))
     for guard in client.gateway.access._policy_guards:
         guard._approving._policy = replace(oracle.usual(), approvals=2)
     ada = Caller(client, "ada")

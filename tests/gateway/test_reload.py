@@ -23,7 +23,7 @@ from tests.servers import rules
 pytestmark = pytest.mark.anyio
 
 
-def written(folder: Path, answer: str, name: str = "more.py") -> SourceSettings:
+def write_service(folder: Path, answer: str, name: str = "more.py") -> SourceSettings:
     """A service with one action, which gives `answer`."""
     path = folder / name
     path.write_text(
@@ -46,7 +46,7 @@ async def test_a_service_is_added_with_its_tools(settings: Settings, tmp_path: P
     async with running(settings) as client:
         assert (await more(client))[0] == 400
         session = await client.session()
-        await client.gateway.reconfigure(adding(settings, more=written(tmp_path, "added")))
+        await client.gateway.reconfigure(adding(settings, more=write_service(tmp_path, "added")))
 
         async def loaded() -> bool:  # the catalog follows the notice of the database
             return (await more(client))[0] != 400
@@ -66,7 +66,7 @@ async def test_a_service_that_cannot_be_loaded_changes_nothing(
     broken.write_text("1/0")
     wanted = adding(
         settings,
-        more=written(tmp_path, "added"),
+        more=write_service(tmp_path, "added"),
         broken=SourceSettings(python=str(broken)),
     )
     async with portal(settings) as to:
@@ -80,12 +80,12 @@ async def test_a_service_that_cannot_be_loaded_changes_nothing(
 
 async def test_loaded_services_stay_loaded(settings: Settings, tmp_path: Path) -> None:
     """Its module may hold state; new code takes a restart."""
-    wanted = adding(settings, more=written(tmp_path, "first"))
+    wanted = adding(settings, more=write_service(tmp_path, "first"))
     async with running(wanted) as client:
-        written(tmp_path, "second")
+        write_service(tmp_path, "second")
         await client.gateway.reconfigure(wanted)
         assert await more(client) == (200, "first")
-        moved = adding(settings, more=written(tmp_path, "third", "moved.py"))
+        moved = adding(settings, more=write_service(tmp_path, "third", "moved.py"))
         await client.gateway.reconfigure(moved)
         assert await more(client) == (200, "third")
 

@@ -108,7 +108,7 @@ def attributes(span: Any) -> dict[str, str]:
     return {one.key: one.value.string_value for one in span.attributes}
 
 
-def traced(settings: Settings, **changes: Any) -> Settings:
+def with_tracing(settings: Settings, **changes: Any) -> Settings:
     tracing = replace(settings.tracing, enabled=True, ratio=1.0, flush_s=0.05, **changes)
     return replace(settings, tracing=tracing)
 
@@ -127,7 +127,7 @@ async def test_a_call_has_a_span_that_its_service_is_told(
     file.write_text(json.dumps({**pets(), "paths": ghost}))
     dead = SourceSettings(openapi=str(file), base_url="http://127.0.0.1:9")
     settings = replace(settings, sources={**settings.sources, "dead": dead})
-    async with running(traced(settings, endpoint=collector.url)) as client:
+    async with running(with_tracing(settings, endpoint=collector.url)) as client:
         await client.modern("tools/call", params)
         request = {"jsonrpc": "2.0", "id": 7, "method": "listPets"}
         await client.post("/rpc", request, {"traceparent": CALLER})
@@ -175,7 +175,7 @@ async def test_metrics_are_sent_by_the_names_of_the_conventions(
         interval_s=0.05,
     )
     metrics = replace(settings.metrics, tools=5, otlp=otlp)
-    settings = traced(replace(settings, metrics=metrics), endpoint=collector.url)
+    settings = with_tracing(replace(settings, metrics=metrics), endpoint=collector.url)
     async with running(settings) as client:
         await client.modern("tools/call", {"name": "getPet", "arguments": {"id": 1}})
         request = {"jsonrpc": "2.0", "id": 7, "method": "nothing"}

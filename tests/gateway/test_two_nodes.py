@@ -65,7 +65,7 @@ def at(client: Client, session: SessionClient) -> Session:
     return found
 
 
-async def connected(_tenant: str, _uri: str, _begins: bool) -> None:
+async def accept_watch(_tenant: str, _uri: str, _begins: bool) -> None:
     return None
 
 
@@ -136,7 +136,7 @@ async def test_a_resource_that_was_subscribed_to_at_one_node_is_told_of_by_the_o
     there = nodes.of_b(session)
     await there.call("ping")
     for node in (nodes.a, nodes.b):  # what servers say is another test's; here the test says it
-        node.gateway.shared.hub.watches._connect = connected
+        node.gateway.shared.hub.watches._connect = accept_watch
     async with listening(nodes.a, "/mcp", session.headers) as events, asyncio.timeout(30):
         await quiet(events)
         await nodes.b.gateway.shared.hub.subscribe(at(nodes.b, there), URI)
@@ -245,7 +245,7 @@ async def behind(anyio_backend: str) -> AsyncIterator[Behind]:
     behind.release.set()
 
 
-def written(settings: Settings, path: Path) -> Path:
+def write_settings(settings: Settings, path: Path) -> Path:
     """A settings file for a gateway of its own process."""
     state = {
         "backend": settings.state.backend,
@@ -266,7 +266,7 @@ async def test_a_client_whose_gateway_is_killed_goes_on_at_the_other(
 ) -> None:
     url = await serve(behind.server())
     settings = replace(short_lived, sources={"behind": SourceSettings(mcp=f"{url}/mcp")})
-    config = written(settings, tmp_path / "toolgate.yaml")
+    config = write_settings(settings, tmp_path / "toolgate.yaml")
     async with (
         serving("--config", str(config)) as process,
         running(settings) as b,
@@ -319,7 +319,7 @@ async def test_a_stream_that_was_taken_up_ends_soon_after_the_node_that_runs_its
     mcp = replace(short_lived.mcp, keep_alive_s=3000)
     sources = {"behind": SourceSettings(mcp=f"{url}/mcp")}
     settings = replace(short_lived, sources=sources, mcp=mcp)
-    config = written(settings, tmp_path / "toolgate.yaml")
+    config = write_settings(settings, tmp_path / "toolgate.yaml")
     async with serving("--config", str(config)) as process, running(settings) as b:
         await process.ready()
         a = Client(b.gateway, process.url, b.http)

@@ -100,7 +100,7 @@ async def both(nodes: Nodes) -> tuple[SessionClient, SessionClient]:
     return session, there
 
 
-async def done(session: SessionClient, method: str, **params: Any) -> None:
+async def call_and_check(session: SessionClient, method: str, **params: Any) -> None:
     answer = await session.call(method, params, next(ids))
     assert answer.get("result") == {}, answer
 
@@ -114,7 +114,9 @@ async def test_concurrent_subscriptions_at_two_nodes_are_all_kept(nodes: Nodes) 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             for number, uri in enumerate(URIS):
-                tasks.start_soon(lambda n=number, u=uri: done(ways[n % 2], SUBSCRIBE, uri=u))
+                tasks.start_soon(
+                    lambda n=number, u=uri: call_and_check(ways[n % 2], SUBSCRIBE, uri=u)
+                )
     assert knows(nodes.a, ways[0]) == knows(nodes.b, ways[1]) == set(URIS)
     record = await nodes.a.gateway.shared.stores.sessions.get(ways[0].id)
     assert record is not None
@@ -126,9 +128,9 @@ async def test_a_change_that_was_answered_is_acted_by_at_the_other_node(nodes: N
     with anyio.fail_after(60):
         for number, uri in enumerate(URIS):
             here, there = number % 2, (number + 1) % 2
-            await done(ways[here], SUBSCRIBE, uri=uri)
+            await call_and_check(ways[here], SUBSCRIBE, uri=uri)
             assert uri in knows(clients[there], ways[there])
-            await done(ways[there], "resources/unsubscribe", uri=uri)
+            await call_and_check(ways[there], "resources/unsubscribe", uri=uri)
             assert uri not in knows(clients[here], ways[here])
 
 
@@ -137,7 +139,7 @@ async def test_a_log_level_holds_for_the_next_call_at_the_other_node(nodes: Node
     call = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "talk"}}
     for number in range(10):
         level = ("debug", "error")[number % 2]
-        await done(ways[number % 2], "logging/setLevel", level=level)
+        await call_and_check(ways[number % 2], "logging/setLevel", level=level)
         other = (number + 1) % 2
         async with listening((nodes.a, nodes.b)[other], "/mcp", ways[other].headers, call) as sent:
             said = [one.message for one in await sent.rest() if one.data]
@@ -152,15 +154,15 @@ async def test_a_resource_unsubscribed_at_one_node_is_silent_at_the_other_node(
     async with listening(nodes.a, "/mcp", session.headers) as events, asyncio.timeout(60):
         assert (await events.event()).data == ""
         for gone, kept in zip(URIS[::2][:10], URIS[1::2][:10], strict=True):
-            await done(there, SUBSCRIBE, uri=gone)
-            await done(there, SUBSCRIBE, uri=kept)
-            await done(there, "resources/unsubscribe", uri=gone)
+            await call_and_check(there, SUBSCRIBE, uri=gone)
+            await call_and_check(there, SUBSCRIBE, uri=kept)
+            await call_and_check(there, "resources/unsubscribe", uri=gone)
             while not {kept} <= at(nodes.a, session).watched:
                 await anyio.lowlevel.checkpoint()
             await server.tell(gone)
             await server.tell(kept)
             assert (await events.event()).message["params"]["uri"] == kept
-            await done(there, "resources/unsubscribe", uri=kept)
+            await call_and_check(there, "resources/unsubscribe", uri=kept)
 
 
 async def test_a_node_that_is_silent_holds_up_one_change_only(
@@ -178,7 +180,7 @@ async def test_a_node_that_is_silent_holds_up_one_change_only(
     assert [one.nodes for one in unheard] == [[b.bus.node]]  # type: ignore[attr-defined]
 
     b.sessions._peers._invalidate()
-    await done(there, "ping")
+    await call_and_check(there, "ping")
     assert at(nodes.b, there).log_level == "error"
 
 
@@ -192,7 +194,7 @@ async def test_a_redis_that_goes_and_comes_back_empty_is_told_in_errors(
 ) -> None:
     """What was not kept was not answered, and a session that was lost is not found."""
     session, there = await both(nodes)
-    await done(session, SUBSCRIBE, uri=URIS[0])
+    await call_and_check(session, SUBSCRIBE, uri=URIS[0])
     redis_server.stop()
     with anyio.fail_after(60):
         refused = await session.call(SUBSCRIBE, {"uri": URIS[1]}, next(ids))
@@ -207,8 +209,8 @@ async def test_a_redis_that_goes_and_comes_back_empty_is_told_in_errors(
     ping = {"jsonrpc": "2.0", "id": next(ids), "method": "ping"}
     assert (await there.post(ping))[0] == 404
     again = await nodes.a.session("2025-11-25")
-    await done(again, SUBSCRIBE, uri=URIS[1])
-    await done(nodes.of_b(again), SUBSCRIBE, uri=URIS[2])
+    await call_and_check(again, SUBSCRIBE, uri=URIS[1])
+    await call_and_check(nodes.of_b(again), SUBSCRIBE, uri=URIS[2])
     assert knows(nodes.a, again) == {URIS[1], URIS[2]}
 
 

@@ -23,7 +23,7 @@ from tests.roundtrip.run import round_trip
 OURS = dict(all_versions())
 
 
-def written(directory: Path, document: Mapping[str, Any]) -> Path:
+def write_document(directory: Path, document: Mapping[str, Any]) -> Path:
     path = directory / "description.json"
     path.write_bytes(msgspec.json.encode(document))
     return path
@@ -33,7 +33,7 @@ def written(directory: Path, document: Mapping[str, Any]) -> Path:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("version", OURS)
 async def test_every_value_arrives(version: str, tmp_path: Path, anyio_backend: str) -> None:
-    report = await round_trip(written(tmp_path, OURS[version]), variants=8)
+    report = await round_trip(write_document(tmp_path, OURS[version]), variants=8)
     assert not report.wrong, "\n".join(one for all_ in report.examples.values() for one in all_)
     assert report.unmade == []
     assert report.operations == len(Description(tmp_path / "description.json").keys())
@@ -49,7 +49,7 @@ def call(tmp_path: Path, binding: OpenAPIBinding, operation: dict[str, Any]) -> 
     paths = {binding.path: {binding.method.lower(): operation}}
     document = {"openapi": "3.1.0", "info": {}, "paths": paths}
     key = f"{binding.path}@{binding.method.lower()}"
-    description = Description(written(tmp_path, document))
+    description = Description(write_document(tmp_path, document))
     return Call(description.operation(key, binding.method), binding)
 
 
@@ -225,6 +225,6 @@ def test_files_referring_to_each_other_are_read_in_place(tmp_path: Path) -> None
     document = described("3.1")
     get = {"parameters": [{"$ref": "parts/p.yaml#/id"}]}
     document["paths"] = {"/a/{x}": {"get": get}}
-    description = Description(written(tmp_path, document))
+    description = Description(write_document(tmp_path, document))
     [spot] = description.operation("/a/{x}@get", "GET").spots
     assert (spot.name, spot.location, spot.style) == ("x", "path", "simple")

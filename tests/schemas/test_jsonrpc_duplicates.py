@@ -32,7 +32,7 @@ def spelled(draw: st.DrawFn, text: str) -> str:
     return '"' + "".join(parts) + '"'
 
 
-def joined(parts: list[str], ends: str, blank: str) -> str:
+def join_parts(parts: list[str], ends: str, blank: str) -> str:
     return ends[0] + blank + f"{blank},{blank}".join(parts) + blank + ends[1]
 
 
@@ -48,14 +48,14 @@ def objects(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     names = st.sampled_from(MEMBERS).flatmap(spelled)
     members = st.lists(st.tuples(names, inner), max_size=5)
     return st.builds(
-        lambda pairs, blank: joined([f"{n}{blank}:{blank}{v}" for n, v in pairs], "{}", blank),
+        lambda pairs, blank: join_parts([f"{n}{blank}:{blank}{v}" for n, v in pairs], "{}", blank),
         members,
         blanks,
     )
 
 
 def arrays(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    return st.builds(joined, st.lists(inner, max_size=3), st.just("[]"), blanks)
+    return st.builds(join_parts, st.lists(inner, max_size=3), st.just("[]"), blanks)
 
 
 values = st.recursive(leaves, lambda inner: objects(inner) | arrays(inner), max_leaves=12)
@@ -73,7 +73,7 @@ def requests(draw: st.DrawFn) -> str:
     ]
     pairs += draw(st.lists(st.sampled_from([*pairs, ("x", id_)]), max_size=1))
     members = [f"{draw(spelled(name))}:{value}" for name, value in draw(st.permutations(pairs))]
-    return joined(members, "{}", draw(blanks))
+    return join_parts(members, "{}", draw(blanks))
 
 
 bodies = values | requests() | arrays(requests() | values)

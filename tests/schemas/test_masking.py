@@ -21,7 +21,7 @@ DEEP = {
 }
 
 
-def masked(schema, value):
+def mask_value(schema, value):
     masks = masks_of(json.dumps(schema).encode())
     assert masks is not None
     hidden = set()
@@ -94,17 +94,17 @@ CASES = {
 
 @pytest.mark.parametrize(("schema", "value", "expected"), CASES.values(), ids=CASES.keys())
 def test_exactly_the_marked_values_are_masked(schema, value, expected):
-    assert masked(schema, value)[0] == expected
+    assert mask_value(schema, value)[0] == expected
 
 
 def test_masked_values_are_returned():
     value = {"a": {"b": ["text", 7, True, None, 1.5]}}
-    assert masked(of({"x-mask": True}), value)[1] == {"text", "7", "1.5"}
+    assert mask_value(of({"x-mask": True}), value)[1] == {"text", "7", "1.5"}
 
 
 def test_a_value_without_marks_is_returned_itself():
     value = {"b": [{"c": 1}], "d": '{"c": 1}'}
-    assert masked(of({"x-mask": True}), value)[0] is value
+    assert mask_value(of({"x-mask": True}), value)[0] is value
 
 
 @pytest.mark.parametrize(

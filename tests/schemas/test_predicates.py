@@ -16,13 +16,13 @@ STEPS = 500_000
 FAILURES = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-def compiled(text: str) -> tuple[Predicate | None, Any]:
+def compile_text(text: str) -> tuple[Predicate | None, Any]:
     expression = compile_expression(text, KNOWN, STEPS)
     return expression.predicate, expression
 
 
 def decided(text: str, **values: Any) -> bool | None:
-    predicate, _ = compiled(text)
+    predicate, _ = compile_text(text)
     assert predicate is not None, text
     return predicate(values)
 
@@ -39,7 +39,7 @@ def decided(text: str, **values: Any) -> bool | None:
     ],
 )
 def test_comparisons_with_literals_are_predicates(text: str) -> None:
-    assert compiled(text)[0] is not None
+    assert compile_text(text)[0] is not None
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_comparisons_with_literals_are_predicates(text: str) -> None:
     ],
 )
 def test_complex_expressions_are_left_to_the_library(text: str) -> None:
-    assert compiled(text)[0] is None
+    assert compile_text(text)[0] is None
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ EXAMPLES = examples(300)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(text=_tests(), values=ANYTHING)
 def test_a_predicate_never_differs_from_the_library(text: str, values: dict[str, Any]) -> None:
-    predicate, expression = compiled(text)
+    predicate, expression = compile_text(text)
     found = None if predicate is None else predicate(values)
     if found is None:
         return

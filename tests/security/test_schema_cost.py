@@ -29,7 +29,7 @@ SECONDS = 20
 
 
 @contextmanager
-def bounded() -> Iterator[None]:
+def limit_time() -> Iterator[None]:
     begun = time.process_time()
     yield
     assert time.process_time() - begun < SECONDS
@@ -57,7 +57,7 @@ def circle(length: int, keyword: str = "allOf") -> Json:
     return {"$ref": "#/$defs/A0", "$defs": links}
 
 
-def doubled(length: int, keyword: str = "allOf") -> Json:
+def double_references(length: int, keyword: str = "allOf") -> Json:
     """2^length looks at one value."""
     links = {
         f"A{i}": {keyword: [{"$ref": f"#/$defs/A{i + 1}"}, {"$ref": f"#/$defs/A{i + 1}"}]}
@@ -109,9 +109,9 @@ SCHEMAS: dict[str, tuple[Json, Any]] = {
         PIECES,
     ),
     "uniqueItems": ({"uniqueItems": True}, [{"a": i} for i in range(BODY // 16)]),
-    "allOf of references": (doubled(13), list(range(BODY // 8))),
-    "anyOf of references": (doubled(11, "anyOf"), ["a"] * (BODY // 4)),
-    "too many references": (doubled(40), [1]),
+    "allOf of references": (double_references(13), list(range(BODY // 8))),
+    "anyOf of references": (double_references(11, "anyOf"), ["a"] * (BODY // 4)),
+    "too many references": (double_references(40), [1]),
     "chain down the levels": (chain(12), nested(12)),
     "longer chain down the levels": (chain(40), nested(40)),
     "circle": (circle(1), RECURSIVE),
@@ -148,7 +148,7 @@ SCHEMAS: dict[str, tuple[Json, Any]] = {
 
 def check(schema: Json, value: Any) -> None:
     """As a call does, and as hybrid services do."""
-    with bounded(), suppress(ValueError):
+    with limit_time(), suppress(ValueError):
         checker = Checker(encode(schema))
         for _ in range(2):
             checker.accepts(value)
@@ -168,18 +168,18 @@ def test_foreign_schemas_are_bounded(schema: Json, value: Any) -> None:
 
 @pytest.mark.parametrize(("schema", "value"), SCHEMAS.values(), ids=SCHEMAS)
 def test_reasons_are_bounded(schema: Json, value: Any) -> None:
-    with bounded(), suppress(ValueError):
+    with limit_time(), suppress(ValueError):
         Checker(encode(schema)).explain(value)
-    with bounded(), suppress(ValueError):
+    with limit_time(), suppress(ValueError):
         Checker(encode(schema)).violation(value)
 
 
 @pytest.mark.parametrize("pattern", [f"(?=a)(\\w{{{n}}})" for n in (95, 300)] + [r"\p{L}{99}"])
 def test_many_patterns_are_not_compiled(pattern: str) -> None:
     many = [{"pattern": f"{pattern}{i}"} for i in range(1000)]
-    with bounded(), pytest.raises(SchemaTooCostly, match="takes too long to compile"):
+    with limit_time(), pytest.raises(SchemaTooCostly, match="takes too long to compile"):
         compile_validator({"anyOf": many})
-    with bounded():
+    with limit_time():
         imported = read_snapshot(
             snapshot(tool(inputSchema={"type": "object", "anyOf": many})).encode()
         )

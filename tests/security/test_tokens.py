@@ -63,7 +63,7 @@ def part(value: Any) -> str:
     return base64.urlsafe_b64encode(text).decode().rstrip("=")
 
 
-def written(header: Any, key: Signer = KEY, **claims: Any) -> str:
+def write_token(header: Any, key: Signer = KEY, **claims: Any) -> str:
     """A token that is signed whatever its header says: libraries refuse to write some."""
     said = {"sub": "ada", "exp": NOW + 3600, **claims}
     text = f"{part(header)}.{part(said)}"
@@ -72,7 +72,7 @@ def written(header: Any, key: Signer = KEY, **claims: Any) -> str:
 
 
 async def test_handmade_tokens_are_good(authenticator: Authenticator) -> None:
-    assert await status(authenticator, written({"alg": "ES256", "kid": "2026"})) is None
+    assert await status(authenticator, write_token({"alg": "ES256", "kid": "2026"})) is None
 
 
 @pytest.mark.parametrize("kid", KIDS.values(), ids=KIDS)
@@ -80,7 +80,7 @@ async def test_handmade_tokens_are_good(authenticator: Authenticator) -> None:
 async def test_a_kid_selects_only_configured_keys(
     authenticator: Authenticator, kid: Any, key: Signer
 ) -> None:
-    token = written({"alg": "ES256", "kid": kid}, key)
+    token = write_token({"alg": "ES256", "kid": kid}, key)
     assert await status(authenticator, token) == INVALID
 
 
@@ -101,7 +101,7 @@ async def test_no_url_of_a_token_is_asked(
     evil = Recorder(200, json.dumps({"keys": [EVE.jwk(kid="2026")]}).encode())
     url = await serve(evil)
     header = {"alg": "ES256", "kid": "2026", name: url}
-    assert await status(authenticator, written(header, EVE, iss=url)) == INVALID
+    assert await status(authenticator, write_token(header, EVE, iss=url)) == INVALID
     assert evil.seen == []
 
 
@@ -109,7 +109,7 @@ async def test_a_key_that_a_token_brings_along_is_not_believed(
     authenticator: Authenticator,
 ) -> None:
     header = {"alg": "ES256", "kid": "2026", "jwk": EVE.jwk(kid="2026"), "x5c": [part(EVE.pem)]}
-    assert await status(authenticator, written(header, EVE)) == INVALID
+    assert await status(authenticator, write_token(header, EVE)) == INVALID
 
 
 @pytest.mark.parametrize(
@@ -137,14 +137,14 @@ async def test_a_key_that_a_token_brings_along_is_not_believed(
 async def test_a_header_that_says_more_than_we_understand_is_refused(
     authenticator: Authenticator, header: Any
 ) -> None:
-    assert await status(authenticator, written(header)) in {INVALID, "ERR10078"}
+    assert await status(authenticator, write_token(header)) in {INVALID, "ERR10078"}
 
 
 async def test_a_token_that_is_encrypted_or_nested_is_none(authenticator: Authenticator) -> None:
-    good = written({"alg": "ES256", "kid": "2026"})
+    good = write_token({"alg": "ES256", "kid": "2026"})
     for token in (f"{good}.a.b", f"{good}.", f".{good}", good.replace(".", "..", 1)):
         assert await status(authenticator, token) == INVALID
-    nested = written({"alg": "ES256", "kid": "2026", "cty": "JWT"}, EVE, token=good)
+    nested = write_token({"alg": "ES256", "kid": "2026", "cty": "JWT"}, EVE, token=good)
     assert await status(authenticator, nested) == INVALID
 
 
@@ -152,5 +152,5 @@ async def test_a_key_file_ignores_the_kid_of_a_token(tmp_path: Path) -> None:
     authenticator = Authenticator(by_key(tmp_path, KEY.pem), TENANT, lambda: NOW)
     for kid in ("../../dev/null", "2027"):
         header = {"alg": "ES256", "kid": kid}
-        assert await status(authenticator, written(header)) is None
-        assert await status(authenticator, written(header, EVE)) == INVALID
+        assert await status(authenticator, write_token(header)) is None
+        assert await status(authenticator, write_token(header, EVE)) == INVALID

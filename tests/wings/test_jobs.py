@@ -153,7 +153,7 @@ async def test_a_schedule_runs_its_job_once_per_tick(toyed: Settings) -> None:
     async with running(settings) as client:
         pool = client.gateway.feed.pool
         assert pool is not None
-        await scheduled(pool)
+        await await_scheduled_job(pool)
 
 
 async def test_a_wing_that_is_opened_late_has_its_schedule_and_its_waiting_jobs(
@@ -180,10 +180,10 @@ async def test_a_wing_that_is_opened_late_has_its_schedule_and_its_waiting_jobs(
         await polling.until(attempted)
         LIFE.append("repaired")
         await polling.until(succeeded)
-        await scheduled(pool)
+        await await_scheduled_job(pool)
 
 
-async def scheduled(pool: Any) -> None:
+async def await_scheduled_job(pool: Any) -> None:
     store = JobStore(pool)
     await polling.until(lambda: store.page(HOST, ["toy_count"], limit=1, state="succeeded"))
 

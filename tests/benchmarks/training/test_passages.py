@@ -18,13 +18,13 @@ PASSAGES = [
 ]
 
 
-def written(path: Path, rows: list[object]) -> Path:
+def write_rows(path: Path, rows: list[object]) -> Path:
     path.write_text("\n".join(map(json.dumps, rows)))
     return path
 
 
 def test_each_passage_gives_a_question_and_a_phrase_against_the_rest(tmp_path: Path) -> None:
-    pairs = passage_pairs(written(tmp_path / "wiki.jsonl", list(PASSAGES)), seed=1)
+    pairs = passage_pairs(write_rows(tmp_path / "wiki.jsonl", list(PASSAGES)), seed=1)
     assert pairs == passage_pairs(tmp_path / "wiki.jsonl", seed=1)
     assert len(pairs) == 2 * len(PASSAGES)
     assert all(pair.anchored and pair.also == {pair.tool.id} for pair in pairs)
@@ -36,4 +36,4 @@ def test_each_passage_gives_a_question_and_a_phrase_against_the_rest(tmp_path: P
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadTrainingSet, match="expected lines of id, title and text"):
-        passage_pairs(written(tmp_path / "wiki.jsonl", [{"id": 1}]), seed=1)
+        passage_pairs(write_rows(tmp_path / "wiki.jsonl", [{"id": 1}]), seed=1)

@@ -91,7 +91,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def printed(*arguments: str | Path) -> list[list[str]]:
+def run_and_split(*arguments: str | Path) -> list[list[str]]:
     result = CliRunner().invoke(main, [str(one) for one in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return [line.split() for line in result.stdout.splitlines()]
@@ -113,7 +113,7 @@ def finders() -> list[Ranking]:
 
 
 def test_each_set_is_left_out_once(base: Path, sets: Path) -> None:
-    lines = printed(
+    lines = run_and_split(
         *("leave-out", "--base", base, "--sets", sets, "--set", "first", "--set", "second"),
         *("--unseen", "third", "--steps", "1", "--batch", "8", "--asked", "6", "--threads", "1"),
     )
@@ -127,7 +127,7 @@ def test_a_cross_encoder_is_trained_judged_and_written(
     base: Path, sets: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "model.onnx"
-    lines = printed(
+    lines = run_and_split(
         *("cross", "--base", base, "--model", MODEL / "model.onnx", "--sets", sets),
         *("--set", "first", "--unseen", "third", "--layers", "1", "--marks", "8", "--marks", "16"),
         *("--asked", "6", "--threads", "1", "--out", out),
@@ -140,7 +140,7 @@ def test_a_cross_encoder_is_trained_judged_and_written(
 
 
 def test_late_interaction_is_trained_and_judged_but_not_written(base: Path, sets: Path) -> None:
-    lines = printed(
+    lines = run_and_split(
         *("cross", "--base", base, "--model", MODEL / "model.onnx", "--sets", sets, "--late"),
         *("--set", "first", "--unseen", "third", "--marks", "8", "--asked", "6", "--threads", "1"),
     )

@@ -93,7 +93,7 @@ async def entries(api: Admin) -> list[dict[str, Any]]:
     return [one["entry"] for one in found]
 
 
-async def recorded(api: Admin, method: str) -> bool:
+async def has_record(api: Admin, method: str) -> bool:
     return any(one["method"] == method for one in await entries(api))
 
 
@@ -152,7 +152,7 @@ async def a_key_opens_until_it_is_revoked(client: Client, api: Admin) -> None:
 
 
 async def what_was_done_is_in_the_audit_log(api: Admin) -> None:
-    await until(True, lambda: recorded(api, "revokeKey"))
+    await until(True, lambda: has_record(api, "revokeKey"))
     done = await entries(api)
     methods = {one["method"] for one in done}
     assert {"disableTool", "importSource", "deleteSource", "endSession", "createKey"} <= methods

@@ -211,21 +211,21 @@ QUERIES = [DIGITS, "1e400", "nan", "-1", "0", "1.5", "", "%00", "%ff", "%ed%a0%8
 QUERIES += ["0001-01-01T00:00:00%2B14:00", "9999-12-31T23:59:59-14:00", "AAAA", "%5b", "%25"]
 
 
-def replaced(body: Any) -> Iterator[Any]:
+def replace_each(body: Any) -> Iterator[Any]:
     """The body with a mark in the place of each of its values in turn."""
     yield MARK
     if isinstance(body, dict):
         for name, value in body.items():
-            yield from ({**body, name: inner} for inner in replaced(value))
+            yield from ({**body, name: inner} for inner in replace_each(value))
         yield {**body, MARK: 1}
     if isinstance(body, list):
         for at, value in enumerate(body):
-            yield from ([*body[:at], inner, *body[at + 1 :]] for inner in replaced(value))
+            yield from ([*body[:at], inner, *body[at + 1 :]] for inner in replace_each(value))
 
 
 def texts(body: Any) -> Iterator[bytes]:
     mark = json.dumps(MARK)
-    for one in replaced(body):
+    for one in replace_each(body):
         template = json.dumps(one)
         for value in VALUES:
             if f"{mark}: " not in template or value.startswith('"'):
@@ -322,7 +322,7 @@ SDL = 'type Query { a(b: Int = 1, c: String = "x"): Int }'
 
 def documents() -> Iterator[tuple[str, str]]:
     for kind, good in (("openapi", PETS), ("hybrid", HYBRID)):
-        for one in replaced(good):
+        for one in replace_each(good):
             template = json.dumps(one)
             for value in SOME:
                 yield kind, template.replace(json.dumps(MARK), value)

@@ -89,7 +89,7 @@ async def served(admin_tools: Settings) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def ruled(settings: Settings, **rules: Rule) -> AsyncIterator[Client]:
+async def running_with_rules(settings: Settings, **rules: Rule) -> AsyncIterator[Client]:
     policy: Policy = replace(settings.policy, rules=rules)
     async with running(replace(settings, policy=policy)) as client:
         yield client
@@ -272,7 +272,7 @@ async def test_rules_hold_for_operations(admin_tools: Settings) -> None:
         "no-keys": Rule(effect="deny", tools=("listKeys",)),
         "nothing-goes": Rule(effect="deny", destructive=True, toolsets=("admin",)),
     }
-    async with ruled(admin_tools, **rules) as client:
+    async with running_with_rules(admin_tools, **rules) as client:
         tools = Tools(client)
         found = await tools.all()
         assert "getTool" in found
@@ -283,13 +283,13 @@ async def test_rules_hold_for_operations(admin_tools: Settings) -> None:
             assert refused["error"]["message"] == f"Unknown tool: {name}"
             assert (await rpc(client, asked(name)))["error"]["code"] == -32601
         api = await described(client.url, client.http)
-        denied = await until(lambda: audited(api, "listKeys"))
+        denied = await until(lambda: records_of(api, "listKeys"))
         assert {(one["decision"], one["rule"]) for one in denied} == {("deny", "no-keys")}
 
 
 async def test_two_pairs_of_eyes_see_an_operation(admin_tools: Settings) -> None:
     rules = {"ask": Rule(effect="approve", tools=("disableTool",))}
-    async with ruled(admin_tools, **rules) as client:
+    async with running_with_rules(admin_tools, **rules) as client:
         ada, bob = Tools(client, who=bearer("ada")), Tools(client, who=bearer("bob"))
         waits = await ada.call("disableTool", tool="slow")
         id_ = waits["_meta"]["toolgate/approval"]["approval"]
@@ -309,12 +309,12 @@ async def test_the_query_of_a_refused_url_is_not_recorded(admin_tools: Settings)
         refused = await Tools(client).call("importSource", body=body)
         assert "expected an http:// or https:// URL" in refused["content"][0]["text"]
         api = await described(client.url, client.http)
-        found = await until(lambda: audited(api, "importSource"))
+        found = await until(lambda: records_of(api, "importSource"))
         assert "https://a.example/d?***" in json.dumps(found)
         assert "tiger" not in json.dumps(found)
 
 
-async def audited(api: Admin, subject: str) -> list[dict[str, Any]]:
+async def records_of(api: Admin, subject: str) -> list[dict[str, Any]]:
     operator = bearer(roles=["operator"])
     found = (await api("GET", "/audit?limit=500", **operator)).json["items"]
     return [one["entry"] for one in found if one["entry"].get("subject") == subject]
@@ -323,7 +323,7 @@ async def audited(api: Admin, subject: str) -> list[dict[str, Any]]:
 async def test_calls_are_in_the_audit_log(served: Client) -> None:
     await Tools(served).call("disableTool", tool="slow")
     api = await described(served.url, served.http)
-    done = await until(lambda: audited(api, "disableTool"))
+    done = await until(lambda: records_of(api, "disableTool"))
     assert [(one["method"], one["decision"], one["outcome"]) for one in done] == [
         ("tools/call", "allow", "ok")
     ]

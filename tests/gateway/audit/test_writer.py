@@ -28,7 +28,7 @@ async def running(subject):
     await subject.close()
 
 
-async def stored(database):
+async def stored_subjects(database):
     async with borrow(database.pool) as connection:
         rows = await connection.execute("SELECT subject FROM audit_t ORDER BY chain_id, sequence")
         return [subject async for (subject,) in rows]
@@ -64,7 +64,7 @@ async def test_records_go_into_the_database_in_order(database, spool):
             subject.add(entry(number))
 
         async def there():
-            return await stored(database) == [f"tool_{n}" for n in range(25)]
+            return await stored_subjects(database) == [f"tool_{n}" for n in range(25)]
 
         await eventually(there)
     assert (subject.written, subject.spooled, subject.dropped) == (25, 0, 0)
@@ -75,7 +75,7 @@ async def test_buffered_records_are_written_on_close(database, spool):
     subject = writer(spool, database.pool, flush_s=3600.0)
     async with running(subject):
         subject.add(entry(1))
-    assert await stored(database) == ["tool_1"]
+    assert await stored_subjects(database) == ["tool_1"]
 
 
 async def test_while_the_database_is_away_records_wait_on_disk(database, spool):
@@ -89,11 +89,11 @@ async def test_while_the_database_is_away_records_wait_on_disk(database, spool):
             subject.add(entry(number))
         await eventually(lambda: _has(subject, waiting=0))
         assert subject.spooled >= 29  # the first one too, where its write took long
-        assert await stored(database) == ["tool_0"]
+        assert await stored_subjects(database) == ["tool_0"]
         pool.there = True
         subject.add(entry(30))
         await eventually(lambda: _has(subject, written=31))
-    assert await stored(database) == [f"tool_{n}" for n in range(31)]
+    assert await stored_subjects(database) == [f"tool_{n}" for n in range(31)]
     assert not spool.exists()
 
 
@@ -108,12 +108,12 @@ async def test_a_spool_left_by_one_process_is_written_by_the_next(database, spoo
     async with running(first):
         for number in range(3):
             first.add(entry(number))
-    assert await stored(database) == []
+    assert await stored_subjects(database) == []
     pool.there = True
     second = through(pool, spool)
     async with running(second):
         await eventually(lambda: _has(second, written=3))
-    assert await stored(database) == ["tool_0", "tool_1", "tool_2"]
+    assert await stored_subjects(database) == ["tool_0", "tool_1", "tool_2"]
     assert not spool.exists()
 
 
@@ -133,11 +133,11 @@ async def test_records_already_stored_are_not_stored_twice(database, spool):
         file.write_bytes(again)
         later = through(pool, spool)
         async with running(later):
-            await eventually(lambda: _gone(file))
-    assert await stored(database) == ["tool_1", "tool_2"]
+            await eventually(lambda: _is_gone(file))
+    assert await stored_subjects(database) == ["tool_1", "tool_2"]
 
 
-async def _gone(file):
+async def _is_gone(file):
     return not file.exists()
 
 
@@ -174,7 +174,7 @@ async def test_a_full_disk_holds_records_back_until_the_database_is_there(databa
             subject.add(entry(number))
         pool.there = True
         await eventually(lambda: _has(subject, written=20))
-    assert await stored(database) == [f"tool_{n}" for n in range(20)]
+    assert await stored_subjects(database) == [f"tool_{n}" for n in range(20)]
 
 
 async def test_time_in_a_chain_does_not_go_back(spool):
@@ -189,7 +189,7 @@ async def test_odd_names_are_kept(database, spool):
     odd = 'a"\\\N{SNOWMAN}\n\x7f'
     async with running(subject):
         subject.add(entry(1, subject=odd, arguments=json.dumps({"a": "\0\N{BOMB}"})))
-    assert await stored(database) == [odd]
+    assert await stored_subjects(database) == [odd]
 
 
 @pytest.mark.parametrize(

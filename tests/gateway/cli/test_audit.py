@@ -132,13 +132,13 @@ async def test_a_killed_process_loses_only_records_in_memory(
         await call(gateway, times=20)
         await on_disk(folder / "spool", 20)
         await call(gateway, times=5)  # in memory, for flush_s
-        await killed(gateway)
+        await kill(gateway)
     await wire.mend()
     async with serving(TOOLGATE_DATABASE__URL=wire.url) as gateway:
         await gateway.ready()
         await in_database(database_settings, 20)
         await call(gateway, times=30)
-        await killed(gateway)
+        await kill(gateway)
     async with serving(TOOLGATE_DATABASE__URL=wire.url) as gateway:
         await gateway.ready()
         await call(gateway)
@@ -150,7 +150,7 @@ async def test_a_killed_process_loses_only_records_in_memory(
     await wire.cut()
 
 
-async def killed(gateway: Served) -> None:
+async def kill(gateway: Served) -> None:
     gateway.process.send_signal(signal.SIGKILL)
     async with asyncio.timeout(DEADLINE_S):
         await gateway.process.wait()

@@ -222,7 +222,7 @@ IDLE_PATTERNS = [
 ]
 
 
-def warned(text: str) -> list[str]:
+def warnings_of(text: str) -> list[str]:
     start = "toolgate: warning: "
     return [one.removeprefix(start) for one in text.splitlines() if one.startswith(start)]
 
@@ -230,7 +230,7 @@ def warned(text: str) -> list[str]:
 def test_rules_and_patterns_without_matches_are_warnings(with_pets: Toolgate, folder: Path) -> None:
     (folder / "toolgate.yaml").write_text(IDLE)
     checked = with_pets("policy", "check")
-    assert (checked.code, warned(checked.err)) == (0, IDLE_RULES)
+    assert (checked.code, warnings_of(checked.err)) == (0, IDLE_RULES)
     told = with_pets("policy", "check", "--json").json
     assert told[0] == {
         "rule": "none",
@@ -239,7 +239,7 @@ def test_rules_and_patterns_without_matches_are_warnings(with_pets: Toolgate, fo
         "warning": True,
     }
     checked = with_pets("config", "check")
-    assert (checked.code, warned(checked.err)) == (0, IDLE_PATTERNS)
+    assert (checked.code, warnings_of(checked.err)) == (0, IDLE_PATTERNS)
     found = [one for one in with_pets("doctor", "--json").json if one["name"] == "patterns"]
     assert [(one["status"], one["detail"]) for one in found] == [
         ("warning", one) for one in IDLE_PATTERNS
@@ -248,7 +248,7 @@ def test_rules_and_patterns_without_matches_are_warnings(with_pets: Toolgate, fo
 
 def test_stored_rules_that_match_nothing_are_warned_of(with_pets: Toolgate) -> None:
     with_pets("policy", "put", "none", '{"effect": "deny", "tools": ["refund*"]}')
-    assert warned(with_pets("policy", "check").err) == [
+    assert warnings_of(with_pets("policy", "check").err) == [
         "policy.rules.none.tools: 'refund*' matches no tool, prompt or resource"
     ]
 
@@ -265,7 +265,7 @@ def test_a_registry_that_cannot_be_read_leaves_the_settings_valid(
 ) -> None:
     (folder / "toolgate.yaml").write_text(IDLE)
     away = bare("config", "check", TOOLGATE_DATABASE__URL="postgresql://127.0.0.1:1/none")
-    assert (away.code, warned(away.err)) == (0, [])
+    assert (away.code, warnings_of(away.err)) == (0, [])
     assert "the database cannot be read" in away.err
     unused = bare("config", "check", TOOLGATE_DATABASE__DATA_DIR=str(folder / "data"))
     assert (unused.code, unused.err) == (0, "")
@@ -284,4 +284,4 @@ def test_a_source_of_a_toolset_that_is_nowhere_is_told_before_any_import(
     )
     told = "toolsets.few.sources: there is no source pest"
     place = {"TOOLGATE_DATABASE__DATA_DIR": str(folder / "data")}
-    assert warned(bare("config", "check", **place).err) == [told]
+    assert warnings_of(bare("config", "check", **place).err) == [told]

@@ -13,7 +13,7 @@ from tests.gateway.cli.conftest import Toolgate
 ACTION = "lightapi.net/rule/getRule/0.1.0"
 
 
-async def recorded(settings: DatabaseSettings) -> None:
+async def store_records(settings: DatabaseSettings) -> None:
     chain = Chain(HOST, node="node", started=datetime.now(UTC), key=b"")
     entries = [
         AuditEntry(
@@ -29,7 +29,7 @@ def test_the_report_names_callers_and_actions(
     database_settings: DatabaseSettings, toolgate: Toolgate
 ) -> None:
     assert toolgate("portal", "legacy-report", "--json").json == []
-    asyncio.run(recorded(database_settings))
+    asyncio.run(store_records(database_settings))
     line = toolgate("portal", "legacy-report").out.split()
     assert (line[:3], line[-1]) == (["ada", "::1", "2"], ACTION)
     [found] = toolgate("portal", "legacy-report", "--since", "1h", "--json").json

@@ -78,7 +78,7 @@ async def shared(started: Shared) -> AsyncIterator[Shared]:
     """The gateway with the settings that it began with."""
     yield started
     described(started.file.parent, started.service)
-    await reloaded(started.gateway)
+    await reload_settings(started.gateway)
 
 
 @pytest.fixture
@@ -110,10 +110,10 @@ async def test_serve_announces_the_mcp_address_first_and_counts(
 ) -> None:
     async with serving(TOOLGATE_DATABASE__URL=database_settings.url) as gateway:
         await gateway.ready()
-        await announced(gateway, http)
+        await check_announcement(gateway, http)
 
 
-async def announced(gateway: Served, http: aiohttp.ClientSession) -> None:
+async def check_announcement(gateway: Served, http: aiohttp.ClientSession) -> None:
     assert await gateway.line() == (
         f"5 tools · JSON-RPC at {gateway.url}/rpc · 2024-11-05 clients at {gateway.url}/mcp/sse"
     )
@@ -226,7 +226,7 @@ async def test_a_database_that_waiting_cannot_mend_ends_serve(folder: Path) -> N
     assert "set database.data_dir to a directory" in err
 
 
-async def reloaded(gateway: Served) -> dict[str, Any]:
+async def reload_settings(gateway: Served) -> dict[str, Any]:
     gateway.process.send_signal(signal.SIGHUP)
     return await gateway.event("settings_reloaded")
 
@@ -241,14 +241,19 @@ async def test_a_hangup_takes_changed_sources(shared: Shared, http: aiohttp.Clie
         f"  pets: {{openapi: pets.json, base_url: '{service.url}/v2'}}\n"
         f"  more: {{openapi: pets.json, base_url: '{service.url}', include: [slow]}}\n"
     )
-    assert (await reloaded(gateway))["changed"] == ["server", "upstream", "logging", "sources"]
+    assert (await reload_settings(gateway))["changed"] == [
+        "server",
+        "upstream",
+        "logging",
+        "sources",
+    ]
     waiting = (await gateway.event("restart_required"))["changed"]
     assert waiting == ["server.port", "upstream.python_threads"]
     answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "listPets"})
     assert answer["result"]["heard"]["path"] == "/v2/pets"
     names = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
     assert "more_slow" in [tool["name"] for tool in names["result"]["tools"]]
-    assert (await reloaded(gateway))["changed"] == ["server", "upstream"]  # they still wait
+    assert (await reload_settings(gateway))["changed"] == ["server", "upstream"]  # they still wait
 
 
 async def test_a_hangup_reads_the_descriptions_again(
@@ -256,7 +261,7 @@ async def test_a_hangup_reads_the_descriptions_again(
 ) -> None:
     gateway, settings_file = shared.gateway, shared.file
     settings_file.with_name("pets.json").write_text(json.dumps(pets(count=1)))
-    assert (await reloaded(gateway))["changed"] == []
+    assert (await reload_settings(gateway))["changed"] == []
     answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "more_0000"})
     assert answer["result"]["heard"]["path"] == "/more/0000"
 
@@ -285,7 +290,7 @@ async def test_a_hangup_takes_rules_limits_and_toolsets(
         "limits: {sources: {pets: {calls: 1}}, headers: 50}\n"
         "toolsets: {one: {include: [getPet]}}\n"
     )
-    assert (await reloaded(gateway))["changed"] == ["policy", "limits", "toolsets"]
+    assert (await reload_settings(gateway))["changed"] == ["policy", "limits", "toolsets"]
     assert (await gateway.event("restart_required"))["changed"] == ["limits.headers"]
     call = {"jsonrpc": "2.0", "id": 1, "method": "listPets"}
     assert "result" in await rpc(http, gateway, call)
@@ -295,7 +300,7 @@ async def test_a_hangup_takes_rules_limits_and_toolsets(
     async with http.get(gateway.url + "/mcp/one/sse") as stream:
         assert stream.status == 200
     settings_file.write_text(before)
-    await reloaded(gateway)
+    await reload_settings(gateway)
     assert "result" in await rpc(http, gateway, call)
     async with http.get(gateway.url + "/mcp/one/sse") as stream:
         assert stream.status == 404
@@ -330,7 +335,7 @@ async def test_a_broken_service_is_reported_and_reloaded_when_mended(
     service.write_text(
         "from gateway import hybrid\n\n@hybrid.action('mended')\ndef mended(data):\n    return 1\n"
     )
-    await reloaded(gateway)
+    await reload_settings(gateway)
     answer = await rpc(http, gateway, {"jsonrpc": "2.0", "id": 1, "method": "mended"})
     assert answer["result"] == 1
 

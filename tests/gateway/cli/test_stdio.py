@@ -135,7 +135,7 @@ class Terminal:
 
 
 @asynccontextmanager
-async def bridged(url: str) -> AsyncIterator[Terminal]:
+async def bridge_to(url: str) -> AsyncIterator[Terminal]:
     """A bridge to `url`, which has ended when the context is left."""
     terminal = Terminal()
     async with aiohttp.ClientSession() as http, anyio.create_task_group() as tasks:
@@ -146,7 +146,7 @@ async def bridged(url: str) -> AsyncIterator[Terminal]:
 
 @asynccontextmanager
 async def in_session(client: Client) -> AsyncIterator[Terminal]:
-    async with bridged(f"{client.url}/mcp") as terminal:
+    async with bridge_to(f"{client.url}/mcp") as terminal:
         terminal.send(HELLO)
         assert (await terminal.next())["result"]["protocolVersion"] == "2025-06-18"
         terminal.send(INITIALIZED)
@@ -183,7 +183,7 @@ async def test_changes_are_told_outside_of_requests(client: Client) -> None:
 async def test_a_cancelled_request_of_2026_07_28_leaves_the_service(
     client: Client, service: Recorder
 ) -> None:
-    async with bridged(f"{client.url}/mcp") as terminal:
+    async with bridge_to(f"{client.url}/mcp") as terminal:
         terminal.send(request(7, "tools/call", name="slow", arguments={}, _meta=META))
         with anyio.fail_after(DEADLINE_S):
             await service.arrived.wait()
@@ -195,7 +195,7 @@ async def test_a_cancelled_request_of_2026_07_28_leaves_the_service(
 
 
 async def test_errors_of_the_server_are_answered_with_the_id(client: Client) -> None:
-    async with bridged(f"{client.url}/mcp") as terminal:
+    async with bridge_to(f"{client.url}/mcp") as terminal:
         terminal.send(request(1, "tools/list"))
         refused = await terminal.next()
         assert (refused["id"], refused["error"]["code"]) == (1, -32600)
@@ -222,14 +222,14 @@ async def test_a_server_that_does_not_answer_is_reported(answer: Response, said:
         return answer
 
     app = Starlette(routes=[Route("/mcp", endpoint, methods=["POST"])])
-    async with serving(app) as url, bridged(f"{url}/mcp") as terminal:
+    async with serving(app) as url, bridge_to(f"{url}/mcp") as terminal:
         terminal.send(request(1, "ping"))
         reported = await terminal.next()
         assert (reported["id"], reported["error"]["message"]) == (1, said)
 
 
 async def test_an_unreachable_server_is_reported_for_each_request() -> None:
-    async with bridged("http://127.0.0.1:9/mcp") as terminal:
+    async with bridge_to("http://127.0.0.1:9/mcp") as terminal:
         terminal.send(request(1, "ping"), INITIALIZED, request(2, "ping"))
         answers = [await terminal.next(), await terminal.next()]
         assert {answer["id"] for answer in answers} == {1, 2}
@@ -264,7 +264,7 @@ async def test_arguments_are_repeated_in_the_headers_that_a_tool_wants(streams: 
         return JSONResponse(answer)
 
     app = Starlette(routes=[Route("/mcp", endpoint, methods=["POST"])])
-    async with serving(app) as url, bridged(f"{url}/mcp") as terminal:
+    async with serving(app) as url, bridge_to(f"{url}/mcp") as terminal:
         call = {"name": "weather", "arguments": {"city": "Zürich"}, "_meta": META}
         terminal.send(request(1, "tools/call", **call))
         assert (await terminal.next())["result"] == {"content": []}
@@ -291,7 +291,7 @@ async def test_a_server_may_answer_by_streams_alone() -> None:
         return Response(events, media_type="text/event-stream", headers={"Mcp-Session-Id": "s-1"})
 
     app = Starlette(routes=[Route("/mcp", endpoint, methods=["POST", "GET", "DELETE"])])
-    async with serving(app) as url, bridged(f"{url}/mcp") as terminal:
+    async with serving(app) as url, bridge_to(f"{url}/mcp") as terminal:
         terminal.send(HELLO)
         assert (await terminal.next())["method"] == "notifications/message"
         assert (await terminal.next())["id"] == "hello"
@@ -337,7 +337,7 @@ class Forgetful:
 
 async def test_the_client_sees_nothing_of_a_session_that_is_opened_anew() -> None:
     server = Forgetful(remembers=2)
-    async with serving(server.app()) as url, bridged(f"{url}/mcp") as terminal:
+    async with serving(server.app()) as url, bridge_to(f"{url}/mcp") as terminal:
         terminal.send(HELLO)
         assert (await terminal.next())["id"] == "hello"
         for number in range(5):
@@ -348,7 +348,7 @@ async def test_the_client_sees_nothing_of_a_session_that_is_opened_anew() -> Non
 
 async def test_a_server_that_forgets_each_session_at_once_ends_nothing() -> None:
     server = Forgetful(remembers=0)
-    async with serving(server.app()) as url, bridged(f"{url}/mcp") as terminal:
+    async with serving(server.app()) as url, bridge_to(f"{url}/mcp") as terminal:
         terminal.send(HELLO)
         assert (await terminal.next())["id"] == "hello"
         terminal.send(INITIALIZED)
@@ -387,7 +387,7 @@ async def test_a_request_of_a_session_that_was_replaced_meanwhile_is_sent_again(
         return JSONResponse(answer, headers={"Mcp-Session-Id": f"s-{opened}"})
 
     app = Starlette(routes=[Route("/mcp", endpoint, methods=["POST", "GET", "DELETE"])])
-    async with serving(app) as url, bridged(f"{url}/mcp") as terminal:
+    async with serving(app) as url, bridge_to(f"{url}/mcp") as terminal:
         terminal.send(HELLO)
         assert (await terminal.next())["id"] == "hello"
         terminal.send(INITIALIZED)
@@ -401,7 +401,7 @@ async def test_a_status_without_a_body_is_an_answer() -> None:
         return Response(status_code=404)
 
     app = Starlette(routes=[Route("/mcp", endpoint, methods=["POST", "DELETE"])])
-    async with serving(app) as url, bridged(f"{url}/mcp") as terminal:
+    async with serving(app) as url, bridge_to(f"{url}/mcp") as terminal:
         terminal.send(request(1, "ping"))
         answer = await terminal.next()
         assert answer["id"] == 1

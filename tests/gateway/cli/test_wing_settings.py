@@ -36,7 +36,7 @@ MISTAKES = [
 ]
 
 
-def written(folder: Path, settings: dict[str, Any]) -> None:
+def write_settings(folder: Path, settings: dict[str, Any]) -> None:
     (folder / "toolgate.yaml").write_text(json.dumps(settings))
 
 
@@ -49,7 +49,7 @@ def test_a_mistake_in_the_settings_of_a_wing_fails_the_check(
     bare: Toolgate, folder: Path, settings: dict[str, Any], told: str
 ) -> None:
     """The check says what the wing would say each minute in the log (mending 37)."""
-    written(folder, settings)
+    write_settings(folder, settings)
     done = bare("config", "check")
     assert done.code == 2, done.out
     assert told in done.err
@@ -59,9 +59,9 @@ def test_the_mistake_of_a_wing_that_is_off_or_optional_is_none(
     bare: Toolgate, folder: Path
 ) -> None:
     settings, _ = MISTAKES[0]
-    written(folder, {"events": {**settings["events"], "enabled": False}})
+    write_settings(folder, {"events": {**settings["events"], "enabled": False}})
     assert bare("config", "check").code == 0
-    written(folder, {**settings, "wings": {"optional": ["events"]}})
+    write_settings(folder, {**settings, "wings": {"optional": ["events"]}})
     done = bare("config", "check")
     assert done.code == 0
     assert "events.inbound.sold.when" in done.err  # a warning
@@ -72,7 +72,7 @@ def test_doctor_names_the_mistakes_and_unknown_skills_of_a_wing(
 ) -> None:
     """As `config check` does (mending 35, 37)."""
     settings, told = MISTAKES[0]
-    written(folder, settings)
+    write_settings(folder, settings)
     assert with_pets("migrate").code == 0
     done = with_pets("doctor", "--json")
     [check] = [check for check in done.json if check["name"] == "wing"]
@@ -83,7 +83,7 @@ def test_doctor_names_the_mistakes_and_unknown_skills_of_a_wing(
         name: {"cron": "5 4 * * *", "skill": skill, "principal": "clock"}
         for name, skill in (("good", "pets.listPets"), ("bad", "pets.listPetz"))
     }
-    written(folder, {"events": {"enabled": True, "schedules": plans}})
+    write_settings(folder, {"events": {"enabled": True, "schedules": plans}})
     [check] = [check for check in with_pets("doctor", "--json").json if check["name"] == "wing"]
     assert check["status"] == "warning"
     assert "events.schedules.bad.skill" in check["detail"]
@@ -99,11 +99,11 @@ async def test_a_gateway_with_invalid_wing_settings_does_not_start(
 ) -> None:
     """It would serve without the wing (mending 37)."""
     settings, told = MISTAKES[0]
-    written(folder, settings)
+    write_settings(folder, settings)
     code, out, err = await ran("serve", "--port", "0", TOOLGATE_DATABASE__URL=database_settings.url)
     assert (code, out) == (2, "")
     assert told in err
-    written(folder, {**settings, "wings": {"optional": ["events"]}})
+    write_settings(folder, {**settings, "wings": {"optional": ["events"]}})
     async with serving(TOOLGATE_DATABASE__URL=database_settings.url) as gateway:
         await gateway.ready()
         assert (await gateway.stop())[0] == 0

@@ -191,10 +191,10 @@ async def all_ok(
 
 
 async def gone(pids: set[int]) -> None:
-    await until(lambda: all(_ended(pid) for pid in pids))
+    await until(lambda: all(_has_ended(pid) for pid in pids))
 
 
-def _ended(pid: int) -> bool:
+def _has_ended(pid: int) -> bool:
     with suppress(OSError):
         return ") Z " in Path(f"/proc/{pid}/stat").read_text()  # a zombie
     return True
@@ -210,11 +210,11 @@ async def test_any_worker_serves_any_session(shared: Shared, http: aiohttp.Clien
     for _ in range(20):
         async with http.post(gateway.url + "/mcp", json=body, headers=session) as response:
             assert response.status == 200, await response.text()
-    handled = await counted(http, gateway)
+    handled = await requests_by_worker(http, gateway)
     assert sum(handled.values()) >= 20
 
 
-async def counted(http: aiohttp.ClientSession, gateway: Served) -> dict[str, float]:
+async def requests_by_worker(http: aiohttp.ClientSession, gateway: Served) -> dict[str, float]:
     """Requests by worker."""
     async with http.get(gateway.url + "/metrics") as response:
         families = {f.name: f for f in text_string_to_metric_families(await response.text())}
@@ -263,7 +263,9 @@ async def test_a_worker_that_stands_still_is_killed(
 
 
 @asynccontextmanager
-async def hammered(http: aiohttp.ClientSession, gateway: Served) -> AsyncIterator[list[str]]:
+async def call_continuously(
+    http: aiohttp.ClientSession, gateway: Served
+) -> AsyncIterator[list[str]]:
     """Calls on new connections, one after the other, inside; yields their failures."""
     failures: list[str] = []
 
@@ -290,7 +292,7 @@ async def test_a_hangup_reloads_all_workers_and_refuses_no_connection(
 ) -> None:
     gateway = shared.gateway
     before = await children(gateway)
-    async with hammered(http, gateway) as failures:
+    async with call_continuously(http, gateway) as failures:
         await shared.reload("toolsets: {few: {include: [listPets]}}")
         for _ in range(10):
             url = gateway.url + "/mcp/few"
@@ -322,7 +324,7 @@ async def test_a_new_program_takes_over_without_a_refused_connection(
 ) -> None:
     before = await children(gateway)
     await gateway.line()
-    async with hammered(http, gateway) as failures:
+    async with call_continuously(http, gateway) as failures:
         gateway.process.send_signal(signal.SIGUSR2)
         new = (await gateway.event("upgrade_started"))["pid"]
         assert gateway.url in await gateway.line()
@@ -380,7 +382,7 @@ async def test_a_killed_supervisor_leaves_calls_their_end(
         for _ in range(2):  # of the workers: no third, of the model, before they have drained
             await gateway.event("stopping", signal="SIGTERM")
         [model] = [pid for pid in orphans if "onnxruntime" in _maps(pid)]
-        assert not _ended(model)
+        assert not _has_ended(model)
         service.release.set()
         assert (await running)["result"]["heard"]["path"] == "/slow"
     await gone(orphans)
@@ -468,7 +470,7 @@ def _maps(pid: int) -> str:
     return Path(f"/proc/{pid}/maps").read_text()
 
 
-async def searched(http: aiohttp.ClientSession, gateway: Served, query: str) -> str:
+async def search_tools_text(http: aiohttp.ClientSession, gateway: Served, query: str) -> str:
     params = {"name": "search_tools", "arguments": {"query": query}}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     async with http.post(gateway.url + "/rpc", json=body) as response:
@@ -485,11 +487,11 @@ async def test_workers_share_a_model_process_replaced_after_a_kill(
 ) -> None:
     gateway = shared.gateway
     for _ in range(10):
-        assert "listPets" in await searched(http, gateway, "all animals of the shop")
+        assert "listPets" in await search_tools_text(http, gateway, "all animals of the shop")
     [model] = [pid for pid in processes(gateway) if "onnxruntime" in _maps(pid)]
     os.kill(model, signal.SIGKILL)
     await gateway.event("worker_died", pid=model)
-    assert "listPets" in await searched(http, gateway, "list pets")
+    assert "listPets" in await search_tools_text(http, gateway, "list pets")
     await children(gateway)
 
 

@@ -20,13 +20,15 @@ remove a pet => deletePet
 list the pets => nowhere"""
 
 
-def wanted(*ids: str) -> RelevantTools:
+def relevant(*ids: str) -> RelevantTools:
     return RelevantTools(frozenset(ids), tuple(frozenset([one]) for one in ids))
 
 
 def test_recall_grows_with_the_results_and_has_its_interval() -> None:
     found = [["a", "b"], ["x", "y", "c"], []]
-    made = curve("hybrid", found, [wanted("a"), wanted("c", "d"), wanted("e")], [1.0, 2.0, 3.0])
+    made = curve(
+        "hybrid", found, [relevant("a"), relevant("c", "d"), relevant("e")], [1.0, 2.0, 3.0]
+    )
     assert [one.recall for one in made.points[:4]] == [33.3, 33.3, 50.0, 50.0]
     assert all(one.low <= one.recall <= one.high for one in made.points)
     assert made.mrr == pytest.approx(100 * (1 + 1 / 3) / 3, abs=0.1)
@@ -34,13 +36,13 @@ def test_recall_grows_with_the_results_and_has_its_interval() -> None:
 
 def test_a_calibration_compares_predicted_with_observed_hits() -> None:
     fits = [0.95, 0.95, 0.1, None]
-    bins = calibration(calibration_pairs(fits, [["x", "a"], ["x"], [], ["a"]], [wanted("a")] * 4))
+    bins = calibration(calibration_pairs(fits, [["x", "a"], ["x"], [], ["a"]], [relevant("a")] * 4))
     assert [(one.low, one.requests, one.told, one.found) for one in bins] == [
         (0.0, 1, 0.1, 0.0),
         (0.8, 2, 0.95, 0.5),
     ]
     assert all(one.found_low <= one.found <= one.found_high for one in bins)
-    assert calibration_pairs([None], [["a"]], [wanted("a")]) == []
+    assert calibration_pairs([None], [["a"]], [relevant("a")]) == []
 
 
 def test_axes_of_plots_begin_at_nothing_and_end_at_all() -> None:

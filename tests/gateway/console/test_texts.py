@@ -30,7 +30,7 @@ PLAIN |= {"SKILL", "md", "Markdown", "temperature", "max", "tokens"}  # names of
 PLAIN |= {"listPets", "petshop", "name", "kind", "cat", "text", "adopted"}  # in examples
 
 
-def used() -> Iterator[str]:
+def used_texts() -> Iterator[str]:
     for text in TEMPLATES.values():
         yield from (one or other for one, other in TEXT.findall(text))
         for table in TABLE.findall(text):
@@ -51,7 +51,7 @@ def names(text: str) -> set[str]:
 
 
 def test_every_text_is_translated() -> None:
-    missing = {text for text in used() if text} - translations("zh").keys()
+    missing = {text for text in used_texts() if text} - translations("zh").keys()
     assert not missing
 
 

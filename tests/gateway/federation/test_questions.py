@@ -45,7 +45,7 @@ def asking(**result: Any) -> Scripted:
     return Scripted(plays)
 
 
-def required(method: str, params: Any, **members: Any) -> dict[str, Any]:
+def require_input(method: str, params: Any, **members: Any) -> dict[str, Any]:
     return {
         "resultType": "input_required",
         "inputRequests": {"q": {"method": method, "params": params, "own": 1}},
@@ -53,7 +53,7 @@ def required(method: str, params: Any, **members: Any) -> dict[str, Any]:
     }
 
 
-async def answered(settings: Settings, result: dict[str, Any], capabilities: Any) -> Any:
+async def call_asking_tool(settings: Settings, result: dict[str, Any], capabilities: Any) -> Any:
     servers = {"one": (asking(**result), AsyncExitStack())}
     async with fleet(settings, servers) as behind:
         who = await caller(behind.client, MODERN, capabilities)
@@ -75,7 +75,7 @@ async def test_undeclared_questions_do_not_reach_the_client(
     bare: Settings, method: str, params: Any, capabilities: Any, missing: Any
 ) -> None:
     """The client's capabilities decide on questions of stateless servers, too (mending 17)."""
-    answer = await answered(bare, required(method, params), capabilities)
+    answer = await call_asking_tool(bare, require_input(method, params), capabilities)
     assert answer["error"]["code"] == -32021
     assert answer["error"]["data"]["requiredCapabilities"] == missing
 
@@ -85,12 +85,12 @@ async def test_undeclared_questions_do_not_reach_the_client(
     [
         ({"resultType": "input_required"}, "without saying which"),
         ({"resultType": "input_required", "inputRequests": {}}, "without saying which"),
-        (required("files/delete", {}), "in a way that is not known: files/delete"),
-        (required(ASK, [1]), "in an unknown form"),
-        (required(ASK, FORM, requestState=7), "in an unknown form"),
+        (require_input("files/delete", {}), "in a way that is not known: files/delete"),
+        (require_input(ASK, [1]), "in an unknown form"),
+        (require_input(ASK, FORM, requestState=7), "in an unknown form"),
         ({"resultType": "input_required", "inputRequests": [FORM]}, "in an unknown form"),
         (
-            {"resultType": "complete", "content": [], **required("files/delete", {})},
+            {"resultType": "complete", "content": [], **require_input("files/delete", {})},
             "in a way that is not known",
         ),
     ],
@@ -99,7 +99,7 @@ async def test_input_that_no_client_can_give_is_an_error_of_the_server(
     bare: Settings, result: Any, reason: str
 ) -> None:
     """A malformed `input_required` and unknown methods end the call (mending 17)."""
-    answer = await answered(bare, result, EVERYTHING)
+    answer = await call_asking_tool(bare, result, EVERYTHING)
     assert answer["error"]["code"] == 1502
     assert reason in answer["error"]["message"]
 
@@ -107,7 +107,7 @@ async def test_input_that_no_client_can_give_is_an_error_of_the_server(
 async def test_more_questions_than_the_limit_are_refused(bare: Settings) -> None:
     requests = {f"q{number}": {"method": "roots/list"} for number in range(17)}
     result = {"resultType": "input_required", "inputRequests": requests}
-    answer = await answered(bare, result, EVERYTHING)
+    answer = await call_asking_tool(bare, result, EVERYTHING)
     assert (
         "asks for more than 16 answers (upstream.mcp_client_requests)" in answer["error"]["message"]
     )
@@ -116,14 +116,14 @@ async def test_more_questions_than_the_limit_are_refused(bare: Settings) -> None
 @pytest.mark.parametrize(
     ("result", "capabilities"),
     [
-        (required(ASK, FORM, requestState="s"), EVERYTHING),
-        (required(THINK, TOOLS), {"sampling": {"tools": {}}}),
-        (required("roots/list", {}), EVERYTHING),
+        (require_input(ASK, FORM, requestState="s"), EVERYTHING),
+        (require_input(THINK, TOOLS), {"sampling": {"tools": {}}}),
+        (require_input("roots/list", {}), EVERYTHING),
         ({"resultType": "input_required", "requestState": "s", "own": [1]}, {}),
     ],
 )
 async def test_declared_questions_are_forwarded_unchanged(
     bare: Settings, result: Any, capabilities: Any
 ) -> None:
-    answer = await answered(bare, result, capabilities)
+    answer = await call_asking_tool(bare, result, capabilities)
     assert result.items() <= answer["result"].items()

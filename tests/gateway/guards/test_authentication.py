@@ -58,7 +58,7 @@ def make(tmp_path: Path, clock: Clock) -> Make:
     return make
 
 
-def sent(token: str, *scope_tokens: str) -> Scope:
+def request_with_token(token: str, *scope_tokens: str) -> Scope:
     more = [("X-Scope-Token", one) for one in scope_tokens]
     return http(headers=[("Authorization", f"Bearer {token}"), *more])
 
@@ -75,13 +75,13 @@ def code(identity: Identity) -> str | None:
     return identity.refusal.as_status.code
 
 
-def remembered(authenticator: Authenticator) -> list[str]:
+def cached_principals(authenticator: Authenticator) -> list[str]:
     """Whose tokens, in the order in which they came."""
     known = authenticator._tokens._known.values()
     return [token.principal.id for token in known if token.principal]
 
 
-def unsigned(header: dict[str, Any], claims: dict[str, Any], signature: bytes = b"") -> str:
+def forge_token(header: dict[str, Any], claims: dict[str, Any], signature: bytes = b"") -> str:
     parts = [json.dumps(header).encode(), json.dumps(claims).encode(), signature]
     return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
 
@@ -93,7 +93,7 @@ INVALID, EXPIRED, MISSING = "ERR10000", "ERR10001", "ERR10002"
 async def test_without_authentication_everybody_is_the_same_and_no_token_is_read() -> None:
     authenticator = Authenticator(load(None, {}).auth, TENANT)
     identity = await authenticator.identify(http())
-    assert await authenticator.identify(sent("nonsense", "nonsense")) is identity
+    assert await authenticator.identify(request_with_token("nonsense", "nonsense")) is identity
     assert (identity.refusal, identity.verified, identity.scope_token) == (None, False, None)
     assert identity.principal.key == (TENANT, "anonymous")
 
@@ -106,7 +106,7 @@ async def test_a_token_of_the_right_key_makes_its_subject_known(
     make: Make, key: Signer, algorithm: str
 ) -> None:
     token = Signer(algorithm, key.private).token(scope="portal.r portal.w", team="blue")
-    identity = await make(key).identify(sent(token))
+    identity = await make(key).identify(request_with_token(token))
     assert (identity.refusal, identity.verified, identity.scope_token) == (None, True, None)
     assert identity.principal.key == (TENANT, "ada")
     assert identity.principal.scopes == {"portal.r", "portal.w"}
@@ -150,67 +150,81 @@ async def test_the_header_that_a_token_comes_in(
         ES.token() + ".",
         f" {ES.token()} {ES.token()}",
         ES.token().rsplit(".", 1)[0] + ".",
-        unsigned({"alg": "ES256"}, CLAIMS),
-        unsigned({"alg": "ES256"}, CLAIMS, b"\0" * 64),
-        unsigned({}, CLAIMS),
-        unsigned({"alg": ["ES256"]}, CLAIMS),
-        unsigned({"alg": None}, CLAIMS),
+        forge_token({"alg": "ES256"}, CLAIMS),
+        forge_token({"alg": "ES256"}, CLAIMS, b"\0" * 64),
+        forge_token({}, CLAIMS),
+        forge_token({"alg": ["ES256"]}, CLAIMS),
+        forge_token({"alg": None}, CLAIMS),
         signer("ES256", "somebody else").token(),
         RS.token(),
         ES.token({"crit": ["exp"], "exp": NOW}),
         ES.token({"crit": ["b64"], "b64": False}),
-        unsigned({"alg": "ES256", "kid": 5}, CLAIMS),
+        forge_token({"alg": "ES256", "kid": 5}, CLAIMS),
     ],
 )
 async def test_tokens_without_a_trusted_signature_are_refused(make: Make, token: str) -> None:
-    assert code(await make().identify(sent(token))) == INVALID
+    assert code(await make().identify(request_with_token(token))) == INVALID
 
 
 async def test_a_token_whose_claims_were_changed_is_refused(make: Make) -> None:
     head, _, signature = ES.token().split(".")
-    _, claims, _ = unsigned({}, {**CLAIMS, "sub": "eve"}).split(".")
-    assert code(await make().identify(sent(f"{head}.{claims}.{signature}"))) == INVALID
+    _, claims, _ = forge_token({}, {**CLAIMS, "sub": "eve"}).split(".")
+    assert (
+        code(await make().identify(request_with_token(f"{head}.{claims}.{signature}"))) == INVALID
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "nOnE"])
 async def test_unsigned_tokens_are_refused(make: Make, algorithm: str) -> None:
-    token = unsigned({"alg": algorithm, "typ": "JWT"}, CLAIMS)
-    assert code(await make().identify(sent(token))) == INVALID
+    token = forge_token({"alg": algorithm, "typ": "JWT"}, CLAIMS)
+    assert code(await make().identify(request_with_token(token))) == INVALID
 
 
 @pytest.mark.parametrize("algorithm", ["HS256", "HS384", "HS512"])
 @pytest.mark.parametrize("key", [RS, ES, ED])
 async def test_the_public_key_is_no_shared_secret(make: Make, key: Signer, algorithm: str) -> None:
     """Key confusion: what everybody may read must not be what signs (RFC 8725, 2.1)."""
-    start = unsigned({"alg": algorithm, "typ": "JWT"}, CLAIMS).rsplit(".", 1)[0]
+    start = forge_token({"alg": algorithm, "typ": "JWT"}, CLAIMS).rsplit(".", 1)[0]
     digest = algorithm.replace("HS", "sha")
     signature = hmac.digest(key.pem, start.encode(), digest)
     token = f"{start}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
-    assert code(await make(key).identify(sent(token))) == INVALID
-    assert code(await make([key]).identify(sent(token))) == INVALID
+    assert code(await make(key).identify(request_with_token(token))) == INVALID
+    assert code(await make([key]).identify(request_with_token(token))) == INVALID
 
 
 async def test_an_algorithm_that_is_not_accepted_is_refused(make: Make) -> None:
     token = Signer("RS512", RS.private).token()
-    assert code(await make(RS).identify(sent(token))) == INVALID
-    assert code(await make(RS, algorithms=("RS512",)).identify(sent(token))) is None
-    assert code(await make(RS, algorithms=("RS512",)).identify(sent(RS.token()))) == INVALID
+    assert code(await make(RS).identify(request_with_token(token))) == INVALID
+    assert code(await make(RS, algorithms=("RS512",)).identify(request_with_token(token))) is None
+    assert (
+        code(await make(RS, algorithms=("RS512",)).identify(request_with_token(RS.token())))
+        == INVALID
+    )
 
 
 async def test_a_key_that_comes_inside_a_token_is_not_believed(make: Make) -> None:
     eve = signer("ES256", "eve")
     token = eve.token({"jwk": eve.jwk(), "jku": "https://evil.example/jwks", "x5u": "file:///k"})
-    assert code(await make().identify(sent(token))) == INVALID
+    assert code(await make().identify(request_with_token(token))) == INVALID
 
 
 async def test_a_token_names_one_key_of_several(make: Make) -> None:
     old, new = signer("RS256", "old", "2025"), signer("RS256", "new", "2026")
     authenticator = make([old, new])
     for key in (old, new):
-        assert code(await authenticator.identify(sent(key.token()))) is None
-    assert code(await authenticator.identify(sent(old.token({"kid": "2026"})))) == INVALID
-    assert code(await authenticator.identify(sent(old.token({"kid": "2024"})))) == INVALID
-    assert code(await authenticator.identify(sent(Signer("RS256", old.private).token()))) == INVALID
+        assert code(await authenticator.identify(request_with_token(key.token()))) is None
+    assert (
+        code(await authenticator.identify(request_with_token(old.token({"kid": "2026"}))))
+        == INVALID
+    )
+    assert (
+        code(await authenticator.identify(request_with_token(old.token({"kid": "2024"}))))
+        == INVALID
+    )
+    assert (
+        code(await authenticator.identify(request_with_token(Signer("RS256", old.private).token())))
+        == INVALID
+    )
 
 
 @pytest.mark.parametrize(
@@ -240,65 +254,70 @@ async def test_a_token_names_one_key_of_several(make: Make) -> None:
 async def test_a_token_is_good_from_nbf_to_exp(
     make: Make, claims: dict[str, Any], expected: str | None
 ) -> None:
-    assert code(await make().identify(sent(ES.token(**claims)))) == expected
+    assert code(await make().identify(request_with_token(ES.token(**claims)))) == expected
 
 
 async def test_a_cached_token_ends_at_its_expiry(make: Make, clock: Clock) -> None:
     authenticator, token = make(leeway_s=5), ES.token(exp=NOW + 100)
     for now in (NOW, NOW + 50, NOW + 104.9):
         clock.now = now
-        assert code(await authenticator.identify(sent(token))) is None
+        assert code(await authenticator.identify(request_with_token(token))) is None
     for now in (NOW + 105, NOW + 106):
         clock.now = now
-        assert code(await authenticator.identify(sent(token))) == EXPIRED
+        assert code(await authenticator.identify(request_with_token(token))) == EXPIRED
 
 
 async def test_a_token_that_is_not_valid_yet_is_asked_again(make: Make, clock: Clock) -> None:
     authenticator, token = make(), ES.token(nbf=NOW + 600)
-    assert code(await authenticator.identify(sent(token))) == INVALID
+    assert code(await authenticator.identify(request_with_token(token))) == INVALID
     clock.now = NOW + 600
-    assert code(await authenticator.identify(sent(token))) is None
+    assert code(await authenticator.identify(request_with_token(token))) is None
 
 
 async def test_no_more_tokens_are_remembered_than_the_settings_say(make: Make) -> None:
     authenticator = make(cached_tokens=3)
     tokens = [ES.token(sub=f"user {number}") for number in range(5)]
     for token in [*tokens, *tokens]:
-        assert code(await authenticator.identify(sent(token))) is None
-    assert remembered(authenticator) == ["user 2", "user 3", "user 4"]
+        assert code(await authenticator.identify(request_with_token(token))) is None
+    assert cached_principals(authenticator) == ["user 2", "user 3", "user 4"]
 
 
 async def test_a_token_that_comes_again_pushes_no_other_out(make: Make) -> None:
     authenticator = make(cached_tokens=2)
     first, second = ES.token(sub="first"), ES.token(sub="second")
     for token in (first, second, second):
-        await authenticator.identify(sent(token))
-    assert remembered(authenticator) == ["first", "second"]
+        await authenticator.identify(request_with_token(token))
+    assert cached_principals(authenticator) == ["first", "second"]
 
 
 async def test_refused_tokens_are_not_cached(make: Make, clock: Clock) -> None:
     authenticator, good = make(cached_tokens=1), ES.token()
-    await authenticator.identify(sent(good))
+    await authenticator.identify(request_with_token(good))
     (kept,) = authenticator._tokens._known
     for token in ("x", ES.token(exp=NOW - 99), signer("ES256", "eve").token()):
-        assert code(await authenticator.identify(sent(token))) is not None
+        assert code(await authenticator.identify(request_with_token(token))) is not None
     assert list(authenticator._tokens._known) == [kept]
     clock.now = NOW + 7200
-    await authenticator.identify(sent(good))
+    await authenticator.identify(request_with_token(good))
     assert not authenticator._tokens._known  # what has ended takes no place
 
 
 async def test_a_token_of_one_key_says_nothing_to_an_authenticator_of_another(make: Make) -> None:
     token = ES.token()
-    assert code(await make(ES).identify(sent(token))) is None
-    assert code(await make(signer("ES256", "other")).identify(sent(token))) == INVALID
+    assert code(await make(ES).identify(request_with_token(token))) is None
+    assert code(await make(signer("ES256", "other")).identify(request_with_token(token))) == INVALID
 
 
 async def test_issuer_and_audience_are_checked_if_configured(make: Make) -> None:
     strict = make(issuer="https://id.example", audience="toolgate")
     good = {"iss": "https://id.example", "aud": "toolgate"}
-    assert code(await strict.identify(sent(ES.token(**good)))) is None
-    assert code(await strict.identify(sent(ES.token(**good | {"aud": ["a", "toolgate"]})))) is None
+    assert code(await strict.identify(request_with_token(ES.token(**good)))) is None
+    assert (
+        code(
+            await strict.identify(request_with_token(ES.token(**good | {"aud": ["a", "toolgate"]})))
+        )
+        is None
+    )
     for wrong in (
         {"iss": "https://id.example/"},
         {"iss": None},
@@ -308,8 +327,13 @@ async def test_issuer_and_audience_are_checked_if_configured(make: Make) -> None
         {"aud": None},
         {"aud": {"toolgate": 1}},
     ):
-        assert code(await strict.identify(sent(ES.token(**good | wrong)))) == INVALID, wrong
-    assert code(await make().identify(sent(ES.token(iss="anyone", aud="anything")))) is None
+        assert (
+            code(await strict.identify(request_with_token(ES.token(**good | wrong)))) == INVALID
+        ), wrong
+    assert (
+        code(await make().identify(request_with_token(ES.token(iss="anyone", aud="anything"))))
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -328,7 +352,7 @@ async def test_issuer_and_audience_are_checked_if_configured(make: Make) -> None
 async def test_the_principal_is_named_by_the_first_usable_claim(
     make: Make, claims: dict[str, Any], name: str
 ) -> None:
-    identity = await make().identify(sent(ES.token(**claims)))
+    identity = await make().identify(request_with_token(ES.token(**claims)))
     assert code(identity) is None
     assert identity.principal.id == name
 
@@ -349,16 +373,16 @@ async def test_the_principal_is_named_by_the_first_usable_claim(
 async def test_a_token_that_names_nobody_usable_is_refused(
     make: Make, claims: dict[str, Any]
 ) -> None:
-    assert code(await make().identify(sent(ES.token(**claims)))) == INVALID
+    assert code(await make().identify(request_with_token(ES.token(**claims)))) == INVALID
 
 
 async def test_a_subject_that_is_no_text_is_refused(make: Make) -> None:
-    assert code(await make().identify(sent(ES.token(sub=5)))) == INVALID
+    assert code(await make().identify(request_with_token(ES.token(sub=5)))) == INVALID
 
 
 @pytest.mark.parametrize("text", [b"[]", b"5", b'"a"', b"{", b"", b"[" * 3000])
 async def test_claims_that_are_no_object_are_refused(make: Make, text: bytes) -> None:
-    assert code(await make().identify(sent(ES.sign(text)))) == INVALID
+    assert code(await make().identify(request_with_token(ES.sign(text)))) == INVALID
 
 
 @pytest.mark.parametrize(
@@ -379,17 +403,22 @@ async def test_claims_that_are_no_object_are_refused(make: Make, text: bytes) ->
 )
 async def test_scopes_in_every_form(make: Make, claims: dict[str, Any], scopes: set[str]) -> None:
     authenticator = make()
-    identity = await authenticator.identify(sent(ES.token(**claims)))
+    identity = await authenticator.identify(request_with_token(ES.token(**claims)))
     assert identity.principal.scopes == scopes
     assert (
-        await authenticator.identify(sent(ES.token(), ES.token(**claims)))
+        await authenticator.identify(request_with_token(ES.token(), ES.token(**claims)))
     ).scope_token == scopes
 
 
 async def test_a_token_beyond_the_limit_is_not_looked_at(make: Make) -> None:
     token = ES.token(team="x" * 500)
-    assert code(await make(token_limit_bytes=len(token)).identify(sent(token))) is None
-    assert code(await make(token_limit_bytes=len(token) - 1).identify(sent(token))) == INVALID
+    assert (
+        code(await make(token_limit_bytes=len(token)).identify(request_with_token(token))) is None
+    )
+    assert (
+        code(await make(token_limit_bytes=len(token) - 1).identify(request_with_token(token)))
+        == INVALID
+    )
 
 
 @pytest.mark.parametrize(
@@ -410,7 +439,7 @@ async def test_a_token_beyond_the_limit_is_not_looked_at(make: Make) -> None:
 async def test_a_scope_token_is_judged_but_refuses_nobody_yet(
     make: Make, scope_token: str, expected: set[str] | str
 ) -> None:
-    identity = await make().identify(sent(ES.token(scope="user.r"), scope_token))
+    identity = await make().identify(request_with_token(ES.token(scope="user.r"), scope_token))
     assert code(identity) is None
     assert identity.principal.scopes == {"user.r"}
     found = identity.scope_token
@@ -418,7 +447,9 @@ async def test_a_scope_token_is_judged_but_refuses_nobody_yet(
 
 
 async def test_two_scope_tokens_are_one_too_many(make: Make) -> None:
-    found = (await make().identify(sent(ES.token(), ES.token(), ES.token()))).scope_token
+    found = (
+        await make().identify(request_with_token(ES.token(), ES.token(), ES.token()))
+    ).scope_token
     assert isinstance(found, StatusFault)
     assert found.as_status.code == "ERR10003"
 
@@ -432,7 +463,7 @@ async def test_a_failure_that_is_not_the_token_s_has_a_status_of_its_own(
 
     authenticator, token = make(), ES.token()
     monkeypatch.setattr(PyJWS, "decode", fails)
-    identity = await authenticator.identify(sent(token))
+    identity = await authenticator.identify(request_with_token(token))
     assert code(identity) == "ERR10090"
     assert str(identity.refusal) == "Token verification exception of Authorization."
 
@@ -442,7 +473,7 @@ async def test_neither_the_log_nor_the_answer_has_anything_of_a_token(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     token = ES.token({"crit": ["private-extension"], "private-extension": 1}, team="secret-team")
-    identity = await make().identify(sent(token, ES.token(exp=NOW - 99)))
+    identity = await make().identify(request_with_token(token, ES.token(exp=NOW - 99)))
     assert code(identity) == INVALID
     said = [(record.getMessage(), vars(record).get("reason")) for record in caplog.records]
     assert said == [("token_refused", "InvalidTokenError")]

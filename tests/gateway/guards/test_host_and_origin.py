@@ -8,7 +8,7 @@ pytestmark = pytest.mark.anyio
 ORIGINS = ["https://app.example.com", "https://Other.example.com:8443/"]
 
 
-async def passed(scope):
+async def reaches_application(scope):
     """Whether a request reaches the application; checks the refusal if it does not."""
     reached = []
 
@@ -41,7 +41,7 @@ async def passed(scope):
     ],
 )
 async def test_hosts_that_are_served(host):
-    assert await passed(http(headers=[("Host", host)]))
+    assert await reaches_application(http(headers=[("Host", host)]))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ async def test_hosts_that_are_served(host):
     ],
 )
 async def test_hosts_that_are_not(host):
-    assert not await passed(http(headers=[("Host", host)]))
+    assert not await reaches_application(http(headers=[("Host", host)]))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ async def test_hosts_that_are_not(host):
     ],
 )
 async def test_origins_that_may_call(origin):
-    assert await passed(http(headers=[("Host", "localhost"), ("Origin", origin)]))
+    assert await reaches_application(http(headers=[("Host", "localhost"), ("Origin", origin)]))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ async def test_origins_that_may_call(origin):
     ],
 )
 async def test_origins_that_may_not(origin):
-    assert not await passed(http(headers=[("Host", "localhost"), ("Origin", origin)]))
+    assert not await reaches_application(http(headers=[("Host", "localhost"), ("Origin", origin)]))
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:3000", "https://app.example.com"])
@@ -128,24 +128,24 @@ async def test_a_page_that_sends_its_cookies_may_read_the_answer(origin):
 
 async def test_every_repeated_header_is_checked():
     local = [("Host", "localhost"), ("Origin", "http://localhost")]
-    assert await passed(http(headers=local))
-    assert not await passed(http(headers=[*local, ("Origin", "https://evil.com")]))
+    assert await reaches_application(http(headers=local))
+    assert not await reaches_application(http(headers=[*local, ("Origin", "https://evil.com")]))
 
 
 async def test_requests_without_origin_and_host_pass():
-    assert await passed(http())
+    assert await reaches_application(http())
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready"])
 async def test_probes_come_by_address(path):
     foreign = [("Host", "10.9.9.9"), ("Origin", "https://evil.com")]
-    assert await passed(http("GET", path, foreign))
-    assert not await passed(http("GET", path + "/", foreign))
-    assert not await passed(http("GET", "/metrics", foreign))
+    assert await reaches_application(http("GET", path, foreign))
+    assert not await reaches_application(http("GET", path + "/", foreign))
+    assert not await reaches_application(http("GET", "/metrics", foreign))
 
 
 async def test_the_life_of_the_server_is_no_request():
-    assert await passed({"type": "lifespan"})
+    assert await reaches_application({"type": "lifespan"})
 
 
 async def refused(*hosts, path="/mcp", version="1.1"):

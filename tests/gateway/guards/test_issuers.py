@@ -221,14 +221,14 @@ async def test_a_token_for_one_endpoint_opens_no_other(make: Make) -> None:
     assert isinstance(found, StatusFault)
 
 
-def developed(tmp_path: Path, **changes: Any) -> Auth:
+def development_auth(tmp_path: Path, **changes: Any) -> Auth:
     auth = by_key(tmp_path, OURS.pem, issuer=A, development_secret=SECRET)
     return replace(auth, **changes)
 
 
 @pytest.mark.filterwarnings("ignore::jwt.warnings.InsecureKeyLengthWarning")
 async def test_the_secret_of_development_signs_for_nobody_else(tmp_path: Path) -> None:
-    authenticator = Authenticator(developed(tmp_path), TENANT, lambda: NOW)
+    authenticator = Authenticator(development_auth(tmp_path), TENANT, lambda: NOW)
     secret = Signer("HS256", SECRET)
     good = await identified(authenticator, secret.token(iss=DEVELOPMENT_ISSUER))
     assert good.principal.id == "ada"
@@ -242,7 +242,7 @@ async def test_the_secret_of_development_signs_for_nobody_else(tmp_path: Path) -
         Signer("none", None).token(iss=DEVELOPMENT_ISSUER),
     ):
         assert await code(authenticator, token) == INVALID, token
-    off = Authenticator(developed(tmp_path, development_secret=""), TENANT, lambda: NOW)
+    off = Authenticator(development_auth(tmp_path, development_secret=""), TENANT, lambda: NOW)
     assert await code(off, secret.token(iss=DEVELOPMENT_ISSUER)) == INVALID
     alone = replace(load(None, {}).auth, mode="jwt", development_secret=SECRET)
     only = Authenticator(alone, TENANT, lambda: NOW)

@@ -49,7 +49,7 @@ class App:
 
 
 @asynccontextmanager
-async def connected():
+async def connect():
     app = App()
     async with serving(app, bounded_protocol(load(None, {}).limits, [].append)) as url:
         address = urlsplit(url)
@@ -69,7 +69,7 @@ async def read_head(reader):
     ("path", "body"), [(b"/whole", b"abcdef"), (b"/none", b""), (b"/empty", b"")]
 )
 async def test_pipelined_responses_are_complete_and_in_order(path, body):
-    async with connected() as (_, reader, writer):
+    async with connect() as (_, reader, writer):
         writer.write(2 * HEAD % (path, b"keep-alive", path, b"keep-alive"))
         for _ in range(2):
             assert (await read_head(reader)).startswith(b"http/1.1 20")
@@ -77,7 +77,7 @@ async def test_pipelined_responses_are_complete_and_in_order(path, body):
 
 
 async def test_the_head_comes_with_the_first_piece_and_not_with_the_last():
-    async with connected() as (app, reader, writer):
+    async with connect() as (app, reader, writer):
         writer.write(HEAD % (b"/pieces", b"close"))
         assert b"content-length: 6" in await read_head(reader)
         assert await reader.readexactly(3) == b"abc"
@@ -86,7 +86,7 @@ async def test_the_head_comes_with_the_first_piece_and_not_with_the_last():
 
 
 async def test_the_head_of_a_stream_does_not_wait_for_its_body():
-    async with connected() as (app, reader, writer):
+    async with connect() as (app, reader, writer):
         writer.write(HEAD % (b"/stream", b"close"))
         assert b"transfer-encoding: chunked" in await read_head(reader)
         app.more.set()
@@ -94,14 +94,14 @@ async def test_the_head_of_a_stream_does_not_wait_for_its_body():
 
 
 async def test_a_response_to_head_is_a_head():
-    async with connected() as (_, reader, writer):
+    async with connect() as (_, reader, writer):
         writer.write(b"HEAD /whole HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert b"content-length: 6" in await read_head(reader)
         assert await reader.read() == b""
 
 
 async def test_continue_is_said_before_the_head():
-    async with connected() as (_, reader, writer):
+    async with connect() as (_, reader, writer):
         writer.write(
             b"POST /read HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
         )
@@ -112,7 +112,7 @@ async def test_continue_is_said_before_the_head():
 
 
 async def test_a_response_that_crashes_ends_behind_its_head():
-    async with connected() as (_, reader, writer):
+    async with connect() as (_, reader, writer):
         writer.write(HEAD % (b"/crash", b"keep-alive"))
         assert b"content-length: 6" in await read_head(reader)
         assert await reader.read() == b""

@@ -80,10 +80,10 @@ class Trusting:
 async def trusting(serve: Serve) -> Trusting:
     publisher = Publisher([OLD.jwk()])
     publisher.released.set()
-    return trusted(await serve(publisher) + "/jwks", publisher)
+    return trusting_publisher(await serve(publisher) + "/jwks", publisher)
 
 
-def trusted(url: str, publisher: Publisher, **changes: Any) -> Trusting:
+def trusting_publisher(url: str, publisher: Publisher, **changes: Any) -> Trusting:
     auth: Auth = replace(load(None, {}).auth, mode="jwt", jwks_url=url, **changes)
     made = Trusting(Authenticator(auth, TENANT, lambda: NOW), publisher)
     made.keys._clock = lambda: made.now
@@ -210,7 +210,7 @@ async def test_the_last_keys_serve_while_none_can_be_fetched(trusting: Trusting)
 async def test_a_gateway_without_keys_is_unavailable_and_recovers(serve: Serve) -> None:
     publisher = Publisher([OLD.jwk()], status=503)
     publisher.released.set()
-    trusting = trusted(await serve(publisher), publisher)
+    trusting = trusting_publisher(await serve(publisher), publisher)
     for _ in range(5):
         assert await trusting.outcome(OLD.token()) == "503"
     assert publisher.asked == 1  # not with every call
@@ -249,14 +249,14 @@ async def test_an_unusable_document_removes_no_key(
 
 async def test_a_publisher_that_does_not_answer_is_given_up(serve: Serve) -> None:
     publisher = Publisher([OLD.jwk()])
-    trusting = trusted(await serve(publisher), publisher, jwks_timeout_s=0.05)
+    trusting = trusting_publisher(await serve(publisher), publisher, jwks_timeout_s=0.05)
     assert await trusting.keys.check() == "no answer within 0.05 s (auth.jwks_timeout_s)"
-    gone = trusted("http://127.0.0.1:9/", publisher)
+    gone = trusting_publisher("http://127.0.0.1:9/", publisher)
     assert await gone.keys.check() == "it cannot be reached (ClientConnectorError)"
 
 
 @asynccontextmanager
-async def kept(keys: RemoteKeys) -> AsyncIterator[None]:
+async def refreshing(keys: RemoteKeys) -> AsyncIterator[None]:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(keys.run)
         yield
@@ -268,7 +268,7 @@ async def test_keys_are_fetched_behind_the_calls(serve: Serve) -> None:
     publisher.released.set()
     auth = replace(load(None, {}).auth, jwks_ttl_s=0.02, jwks_cooldown_s=0.02)
     keys = RemoteKeys(await serve(publisher), ("ES256",), auth)
-    async with kept(keys):
+    async with refreshing(keys):
         await until(lambda: publisher.asked >= 4)
         first = keys.ring  # the same for equal keys
         assert first is not None

@@ -88,7 +88,7 @@ def test_a_bound_audience_names_one_endpoint() -> None:
     assert resources(main="/mcp").described_endpoint("/") == "/mcp"
 
 
-async def challenged(path: str, status: int, header: str | None, *required: str) -> str | None:
+async def challenge_for(path: str, status: int, header: str | None, *required: str) -> str | None:
     """The WWW-Authenticate that a front's own becomes."""
 
     async def front(_scope: Any, _receive: Any, send: Any) -> None:
@@ -130,11 +130,11 @@ AT_MCP = f'resource_metadata="https://a.b{WELL_KNOWN}/mcp"'
 async def test_a_challenge_leads_to_the_metadata_and_names_all_scopes(
     status: int, header: str | None, required: tuple[str, ...], expected: str | None
 ) -> None:
-    assert await challenged("/mcp", status, header, *required) == expected
+    assert await challenge_for("/mcp", status, header, *required) == expected
 
 
 async def test_paths_outside_endpoints_keep_their_challenge() -> None:
-    assert await challenged("/metrics", 401, REALM, "a") == REALM
+    assert await challenge_for("/metrics", 401, REALM, "a") == REALM
 
 
 @pytest.mark.parametrize(

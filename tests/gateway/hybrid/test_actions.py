@@ -44,7 +44,7 @@ def written(folder: Path, code: str, spec: str | None = None) -> str:
     return str(path)
 
 
-def marked(*names: str, **options: Any) -> str:
+def code_of_actions(*names: str, **options: Any) -> str:
     said = ", ".join(f"{name}={value!r}" for name, value in options.items())
     return "".join(
         f"@hybrid.action({RULE.format(name)!r}, {said})\nasync def {name}(data):\n    return data\n"
@@ -53,7 +53,7 @@ def marked(*names: str, **options: Any) -> str:
 
 
 def test_a_module_is_loaded_by_its_name_or_its_path(tmp_path: Path) -> None:
-    by_path = hybrid.load(written(tmp_path, marked("one", "two")))
+    by_path = hybrid.load(written(tmp_path, code_of_actions("one", "two")))
     assert [action.id for action in by_path.actions] == [RULE.format("one"), RULE.format("two")]
     assert by_path.handlers.keys() == {RULE.format("one"), RULE.format("two")}
     by_name = hybrid.load("tests.servers.rules")
@@ -63,7 +63,7 @@ def test_a_module_is_loaded_by_its_name_or_its_path(tmp_path: Path) -> None:
 
 def test_a_decorator_says_all_that_there_is_to_say(tmp_path: Path) -> None:
     schema = {"type": "object"}
-    code = marked(
+    code = code_of_actions(
         "one", schema=schema, scope="a b", skip_auth=True, side="query", description="Does it.",
         positional=["x"], rest="more",
     )  # fmt: skip
@@ -90,7 +90,7 @@ def test_two_files_of_one_name_are_two_services(tmp_path: Path) -> None:
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:
         folder.mkdir()
-    loaded = [hybrid.load(written(folder, marked(folder.name))) for folder in folders]
+    loaded = [hybrid.load(written(folder, code_of_actions(folder.name))) for folder in folders]
     assert [service.actions[0].id for service in loaded] == [RULE.format("a"), RULE.format("b")]
 
 
@@ -130,7 +130,9 @@ def test_a_service_that_is_not_there(target: str, text: str) -> None:
 
 
 def test_an_id_has_one_function(tmp_path: Path) -> None:
-    code = marked("one") + marked("two").replace(RULE.format("two"), RULE.format("one"))
+    code = code_of_actions("one") + code_of_actions("two").replace(
+        RULE.format("two"), RULE.format("one")
+    )
     with pytest.raises(ToolgateError, match=r"lightapi\.net/rule/one/0\.1\.0"):
         hybrid.load(written(tmp_path, code))
 
@@ -138,8 +140,10 @@ def test_an_id_has_one_function(tmp_path: Path) -> None:
 def test_a_spec_beside_the_code_describes_the_actions(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    code = marked("deleteRule", side="command") + marked("getRule", scope="not.this")
-    service = hybrid.load(written(tmp_path, code + marked("undescribed"), SPEC))
+    code = code_of_actions("deleteRule", side="command") + code_of_actions(
+        "getRule", scope="not.this"
+    )
+    service = hybrid.load(written(tmp_path, code + code_of_actions("undescribed"), SPEC))
     delete, get = service.actions
     assert (delete.scope, delete.side) == ("portal.w", "command")
     assert delete.request_schema is not None
@@ -164,7 +168,7 @@ def test_a_spec_beside_the_code_describes_the_actions(
     ],
 )
 def test_a_spec_that_cannot_be_read_is_an_error(tmp_path: Path, spec: str, text: str) -> None:
-    target = written(tmp_path, marked("deleteRule"), spec)
+    target = written(tmp_path, code_of_actions("deleteRule"), spec)
     with pytest.raises(ToolgateError) as caught:
         hybrid.load(target)
     assert str(caught.value).startswith(f"HYBRID_SPEC: {tmp_path / 'spec.yaml'}{text}")
@@ -179,7 +183,7 @@ def test_a_spec_that_cannot_be_read_is_an_error(tmp_path: Path, spec: str, text:
     ],
 )
 def test_a_spec_that_is_not_there_is_an_error(tmp_path: Path, value: str, text: str) -> None:
-    target = written(tmp_path, f"HYBRID_SPEC = {value}\n" + marked("deleteRule"))
+    target = written(tmp_path, f"HYBRID_SPEC = {value}\n" + code_of_actions("deleteRule"))
     with pytest.raises(ToolgateError) as caught:
         hybrid.load(target)
     assert str(caught.value) == text.format(folder=tmp_path)
@@ -189,7 +193,9 @@ def test_a_relative_spec_is_beside_its_module_wherever_the_gateway_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "spec.yaml").write_text(dedent(SPEC).replace("0.1.0", "'0.1.0'") + "shcemas: {}\n")
-    target = written(tmp_path, "HYBRID_SPEC = 'spec.yaml'\n" + marked("deleteRule", "getRule"))
+    target = written(
+        tmp_path, "HYBRID_SPEC = 'spec.yaml'\n" + code_of_actions("deleteRule", "getRule")
+    )
     monkeypatch.chdir("/")
     assert len(hybrid.load(target).actions) == 2
     told = [vars(one) for one in caplog.records if one.message == "service_description_invalid"]
@@ -200,14 +206,14 @@ def test_an_action_whose_restriction_is_misspelled_is_not_served(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = SPEC.replace("scope: portal.w", "scpoe: portal.w")
-    service = hybrid.load(written(tmp_path, marked("deleteRule", "getRule"), spec))
+    service = hybrid.load(written(tmp_path, code_of_actions("deleteRule", "getRule"), spec))
     assert list(service.handlers) == [RULE.format("getRule")]
     assert "action_description_invalid" in {record.message for record in caplog.records}
 
 
 def test_a_spec_without_matching_actions_leaves_no_actions(tmp_path: Path) -> None:
     with pytest.raises(ToolgateError, match="no actions"):
-        hybrid.load(written(tmp_path, marked("other"), SPEC))
+        hybrid.load(written(tmp_path, code_of_actions("other"), SPEC))
 
 
 async def test_functions_of_every_shape(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from schemas.errors import InvalidParams
 PET = {"id": 7, "owner": {"login": "a", "age": 3}, "tags": [{"n": 1, "x": 2}, {"n": 3}, 4]}
 
 
-def projected(value, wanted):
+def project_value(value, wanted):
     kept, missing = project(Raw(json.dumps(value).encode()), paths_of(wanted))
     return json.loads(bytes(kept)), missing
 
@@ -31,24 +31,24 @@ def projected(value, wanted):
     ],
 )
 def test_requested_fields_are_kept_in_order(wanted, kept):
-    assert projected(PET, wanted) == (kept, [])
+    assert project_value(PET, wanted) == (kept, [])
 
 
 def test_paths_go_through_arrays_inside_arrays():
-    assert projected([[PET], []], ["owner.age"]) == ([[{"owner": {"age": 3}}], []], [])
+    assert project_value([[PET], []], ["owner.age"]) == ([[{"owner": {"age": 3}}], []], [])
 
 
 def test_missing_fields_are_named():
-    found = projected(PET, ["id", "nope", "owner.x"])
+    found = project_value(PET, ["id", "nope", "owner.x"])
     assert found == ({"id": 7, "owner": {}}, ["nope", "owner.x"])
 
 
 def test_a_member_in_some_of_many_is_there():
-    assert projected([{"a": 1}, {"b": 2}], ["a"]) == ([{"a": 1}, {}], [])
+    assert project_value([{"a": 1}, {"b": 2}], ["a"]) == ([{"a": 1}, {}], [])
 
 
 def test_a_value_without_members_is_kept_unchanged():
-    assert projected(7, ["a"]) == (7, ["a"])
+    assert project_value(7, ["a"]) == (7, ["a"])
 
 
 def test_numbers_keep_their_digits():
@@ -97,7 +97,7 @@ def leaves(value, at=()):
     wanted=st.lists(st.lists(KEYS, min_size=1, max_size=3).map(".".join), min_size=1, max_size=4),
 )
 def test_nothing_is_kept_that_was_not_wanted_and_nothing_wanted_is_lost(value, wanted):
-    kept, _ = projected(value, wanted)
+    kept, _ = project_value(value, wanted)
     paths = [tuple(one.split(".")) for one in wanted]
     expected = {leaf for leaf in leaves(value) for path in paths if leaf[: len(path)] == path}
     found = leaves(kept)

@@ -158,7 +158,7 @@ async def outcome(work):
         return "approve" if waits else (type(fault), AGAIN.sub("", fault.message))
 
 
-async def lived(all_steps, first):
+async def live_through(all_steps, first):
     world = World()
     for tenant in TENANTS:
         world.catalog(tenant, first)
@@ -172,4 +172,4 @@ async def lived(all_steps, first):
 @settings(max_examples=examples(40), deadline=None)
 @given(all_steps=steps, first=oracle.tools())
 def test_no_call_is_judged_by_stale_or_foreign_rules(all_steps, first):
-    anyio.run(lived, all_steps, first)
+    anyio.run(live_through, all_steps, first)

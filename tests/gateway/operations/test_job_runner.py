@@ -81,7 +81,7 @@ class Toys:
         return Made("old", "ada")
 
 
-async def made(asked: OperationInput) -> OperationOutput:
+async def make_toy(asked: OperationInput) -> OperationOutput:
     asked.job.progress(1, 2, "parts")
     value = Made(f"{asked.names['source']}-{asked.body.size}", asked.principal.id)
     return OperationOutput(value, location="/toys/bear", untold=Made("***", "ada"))
@@ -132,7 +132,7 @@ async def permits(*_request: object) -> None:
 
 @pytest.fixture
 async def bench(database: Database) -> AsyncIterator[Bench]:
-    toys, acts = Toys(made), []  # type: ignore[var-annotated]
+    toys, acts = Toys(make_toy), []  # type: ignore[var-annotated]
     repeats = IdempotentRunner(IdempotencyKeys(lambda: database.pool, 60))
     server = OperationServer(toys.operations, repeats, "/toys/v1")
     runner = JobRunner(
@@ -218,7 +218,7 @@ async def test_waiting_for_running_jobs_is_no_failure(bench: Bench) -> None:
     job = await bench.put()
     for _ in range(5):
         assert await bench.runner.perform(job) == 7
-    bench.toys.next = made
+    bench.toys.next = make_toy
     assert await bench.runner.perform(job) is None
     assert (await bench.row(job)).state == "succeeded"
 

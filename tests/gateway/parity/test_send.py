@@ -14,7 +14,7 @@ from schemas.errors import ToolgateError
 TOKENS = {"valid": "abc", "app": "xyz"}
 
 
-def given(**members: Any) -> VectorRequest:
+def request_of(**members: Any) -> VectorRequest:
     return msgspec.convert({"target": "command", **members}, VectorRequest)
 
 
@@ -44,25 +44,27 @@ def test_a_query_is_encoded_once(query: Any, sent: str) -> None:
     ],
 )
 def test_bodies(members: dict[str, Any], sent: bytes | None) -> None:
-    assert body(given(**members)) == sent
+    assert body(request_of(**members)) == sent
 
 
 def test_base64_that_is_none_is_a_mistake_in_the_vector() -> None:
     with pytest.raises(ToolgateError, match="base64 of a vector"):
-        body(given(base64="not base64!"))
+        body(request_of(base64="not base64!"))
 
 
 def test_a_body_is_json_and_the_token_goes_along() -> None:
-    assert headers(given(text="{}"), TOKENS) == {
+    assert headers(request_of(text="{}"), TOKENS) == {
         "Content-Type": "application/json",
         "Authorization": "Bearer abc",
     }
-    assert headers(given(token=None, scope_token="app"), TOKENS) == {"X-Scope-Token": "Bearer xyz"}
+    assert headers(request_of(token=None, scope_token="app"), TOKENS) == {
+        "X-Scope-Token": "Bearer xyz"
+    }
 
 
 def test_a_vector_can_say_otherwise() -> None:
     sent = headers(
-        given(text="{}", headers={"Content-Type": None, "Authorization": "Basic x"}), TOKENS
+        request_of(text="{}", headers={"Content-Type": None, "Authorization": "Basic x"}), TOKENS
     )
     assert sent == {"Authorization": "Basic x"}
 
@@ -92,7 +94,7 @@ async def test_why_there_is_no_answer_is_said_in_words(
         port = server.sockets[0].getsockname()[1]
         async with open_sender(f"{scheme}://127.0.0.1:{port}", {"command": "/"}, 5) as sender:
             with pytest.raises(NoAnswer) as raised:
-                await sender.send(given(token=None), {})
+                await sender.send(request_of(token=None), {})
     assert str(raised.value) == said
 
 

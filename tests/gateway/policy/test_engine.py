@@ -39,7 +39,7 @@ ADA = Principal("ada", TENANT, roles=frozenset({"finance"}), mark="1")
 BOB = Principal("bob", TENANT, mark="2")
 
 
-def ruled(default: str = "allow", **rules: Rule) -> Policy:
+def policy_of(default: str = "allow", **rules: Rule) -> Policy:
     return replace(usual(), default=default, rules=rules)
 
 
@@ -116,7 +116,7 @@ def test_equal_conditions_are_evaluated_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is work that each new token brings: for thousands of tools, while everybody waits."""
-    policy = ruled(own=Rule("deny", when="principal.claims.team != tool.source"))
+    policy = policy_of(own=Rule("deny", when="principal.claims.team != tool.source"))
     engine, catalog = Engine(policy, {}), Catalog([tool(f"t{number}") for number in range(50)])
     asked: list[Values | None] = []
     holds = CompiledRule.holds
@@ -137,7 +137,7 @@ def test_equal_conditions_are_evaluated_once(
 
 
 def test_deny_goes_before_approve_and_that_before_allow() -> None:
-    policy = ruled(
+    policy = policy_of(
         "deny",
         everything=Rule("allow"),
         pays=Rule("approve", tools=("pay",)),
@@ -153,17 +153,17 @@ def test_deny_goes_before_approve_and_that_before_allow() -> None:
     ("effect", "becomes"), [("deny", "deny"), ("approve", "approve"), ("allow", "deny")]
 )
 def test_an_expression_that_fails_never_allows(effect: Any, becomes: str) -> None:
-    policy = ruled("deny", one=Rule(effect, when="arguments.amount > 100"))
+    policy = policy_of("deny", one=Rule(effect, when="arguments.amount > 100"))
     assert decided(policy, tool("pay"), {"sum": 5}).effect == becomes
     assert decided(policy, tool("pay"), {"amount": "5"}).effect == becomes
 
 
 def test_a_rule_that_another_release_wrote_never_allows() -> None:
     stored = {"a": Rule("allow", when="nobody(knows)"), "d": Rule("deny", when="nobody(knows)")}
-    engine = Engine(ruled("deny"), {"a": stored["a"]})
+    engine = Engine(policy_of("deny"), {"a": stored["a"]})
     verdict = engine.verdict(engine.standing(ADA, None), Subject.of(tool("pay")))
     assert verdict.is_hidden
-    engine = Engine(ruled("allow"), {"d": stored["d"]})
+    engine = Engine(policy_of("allow"), {"d": stored["d"]})
     verdict = engine.verdict(engine.standing(ADA, None), Subject.of(tool("pay")))
     assert (verdict.is_hidden, verdict.decision.rule) == (True, "d")
 
@@ -177,7 +177,7 @@ def test_a_stored_rule_that_would_take_too_long_never_lets_more_through(
     effect: Any, default: str
 ) -> None:
     """One that allows decides nothing: without it, another rule or the default does."""
-    policy_view = PolicyView(ruled(default), 50)
+    policy_view = PolicyView(policy_of(default), 50)
     policy_view.apply(TENANT, {"bomb": Rule(effect, when=BOMB)})
     for arguments in ({"l": [1] * 900}, {"l": []}):
         found = policy_view.decide(context(), tool("pay"), arguments)
@@ -188,7 +188,7 @@ def test_a_stored_rule_that_would_take_too_long_never_lets_more_through(
 def test_a_stored_rule_that_would_take_too_long_is_not_evaluated(
     effect: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    policy_view = PolicyView(ruled("deny"), 50)
+    policy_view = PolicyView(policy_of("deny"), 50)
     policy_view.apply(TENANT, {"bomb": Rule(effect, when=BOMB)})
     found = policy_view.decide(context(), tool("pay"), {"l": [1] * 900})
     assert found.effect == "deny"
@@ -215,14 +215,14 @@ def test_arguments_that_a_rule_has_no_steps_for_count_against_the_call(
     effect: Any, found: str
 ) -> None:
     rule = Rule(effect, when="arguments.l.filter(x, x > 0).size() == 1")
-    policy = ruled("deny" if effect == "allow" else "allow", quadratic=rule)
+    policy = policy_of("deny" if effect == "allow" else "allow", quadratic=rule)
     assert decided(policy, tool("pay"), {"l": [1] * 990}).effect == found
     few = decided(policy, tool("pay"), {"l": [1] * 90})
     assert few.effect == ("deny" if effect == "allow" else "allow")
 
 
 def test_rules_of_the_settings_precede_stored_rules() -> None:
-    engine = Engine(ruled(one=Rule("allow")), {"one": Rule("deny"), "two": Rule("approve")})
+    engine = Engine(policy_of(one=Rule("allow")), {"one": Rule("deny"), "two": Rule("approve")})
     assert [(rule.name, rule.effect) for rule in engine.rules] == [
         ("two", "approve"),
         ("one", "allow"),
@@ -231,7 +231,7 @@ def test_rules_of_the_settings_precede_stored_rules() -> None:
 
 def test_no_rule_opens_a_tool_above_the_clearance() -> None:
     policy = replace(
-        ruled(one=Rule("allow")),
+        policy_of(one=Rule("allow")),
         default_clearance="internal",
         clearances={"finance": "confidential"},
     )
@@ -266,14 +266,14 @@ def test_destructive_tools_require_an_approval(hints: Annotations, effect: str) 
 
 
 def test_a_rule_speaks_of_names_that_a_tool_had_before() -> None:
-    policy = ruled(one=Rule("deny", tools=("old_*",)))
+    policy = policy_of(one=Rule("deny", tools=("old_*",)))
     assert decided(policy, tool("pay", aliases=("old_pay",)), {}).effect == "deny"
     assert decided(policy, tool("pay"), {}).effect == "allow"
 
 
 @pytest.mark.parametrize("pattern", ["*refund*", "tag:money", "domain:SALES"])
 def test_the_case_of_letters_lets_nothing_through(pattern: str) -> None:
-    policy = ruled(one=Rule("deny", tools=(pattern,)))
+    policy = policy_of(one=Rule("deny", tools=(pattern,)))
     refunds = tool("PostRefunds", tags=("Money",), domain="Sales")
     assert decided(policy, refunds, {}).effect == "deny"
     assert decided(policy, tool("pay", tags=("x",), domain="x"), {}).effect == "allow"
@@ -290,14 +290,14 @@ def test_the_case_of_letters_lets_nothing_through(pattern: str) -> None:
     ids=["many", "long", "names", "letters"],
 )
 def test_arguments_too_large_for_expressions_are_refused(arguments: Any, told: str) -> None:
-    policy = ruled(one=Rule("deny", tools=("pay",), when="has(arguments.secret)"))
+    policy = policy_of(one=Rule("deny", tools=("pay",), when="has(arguments.secret)"))
     with pytest.raises(InvalidParams, match=told):
         decided(policy, tool("pay"), arguments)
     assert decided(policy, tool("notes"), arguments).effect == "allow"  # nobody looks at these
 
 
 def test_arguments_nested_thousands_deep_are_refused_at_once() -> None:
-    policy = ruled(one=Rule("deny", when="size(arguments) > 5"))
+    policy = policy_of(one=Rule("deny", when="size(arguments) > 5"))
     with pytest.raises(InvalidParams, match="nested more than 50 deep"):
         decided(policy, tool("pay"), {"deep": nested(100_000)})
 
@@ -306,15 +306,15 @@ def test_arguments_nested_thousands_deep_are_refused_at_once() -> None:
 def test_unknown_claims_of_a_token_allow_nothing(claims: dict[str, Any]) -> None:
     eve = Principal("eve", TENANT, claims=claims, mark="3")
     rule = Rule("allow", when="!has(principal.claims.blocked)")
-    assert decided(ruled("deny", one=rule), tool("pay"), {}).effect == "allow"
-    assert decided(ruled("deny", one=rule), tool("pay"), {}, eve).effect == "deny"
+    assert decided(policy_of("deny", one=rule), tool("pay"), {}).effect == "allow"
+    assert decided(policy_of("deny", one=rule), tool("pay"), {}, eve).effect == "deny"
     denying = Rule("deny", when="has(principal.claims) && has(principal.claims.blocked)")
-    assert decided(ruled(one=denying), tool("pay"), {}).effect == "allow"
-    assert decided(ruled(one=denying), tool("pay"), {}, eve).effect == "deny"
+    assert decided(policy_of(one=denying), tool("pay"), {}).effect == "allow"
+    assert decided(policy_of(one=denying), tool("pay"), {}, eve).effect == "deny"
 
 
 def test_prompts_and_resources_are_judged_without_arguments() -> None:
-    policy = ruled(
+    policy = policy_of(
         one=Rule("deny", when="arguments.amount > 1"),
         two=Rule("approve", sources=("bank",)),
         three=Rule("deny", tools=("secret*",)),
@@ -338,7 +338,7 @@ def test_prompts_and_resources_are_judged_without_arguments() -> None:
 def test_a_rule_on_arguments_looks_at_the_caller_of_the_call() -> None:
     """However alike two callers are to the rules before there are arguments."""
     rule = Rule("deny", when="arguments.owner != principal.id")
-    policy_view, one = PolicyView(ruled(own=rule), 50), tool("a")
+    policy_view, one = PolicyView(policy_of(own=rule), 50), tool("a")
     for principal in (ADA, BOB, ADA):
         for owner in ("ada", "bob"):
             found = policy_view.decide(context(principal), one, {"owner": owner})
@@ -346,7 +346,7 @@ def test_a_rule_on_arguments_looks_at_the_caller_of_the_call() -> None:
 
 
 def test_prepared_views_hold_only_under_their_rules() -> None:
-    denying, allowing = ruled(no=Rule("deny", when="arguments.n > 1")), ruled("deny")
+    denying, allowing = policy_of(no=Rule("deny", when="arguments.n > 1")), policy_of("deny")
     principal, one = Principal("eve", TENANT, mark="3"), tool("a")
     first, second = PolicyView(denying, 50), PolicyView(allowing, 50)
     catalog = Catalog([one])
@@ -366,7 +366,7 @@ def test_prepared_views_hold_only_under_their_rules() -> None:
 def test_another_token_of_a_caller_is_judged_by_itself() -> None:
     """Even one whose mark and id are the same."""
     rules = {"of": Rule("deny", roles=("guest",)), "at": Rule("deny", toolsets=("front",))}
-    policy_view, one = PolicyView(ruled(**rules), 50), tool("a")
+    policy_view, one = PolicyView(policy_of(**rules), 50), tool("a")
     principal = Principal("ada", TENANT, roles=frozenset({"staff"}), mark="1")
     as_guest = dataclasses.replace(principal, roles=frozenset({"guest"}))
     for _ in range(2):
@@ -377,14 +377,14 @@ def test_another_token_of_a_caller_is_judged_by_itself() -> None:
 
 
 def test_toolsets_that_a_caller_names_do_not_pile_up() -> None:
-    policy_view, principal = PolicyView(ruled(no=Rule("deny")), 50), Principal("ada", TENANT)
+    policy_view, principal = PolicyView(policy_of(no=Rule("deny")), 50), Principal("ada", TENANT)
     for number in range(10 * TOOLSETS):
         policy_view.decide(context(principal, str(number)), tool("a"), {})
     assert len(principal.prepared[PREPARED][1]) <= TOOLSETS + 1
 
 
 def test_the_argument_limit_applies_to_encoded_arguments() -> None:
-    policy = replace(ruled(big=Rule("deny", when="arguments.n > 9")), argument_bytes=8)
+    policy = replace(policy_of(big=Rule("deny", when="arguments.n > 9")), argument_bytes=8)
     asking = context()
     asking.note = AuditDraft(arguments=b'{"n": "0123456789"}')
     with pytest.raises(InvalidParams, match="too large"):

@@ -10,7 +10,7 @@ from gateway.policy.engine import CLAIMS, facts_of
 VALUES, BYTES, LEVELS = CLAIMS
 
 
-def nested(levels: int) -> dict[str, Any]:
+def nest(levels: int) -> dict[str, Any]:
     deep: dict[str, Any] = {}
     for _ in range(levels):
         deep = {"a": deep}
@@ -33,7 +33,7 @@ def test_facts_of_a_principal_are_json() -> None:
     [
         ({"groups": [0] * (VALUES - 2)}, {"groups": [0] * (VALUES - 1)}),
         ({"a": "x" * (BYTES - 1)}, {"a": "x" * BYTES}),
-        (nested(LEVELS), nested(LEVELS + 1)),
+        (nest(LEVELS), nest(LEVELS + 1)),
     ],
     ids=["values", "bytes", "levels"],
 )

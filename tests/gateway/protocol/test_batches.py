@@ -29,7 +29,7 @@ def start(verbs, batch, limits=LIMITS):
     return asyncio.create_task(run(verbs, batch, limits))
 
 
-async def held(verbs, count):
+async def await_held_calls(verbs, count):
     with anyio.fail_after(30):
         for _ in range(count):
             await verbs.holding.acquire()
@@ -42,7 +42,7 @@ async def test_answers_come_in_the_order_of_their_requests(verbs):
         batch,
         BatchLimits(items=100, concurrency=2, timeout_s=5, answer_bytes=1_000_000, connections=100),
     )
-    await held(verbs, 1)  # the first is still at it while the others are served
+    await await_held_calls(verbs, 1)  # the first is still at it while the others are served
     verbs.release.set()
     assert [answer["id"] for answer in await running] == list(range(20))
 
@@ -101,7 +101,7 @@ async def test_no_more_members_run_at_a_time_than_allowed(verbs, concurrency):
             items=100, concurrency=concurrency, timeout_s=5, answer_bytes=1_000_000, connections=100
         ),
     )
-    await held(verbs, min(concurrency, 10))
+    await await_held_calls(verbs, min(concurrency, 10))
     await anyio.wait_all_tasks_blocked()
     assert verbs.now == min(concurrency, 10)
     verbs.release.set()
@@ -130,7 +130,7 @@ async def test_members_that_are_not_done_in_time_are_stopped_and_say_so(verbs):
 
 async def test_a_batch_whose_caller_is_cancelled_leaves_nothing_running(verbs):
     running = start(verbs, [request("hold", id_=n) for n in range(4)])
-    await held(verbs, 4)
+    await await_held_calls(verbs, 4)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

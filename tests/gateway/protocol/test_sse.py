@@ -5,7 +5,7 @@ import pytest
 from gateway.protocol.sse import KEEP_ALIVE, event, priming
 
 
-def heard(stream):
+def parse_events(stream):
     """The events of a stream, as a browser reads them (WHATWG HTML, section 9.2.6)."""
     events, name, data = [], "", []
     for line in stream.decode().replace("\r\n", "\n").replace("\r", "\n").split("\n"):
@@ -24,18 +24,18 @@ def heard(stream):
 
 def test_a_message_is_one_event():
     stream = event(b'{"a":1}')
-    assert heard(stream) == [("message", '{"a":1}')]
-    assert heard(event(b"/mcp/message?session_id=1", b"endpoint"))[0][0] == "endpoint"
+    assert parse_events(stream) == [("message", '{"a":1}')]
+    assert parse_events(event(b"/mcp/message?session_id=1", b"endpoint"))[0][0] == "endpoint"
 
 
 def test_events_follow_each_other_and_keep_alives_are_none():
-    assert len(heard(KEEP_ALIVE + event(b"1") + KEEP_ALIVE + event(b"2") + KEEP_ALIVE)) == 2
+    assert len(parse_events(KEEP_ALIVE + event(b"1") + KEEP_ALIVE + event(b"2") + KEEP_ALIVE)) == 2
 
 
 @pytest.mark.parametrize("line_break", [b"\n", b"\r", b"\r\n", b"\n\n"])
 def test_json_that_a_service_wrote_over_several_lines_stays_one_event(line_break):
     written = line_break.join([b'{"a":', b' "x\\ny",', b'"event": 2', b"}"])
-    [(name, text)] = heard(event(b'{"result":' + written + b"}"))
+    [(name, text)] = parse_events(event(b'{"result":' + written + b"}"))
     assert name == "message"
     assert json.loads(text) == {"result": {"a": "x\ny", "event": 2}}
 

@@ -41,7 +41,7 @@ def soon() -> float:
     return time.monotonic() + 30
 
 
-async def abandoned(finishing: ShieldedTasks, work: Work) -> None:
+async def begin_and_leave(finishing: ShieldedTasks, work: Work) -> None:
     """Begin the work, and go away."""
     client = asyncio.create_task(finishing.run(work()))
     await work.begun.wait()
@@ -65,7 +65,7 @@ async def test_a_waiting_caller_gets_the_failure(work: Work) -> None:
 async def test_work_is_finished_after_its_caller_left(work: Work) -> None:
     finishing = ShieldedTasks(1)
     with anyio.fail_after(30):
-        await abandoned(finishing, work)
+        await begin_and_leave(finishing, work)
         work.release.set()
         await finishing.settle(soon())
     assert work.done
@@ -74,7 +74,7 @@ async def test_work_is_finished_after_its_caller_left(work: Work) -> None:
 async def test_one_piece_too_much_is_refused_and_not_begun(work: Work) -> None:
     finishing, other = ShieldedTasks(1), Work()
     with anyio.fail_after(30):
-        await abandoned(finishing, work)  # it counts although nobody waits
+        await begin_and_leave(finishing, work)  # it counts although nobody waits
         with pytest.raises(StatusFault, match="1 actions run already") as refused:
             await finishing.run(other())
         assert (refused.value.status, refused.value.as_status.code) == (503, "ERR18503")
@@ -88,7 +88,7 @@ async def test_one_piece_too_much_is_refused_and_not_begun(work: Work) -> None:
 async def test_settling_waits_only_until_its_deadline(work: Work) -> None:
     finishing = ShieldedTasks(1)
     with anyio.fail_after(30):
-        await abandoned(finishing, work)
+        await begin_and_leave(finishing, work)
         await finishing.settle(time.monotonic() - 1)
         await finishing.settle(time.monotonic() + 0.01)
         assert not work.done
@@ -108,7 +108,7 @@ async def test_a_failure_that_nobody_waits_for_is_no_complaint_of_the_event_loop
     finishing = ShieldedTasks(1)
     work.failure = ValueError("bad")
     with anyio.fail_after(30):
-        await abandoned(finishing, work)
+        await begin_and_leave(finishing, work)
         work.release.set()
         await finishing.settle(soon())
     gc.collect()  # where asyncio would say "Task exception was never retrieved"

@@ -13,7 +13,7 @@ from tests.gateway.state.conftest import Node, stores_of
 pytestmark = pytest.mark.anyio
 
 
-async def recorded(node, session, *messages, ids=1, ended=False):
+async def record_messages(node, session, *messages, ids=1, ended=False):
     """A stream on which this was said, and the ids of its events."""
     recording = node.streams.record(session, ids)
     said = [await recording.add(b"!")]
@@ -23,7 +23,7 @@ async def recorded(node, session, *messages, ids=1, ended=False):
     return [read_position(id_) for id_ in said]
 
 
-def heard(said):
+def messages_of(said):
     return [one.message for one in said if one.message]
 
 
@@ -37,11 +37,11 @@ async def alive(nodes):
 async def test_events_after_a_position_are_read_at_any_node(alive):
     a, b = alive
     session = await a.open()
-    begun, one, two, answer = await recorded(a, session, b"1", b"2", ended=True)
+    begun, one, two, answer = await record_messages(a, session, b"1", b"2", ended=True)
     there = await b.load(session)
     for node, at in ((a, session), (b, there)):
-        assert heard(await node.streams.replay(at, begun)) == [b"1", b"2", b"answer"]
-        assert heard(await node.streams.replay(at, one)) == [b"2", b"answer"]
+        assert messages_of(await node.streams.replay(at, begun)) == [b"1", b"2", b"answer"]
+        assert messages_of(await node.streams.replay(at, one)) == [b"2", b"answer"]
         said = await node.streams.replay(at, two)
         assert [(one.position, one.position.ended) for one in said] == [(answer, True)]
 
@@ -49,8 +49,8 @@ async def test_events_after_a_position_are_read_at_any_node(alive):
 async def test_a_call_that_still_runs_at_another_node_is_waited_for(alive):
     a, b = alive
     session = await a.open()
-    begun, *_ = await recorded(a, session, b"1")
-    assert heard(await b.streams.replay(await b.load(session), begun)) == [b"1"]
+    begun, *_ = await record_messages(a, session, b"1")
+    assert messages_of(await b.streams.replay(await b.load(session), begun)) == [b"1"]
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,12 @@ async def test_a_call_that_still_runs_at_another_node_is_waited_for(alive):
 async def test_a_call_whose_node_is_gone_is_answered_once(nodes, ids, answered):
     a, b = nodes
     session = await a.open()
-    begun, one = await recorded(a, session, b"1", ids=ids)
+    begun, one = await record_messages(a, session, b"1", ids=ids)
     there = await b.load(session)
     await b.stores.sessions.beat("bb", 60)
     said = await b.streams.replay(there, begun)
-    assert heard(said)[0] == b"1"
-    answer = json.loads(heard(said)[1])
+    assert messages_of(said)[0] == b"1"
+    answer = json.loads(messages_of(said)[1])
     errors = answer if isinstance(ids, list) else [answer]
     assert [error["id"] for error in errors] == (answered or [ids])
     assert {error["error"]["code"] for error in errors} == {-32603}
@@ -77,7 +77,7 @@ async def test_a_call_whose_node_is_gone_is_answered_once(nodes, ids, answered):
 async def test_nothing_is_said_of_a_stream_that_nobody_knows(nodes):
     a, b = nodes
     session, other = await a.open(), await a.open()
-    begun, *_ = await recorded(a, session, b"1")
+    begun, *_ = await record_messages(a, session, b"1")
     assert await a.streams.exists(session, begun.stream)
     assert not await a.streams.exists(other, begun.stream)
     with pytest.raises(InvalidRequest, match="not known in this session"):
@@ -91,12 +91,12 @@ async def test_much_is_told_in_parts(alive):
     a, b = alive
     session = await a.open()
     messages = [b"%d" % number for number in range(2 * READ_AT_ONCE)]
-    begun, *_ = await recorded(a, session, *messages, ended=True)
+    begun, *_ = await record_messages(a, session, *messages, ended=True)
     there, found, at = await b.load(session), [], begun
     while not at.ended:
         said = await b.streams.replay(there, at)
         assert len(said) <= READ_AT_ONCE
-        found += heard(said)
+        found += messages_of(said)
         at = said[-1].position
     assert found == [*messages, b"answer"]
 
@@ -158,7 +158,7 @@ async def test_streams_of_posts_have_names_of_their_own(nodes):
     session = await a.open()
     there = await b.load(session)
     streams = [
-        (await recorded(node, at))[0].stream
+        (await record_messages(node, at))[0].stream
         for node, at in ((a, session), (a, session), (b, there))
     ]
     assert len(set(streams)) == 3

@@ -216,20 +216,20 @@ async def test_a_value_without_fields_has_none_to_choose(call):
         await call("count", _fields=["x"])
 
 
-def sent(binding: GraphQLBinding, **arguments: Any) -> dict[str, Any]:
+def body_of(binding: GraphQLBinding, **arguments: Any) -> dict[str, Any]:
     return msgspec.json.decode(build(binding, arguments).body)
 
 
 def test_an_argument_of_its_own_called_like_ours_is_the_fields_own():
     binding = GraphQLBinding("query", "pets", (Variable("_fields", "_fields", "String"),), "{ id }")
-    assert sent(binding, _fields="x")["variables"] == {"_fields": "x"}
-    assert sent(binding, _fields="x")["query"].endswith("{ id } }")
+    assert body_of(binding, _fields="x")["variables"] == {"_fields": "x"}
+    assert body_of(binding, _fields="x")["query"].endswith("{ id } }")
 
 
 def test_a_hidden_argument_is_always_sent():
     fixed = Variable("", "region", "Region!", Raw(b'"EU"'))
     binding = GraphQLBinding("query", "pets", (fixed,), "{ id }")
-    assert sent(binding)["variables"] == {"region": "EU"}
+    assert body_of(binding)["variables"] == {"region": "EU"}
 
 
 async def answered(client, serve, status, body, media_type="application/json"):

@@ -119,7 +119,7 @@ async def test_data_that_json_rpc_has_no_form_for_goes_as_legacy_only(client, se
     assert len(service.seen) == 1
 
 
-def sent(service):
+def sent_headers(service):
     """The headers of each request that a letter has to do with."""
     names = (
         "x-correlation-id", "x-traceability-id", "idempotency-key", "authorization",
@@ -136,7 +136,7 @@ async def test_a_letter_goes_along_without_its_credentials(client, serve, dialec
     await call(D, caller(**LETTER), side="query")  # which does nothing that could be done twice
     await call(D, caller("r-7"))
     traced = {"x-correlation-id": ["c-1"], "x-traceability-id": ["t-1"]}
-    assert sent(service) == [
+    assert sent_headers(service) == [
         traced | {"idempotency-key": ["key-1"]},
         traced,
         {"x-correlation-id": ["r-7"]},
@@ -150,7 +150,7 @@ async def test_credentials_go_along_where_the_settings_say_so(serve, batch):
         call = Caller.of(client, None, batch=batch)
         await call(D, known(**LETTER))
         await call(D, caller(**LETTER))  # nobody has verified these
-    headers, unverified = sent(service)
+    headers, unverified = sent_headers(service)
     assert headers["authorization"] == ["Bearer caller"]
     assert headers["x-scope-token"] == ["Bearer app"]
     assert not {"authorization", "x-scope-token"} & unverified.keys()
@@ -163,7 +163,7 @@ async def test_configured_headers_win_over_the_callers(serve):
         headers={"authorization": "Bearer ours", "X-Correlation-ID": "fixed"},
     ) as client:
         await Caller.of(client, None)(D, known(**LETTER))
-    [headers] = sent(service)
+    [headers] = sent_headers(service)
     assert headers["authorization"] == ["Bearer ours"]
     assert headers["x-correlation-id"] == ["fixed"]
 

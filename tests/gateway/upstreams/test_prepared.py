@@ -130,7 +130,7 @@ async def test_prepared_headers_equal_freshly_built_headers(steps: Any) -> None:
                 assert prepared.pool is client.connections.of(SOURCES[where])
                 if prepared.headers is not None:
                     assert expected is not None
-                    assert folded(prepared.headers) == folded(expected[1])
+                    assert fold_names(prepared.headers) == fold_names(expected[1])
     await client.close()
 
 
@@ -141,7 +141,7 @@ def fetching(token: AccessToken) -> Any:
     return fetch
 
 
-def folded(headers: Any) -> dict[str, str]:
+def fold_names(headers: Any) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 

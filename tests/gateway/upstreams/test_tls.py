@@ -24,7 +24,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
-async def answered(url: str, request: HttpRequest = GET, **settings) -> int:
+async def status_of(url: str, request: HttpRequest = GET, **settings) -> int:
     async with opened(SourceSettings(**settings)) as client:
         return (await client.send(source(url), request)).status
 
@@ -32,10 +32,10 @@ async def answered(url: str, request: HttpRequest = GET, **settings) -> int:
 async def test_a_server_is_believed_by_the_authority_of_the_settings_alone(authority, tmp_path):
     stranger = Authority(tmp_path, "stranger")
     async with https(authority.sign("server")) as (url, shown):
-        assert await answered(url, tls=Tls(ca_file=str(authority.file))) == 200
+        assert await status_of(url, tls=Tls(ca_file=str(authority.file))) == 200
         for tls in (None, Tls(), Tls(ca_file=str(stranger.file))):
             with pytest.raises(UpstreamFailed, match=r"its certificate is not to be believed"):
-                await answered(url, tls=tls, retries=0)
+                await status_of(url, tls=tls, retries=0)
     assert shown == [""]
 
 
@@ -47,7 +47,7 @@ async def test_a_certificate_of_another_host_or_of_yesterday_is_not_believed(aut
     ours = Tls(str(authority.file), str(certificate), str(key))
     async with https(authority.sign("server", **changes), authority.file) as (url, shown):
         with pytest.raises(UpstreamFailed, match="its certificate is not to be believed"):
-            await answered(url, tls=ours, retries=0)
+            await status_of(url, tls=ours, retries=0)
     assert shown == []  # nothing was said
 
 
@@ -56,7 +56,7 @@ async def test_a_server_that_signs_for_itself_is_not_believed(authority, tmp_pat
     async with https(own) as (url, shown):
         for tls in (None, Tls(str(authority.file))):
             with pytest.raises(UpstreamFailed, match="its certificate is not to be believed"):
-                await answered(url, tls=tls, retries=0)
+                await status_of(url, tls=tls, retries=0)
     assert shown == []
 
 
@@ -76,9 +76,9 @@ async def test_a_client_certificate_is_presented_on_request(authority):
     certificate, key = authority.sign("gateway")
     ours = Tls(str(authority.file), str(certificate), str(key))
     async with https(authority.sign("server"), authority.file) as (url, shown):
-        assert await answered(url, tls=ours) == 200
+        assert await status_of(url, tls=ours) == 200
         with pytest.raises(UpstreamFailed):
-            await answered(url, tls=Tls(str(authority.file)), retries=0)
+            await status_of(url, tls=Tls(str(authority.file)), retries=0)
     assert shown == ["gateway"]
 
 
@@ -116,7 +116,7 @@ async def test_a_server_that_speaks_older_versions_only_is_not_called(authority)
     files = authority.sign("server")
     async with https(files, newest=ssl.TLSVersion.TLSv1_1) as (url, shown):
         with pytest.raises(UpstreamFailed, match="could not be reached"):
-            await answered(url, tls=Tls(str(authority.file)), retries=0)
+            await status_of(url, tls=Tls(str(authority.file)), retries=0)
         async with aiohttp.ClientSession() as http:  # which somebody less careful could call
             assert (await http.get(url, ssl=old)).status == 200
     assert shown == [""]

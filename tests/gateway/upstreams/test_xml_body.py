@@ -11,7 +11,7 @@ from schemas.errors import InvalidParams
 DECLARED = b'<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
-def written(value, xml, **types):
+def write_xml(value, xml, **types):
     body = Body("application/xml", argument="body", xml=xml, xml_types=types)
     data = RequestTemplate(OpenAPIBinding("POST", "/x", (), body)).request({"body": value}).body
     assert data.startswith(DECLARED)
@@ -51,7 +51,7 @@ def person(**properties):
     ],
 )  # fmt: skip
 def test_elements_and_attributes(xml, value, text):
-    assert written(value, xml) == text
+    assert write_xml(value, xml) == text
 
 
 ANIMAL = Xml(name="animal")
@@ -73,19 +73,20 @@ ANIMAL = Xml(name="animal")
 )  # fmt: skip
 def test_arrays(array, text):
     value = {"animals": ["a", "b"]}
-    assert written(value, person(animals=array)) == f"<Person>{text}</Person>"
+    assert write_xml(value, person(animals=array)) == f"<Person>{text}</Person>"
 
 
 def test_an_array_at_the_root_is_one_element():
     assert (
-        written([1, 2], Xml(name="ids", items=Xml(name="id"))) == "<ids><id>1</id><id>2</id></ids>"
+        write_xml([1, 2], Xml(name="ids", items=Xml(name="id")))
+        == "<ids><id>1</id><id>2</id></ids>"
     )
 
 
 def test_a_type_may_hold_itself():
     node = Xml(name="Node", properties={"child": Xml(type="Node", name="child")})
     value = {"child": {"child": {"v": 1}}}
-    assert written(value, Xml(type="Node"), Node=node) == (
+    assert write_xml(value, Xml(type="Node"), Node=node) == (
         "<Node><child><child><v>1</v></child></child></Node>"
     )
 
@@ -99,21 +100,21 @@ def test_a_property_of_a_named_type_is_called_as_the_type_says():
             "tags": Xml(wrapped=True, items=Xml(type="Tag")),
         },
     )
-    text = written(value, pet, Category=Xml(name="cat"), Tag=Xml(name="tag"))
+    text = write_xml(value, pet, Category=Xml(name="cat"), Tag=Xml(name="tag"))
     assert text == "<Pet><cat><id>1</id></cat><tags><tag><id>2</id></tag></tags></Pet>"
 
 
 @pytest.mark.parametrize("name", ["a b", "a><b", "1a", "", "a:b", "/"])
 def test_a_name_cannot_forge_markup(name):
     with pytest.raises(InvalidParams, match="is no name of an XML element"):
-        written({name: 1}, Xml())
+        write_xml({name: 1}, Xml())
 
 
 @pytest.mark.parametrize("character", ["\0", "\x1b", "\ufffe"])
 @pytest.mark.parametrize("attribute", [True, False])
 def test_characters_illegal_in_xml_are_refused(character, attribute):
     with pytest.raises(InvalidParams, match=r"XML cannot hold the character U\+"):
-        written({"a": f"x{character}"}, person(a=Xml(attribute=attribute)))
+        write_xml({"a": f"x{character}"}, person(a=Xml(attribute=attribute)))
 
 
 def test_deep_values_are_refused():
@@ -121,7 +122,7 @@ def test_deep_values_are_refused():
     for _ in range(100):
         value = {"a": value}
     with pytest.raises(InvalidParams, match="nested deeper than 64"):
-        written(value, Xml())
+        write_xml(value, Xml())
 
 
 def test_text_bodies_are_sent_verbatim():

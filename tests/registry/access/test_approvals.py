@@ -24,7 +24,7 @@ async def asked(approvals: Approvals, call: ApprovalRequest = CALL) -> str:
     return (await approvals.request(call, '{"amount":5}', 900, 3))[0]
 
 
-async def outdated(database: Database) -> None:
+async def expire_approvals(database: Database) -> None:
     async with borrow(database.pool) as connection:
         await connection.execute("UPDATE approval_t SET expire_ts = now() - interval '1 second'")
 
@@ -113,10 +113,10 @@ async def test_denied_and_expired_approvals_are_unusable(
     assert await approvals.decide(id_, True, "bob") is None
     id_ = await asked(approvals)
     await approvals.decide(id_, True, "bob")
-    await outdated(database)
+    await expire_approvals(database)
     assert await approvals.use(CALL) is None
     id_ = await asked(approvals)
-    await outdated(database)
+    await expire_approvals(database)
     assert await approvals.decide(id_, True, "bob") is None
     assert await approvals.waiting() == []
 
@@ -135,5 +135,5 @@ async def test_a_caller_has_few_waiting(database: Database, approvals: Approvals
     with pytest.raises(TooManyWaiting):
         await asked(approvals)
     await asked(approvals, replace(CALL, principal="bob"))
-    await outdated(database)
+    await expire_approvals(database)
     assert await asked(approvals)

@@ -14,7 +14,7 @@ FILES = sorted(
 RUNS = ("execute", "executemany")
 
 
-def _formatted(tree: ast.AST) -> Iterator[int]:
+def _lines_of_formatted_sql(tree: ast.AST) -> Iterator[int]:
     """Lines of statements that are f-strings, or that a method of a text has made."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -40,7 +40,7 @@ def _formatted(tree: ast.AST) -> Iterator[int]:
     ],
 )
 def test_formatted_statements_are_recognised(source: str, lines: list[int]) -> None:
-    assert list(_formatted(ast.parse(source))) == lines
+    assert list(_lines_of_formatted_sql(ast.parse(source))) == lines
 
 
 def test_no_statement_is_formatted_or_encoded_text() -> None:
@@ -49,7 +49,7 @@ def test_no_statement_is_formatted_or_encoded_text() -> None:
         f"{file.relative_to(ROOT)}:{line}"
         for file in FILES
         if ".execute" in (source := file.read_text())
-        for line in _formatted(ast.parse(source))
+        for line in _lines_of_formatted_sql(ast.parse(source))
     }
     assert formatted == set()
 

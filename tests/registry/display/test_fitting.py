@@ -41,7 +41,7 @@ def ceiling(tokens: int = 2000, profile: str = "plain") -> ListingBudget:
     return ListingBudget(tokens, SHAPING, chosen, "describe_tools")
 
 
-def fitted(
+def fit_tools(
     given: list[Any], characters: int = 8000, profile: str = "plain", whole: bool = True
 ) -> FittedTools:
     tools = [
@@ -56,14 +56,14 @@ def length(entry: Any) -> int:
 
 
 def test_tools_that_fit_are_whole() -> None:
-    found = fitted([SMALL, SMALL])
+    found = fit_tools([SMALL, SMALL])
     assert [decode(one["inputSchema"]) for one in found.entries] == [SMALL, SMALL]
     assert (found.folded, found.left_out) == (0, 0)
     assert list(found.entries[0]) == ["name", "description", "score", "inputSchema"]
 
 
 def test_large_tools_share_the_budget_and_small_tools_are_whole() -> None:
-    found = fitted([HUGE, SMALL, HUGE, HUGE])
+    found = fit_tools([HUGE, SMALL, HUGE, HUGE])
     assert decode(found.entries[1]["inputSchema"]) == SMALL
     sizes = [length(found.entries[n]) for n in (0, 2, 3)]
     assert min(sizes) > 1000
@@ -77,28 +77,28 @@ def test_large_tools_share_the_budget_and_small_tools_are_whole() -> None:
 
 
 def test_where_there_is_no_room_for_schemas_names_and_lines_remain() -> None:
-    found = fitted([HUGE] * 20, 1600)
+    found = fit_tools([HUGE] * 20, 1600)
     assert len(found.entries) == 20
     assert 15 <= found.folded < 20
     assert all(one["description"].startswith("Does ") for one in found.entries)
 
 
 def test_tools_without_room_are_counted_and_the_best_stay() -> None:
-    found = fitted([SMALL] * 20, 400)
+    found = fit_tools([SMALL] * 20, 400)
     assert 0 < len(found.entries) < 20
     assert found.left_out == 20 - len(found.entries)
     assert found.entries[0]["name"] == "tool_0"
 
 
 def test_names_alone_are_lines_without_schemas() -> None:
-    found = fitted([SMALL], whole=False)
+    found = fit_tools([SMALL], whole=False)
     assert "inputSchema" not in found.entries[0]
     assert len(found.entries[0]["description"]) <= 100
 
 
 def test_schemas_unsupported_by_a_profile_are_left_out() -> None:
     bad = {"type": "object", "properties": {"a": {"$ref": "https://example.com/schema"}}}
-    found = fitted([bad, SMALL], profile="claude")
+    found = fit_tools([bad, SMALL], profile="claude")
     assert ["inputSchema" in one for one in found.entries] == [False, True]
     assert found.folded == 1
 
@@ -119,7 +119,7 @@ def test_a_large_tool_of_a_server_that_wants_headers_is_shortened_too() -> None:
 )
 @pytest.mark.filterwarnings("ignore")
 def test_no_answer_is_above_its_ceiling(given_: Any, characters: int, profile: str) -> None:
-    found = fitted(given_, characters, profile)
+    found = fit_tools(given_, characters, profile)
     assert len(encode(found.entries).decode()) <= characters + len("[]")
     assert len(found.entries) + found.left_out == len(given_)
     for one in found.entries:

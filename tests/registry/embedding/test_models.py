@@ -28,7 +28,7 @@ async def known(queued: Queued) -> Models:
         return await models(connection)
 
 
-async def settled(queued: Queued) -> bool:
+async def settle_model(queued: Queued) -> bool:
     async with borrow(queued.database.pool) as connection:
         return await settle(connection)
 
@@ -59,9 +59,9 @@ async def test_the_first_model_serves_at_once(unqueued: Queued) -> None:
 async def test_old_vectors_serve_until_the_new_vectors_are_complete(old: Queued) -> None:
     pool, new = old.database.pool, old.worker(NEW, batch_size=1)
     await register(pool, NEW)
-    assert not await settled(old), "nothing is queued yet"
+    assert not await settle_model(old), "nothing is queued yet"
     assert await queue_missing(pool) == 3
-    assert not await settled(old)
+    assert not await settle_model(old)
     await new._queue.claim(1, 1000)
     assert await ready(old) == [("fake/old", 3)]
     assert await known(old) == Models("fake/new", "fake/old")
@@ -69,7 +69,7 @@ async def test_old_vectors_serve_until_the_new_vectors_are_complete(old: Queued)
     while await new.step():
         pass
     assert await ready(old) == [("fake/new", 3), ("fake/old", 3)]
-    assert await settled(old)
+    assert await settle_model(old)
     assert await known(old) == Models("fake/new", "fake/new")
     assert await purge(pool) == 3
     assert await ready(old) == [("fake/new", 3)]
@@ -92,7 +92,7 @@ async def test_a_model_that_fails_does_not_take_over(old: Queued) -> None:
     worker = old.worker(bad)
     while await worker.step():
         pass
-    assert not await settled(old)
+    assert not await settle_model(old)
     assert await known(old) == Models("fake/new", "fake/old")
 
 
@@ -235,11 +235,11 @@ async def test_a_notice_wakes_a_crew_that_polls_seldom(queued: Queued) -> None:
         tasks.start_soon(crew.run)
         for number in range(1, 4):
             await queued.save(draft("a", description=f"Edit {number}."))
-            await until(partial(done, crew, number))
+            await until(partial(has_stored, crew, number))
         crew.stop()
 
 
-def done(crew: WorkerPool, count: int) -> bool:
+def has_stored(crew: WorkerPool, count: int) -> bool:
     return crew.stored_count == count
 
 

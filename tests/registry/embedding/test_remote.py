@@ -53,7 +53,7 @@ async def failure(remote: RemoteEmbedder, texts: int = 1, query: bool = False) -
     return caught.value
 
 
-def answered(provider: str, vectors: list[Any]) -> bytes:
+def answer_of(provider: str, vectors: list[Any]) -> bytes:
     """An answer in the provider's dialect; vectors may be nonsense."""
     items = [{"index": index, "embedding": one} for index, one in enumerate(vectors)]
     return msgspec.json.encode({"data": items} if provider == "openai-compatible" else vectors)
@@ -156,7 +156,7 @@ async def test_a_service_without_indexes_answers_in_order(serve: Serve) -> None:
 async def test_vectors_that_cannot_be_used_are_named(
     serve: Serve, provider: str, vectors: list[Any], message: str
 ) -> None:
-    service = Recorder(body=answered(provider, vectors))
+    service = Recorder(body=answer_of(provider, vectors))
     found = await failure(embedder(provider, await serve(service)), texts=2)
     assert message in str(found)
     assert not found.retryable
@@ -322,11 +322,11 @@ def plain(size: int) -> Recorder:
     return Recorder(body=b" " * size)
 
 
-def packed(size: int) -> Recorder:
+def packed_blanks(size: int) -> Recorder:
     return Recorder(body=gzip.compress(b" " * size), headers=[("content-encoding", "gzip")])
 
 
-@pytest.mark.parametrize("made", [plain, packed])
+@pytest.mark.parametrize("made", [plain, packed_blanks])
 async def test_an_answer_is_read_up_to_a_limit(
     serve: Serve, made: Callable[[int], Recorder]
 ) -> None:

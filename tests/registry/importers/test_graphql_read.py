@@ -21,7 +21,7 @@ def imported(sdl: str, **options: Any) -> ImportedDescription:
     return read(sdl.encode(), "x.graphql", GraphQLChoice(**options))
 
 
-def introspected(sdl: str, **flags: bool) -> dict[str, Any]:
+def introspect(sdl: str, **flags: bool) -> dict[str, Any]:
     asked = {"specified_by_url": True, "input_value_deprecation": True, "one_of": True} | flags
     return introspection_from_schema(build_schema(sdl), **asked)
 
@@ -62,7 +62,7 @@ def test_each_query_and_mutation_is_a_tool():
 
 
 def test_an_introspection_gives_the_same_tools_as_sdl():
-    document = introspected(SDL)
+    document = introspect(SDL)
     for answer in (document, {"data": document}):
         found = read(json.dumps(answer).encode(), "x.json")
         assert found.drafts == imported(SDL).drafts
@@ -186,7 +186,7 @@ def test_invalid_schemas_are_rejected(data: bytes, expected: str):
 
 
 def test_an_introspection_without_its_newer_parts_is_read():
-    document = introspected(SDL, specified_by_url=False, input_value_deprecation=False)
+    document = introspect(SDL, specified_by_url=False, input_value_deprecation=False)
     for type_ in document["__schema"]["types"]:
         type_.pop("isOneOf", None)
         for field in type_.get("fields") or ():
@@ -198,7 +198,7 @@ def test_an_introspection_without_its_newer_parts_is_read():
 
 
 def test_names_that_are_none_never_become_part_of_a_request():
-    document = introspected("type Query { good(x: Int): T } type T { id: ID }")
+    document = introspect("type Query { good(x: Int): T } type T { id: ID }")
     query, t = (
         next(one for one in document["__schema"]["types"] if one["name"] == name)
         for name in ("Query", "T")
@@ -259,7 +259,7 @@ def test_damaged_sdl_is_read_or_rejected(changes: list[tuple[int, int, str]]):
 _JUNK = st.sampled_from(["null", "1", '""', '"x"', "[]", "{}", "true", "[null]", '{"name": "Pet"}'])
 
 
-INTROSPECTION = json.dumps(introspected(SDL))
+INTROSPECTION = json.dumps(introspect(SDL))
 
 
 @settings(max_examples=examples(150), deadline=None)

@@ -151,7 +151,7 @@ def test_the_patch_that_fits_its_schema(schema, best):
 PLACES = ("path", "query", "header", "cookie", "body")
 
 
-def placed(places):
+def parameters_in(places):
     parameters = [
         {"name": "id", "in": place, "required": place == "path", "schema": STRING}
         for place in places
@@ -163,7 +163,7 @@ def placed(places):
 
 @pytest.mark.parametrize("places", [*combinations(PLACES, 2), PLACES])
 def test_values_of_one_name_are_kept_apart(places):
-    one: One = only(describe(placed(places), "POST /things/{id}"))
+    one: One = only(describe(parameters_in(places), "POST /things/{id}"))
     binding = one.draft.binding
     arguments = {parameter.argument for parameter in binding.parameters}
     arguments |= {argument for argument, _ in binding.body.properties} if binding.body else set()

@@ -15,7 +15,9 @@ from schemas.errors import ImportRejected
 from tests.registry.importers.describe import document
 
 
-def marked(marks=None, *, root=None, path=None, beside: Overlay | None = None) -> ExtensionSettings:
+def marks_of(
+    marks=None, *, root=None, path=None, beside: Overlay | None = None
+) -> ExtensionSettings:
     """The marks of one operation."""
     node = {"operationId": "list", **({} if marks is None else {"x-toolgate": marks})}
     item = {"get": node, **({} if path is None else {"x-toolgate": path})}
@@ -36,7 +38,7 @@ def test_all_that_can_be_said_about_an_operation():
         "media_type": "text/csv",
         "arguments": {"X-Trace": {"hide": True, "value": None}, "q": {"name": "query"}},
     }
-    assert marked(said) == ExtensionSettings(
+    assert marks_of(said) == ExtensionSettings(
         enabled=True,
         name="pets",
         title="Pets",
@@ -60,7 +62,7 @@ def test_the_nearer_wins_and_toolsets_add_up():
         "o.yaml",
     )
     hidden = {"arguments": {"a": {"hide": True}, "b": {"hide": True}}}
-    found = marked(
+    found = marks_of(
         {"enabled": True, "title": "own", "toolsets": ["d", "a"], "arguments": {"a": {}}},
         root={"toolsets": ["a"], "media_type": "text/a"},
         path={"toolsets": ["c"], **hidden},

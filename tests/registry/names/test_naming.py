@@ -45,28 +45,28 @@ def test_a_uri_that_would_pass_for_another_sources_is_never_plain() -> None:
     assert list(Naming("crm", "never").uris(uri)) == []
 
 
-def assigned(naming: Naming, taken: set[str], *plain: str, **before: str) -> dict[str, str]:
+def assign_names(naming: Naming, taken: set[str], *plain: str, **before: str) -> dict[str, str]:
     wanted = {name: partial(naming.names, name, name) for name in plain}
     return naming.assign(wanted, before, taken)
 
 
 def test_prefixed_names_of_two_sources_stay_apart() -> None:
-    one = assigned(Naming("a_b", "always"), set(), "c")
-    other = assigned(Naming("a", "always"), set(one.values()), "b_c")
+    one = assign_names(Naming("a_b", "always"), set(), "c")
+    other = assign_names(Naming("a", "always"), set(one.values()), "b_c")
     assert one["c"] == "a_b_c"
     assert other["b_c"].startswith("a_b_c_")
     assert len(other["b_c"]) == len("a_b_c_") + 8
 
 
 def test_a_name_that_is_taken_is_not_given_where_nothing_may_stand_in_front() -> None:
-    assert assigned(Naming("crm", "never"), {"list"}, "List", "get") == {"get": "get"}
+    assert assign_names(Naming("crm", "never"), {"list"}, "List", "get") == {"get": "get"}
 
 
 def test_a_source_may_have_names_that_differ_only_in_case() -> None:
     """Against those of other sources case does not count (mending 22)."""
-    pair = assigned(Naming("crm"), set(), "getUser", "getuser")
+    pair = assign_names(Naming("crm"), set(), "getUser", "getuser")
     assert pair == {"getUser": "getUser", "getuser": "getuser"}
-    pair = assigned(Naming("crm"), {"getuser"}, "getUser", "getuser")
+    pair = assign_names(Naming("crm"), {"getuser"}, "getUser", "getuser")
     assert pair == {"getUser": "crm_getUser", "getuser": "crm_getuser"}
 
 
@@ -84,7 +84,7 @@ LONG = "list_every_open_invoice_of_a_customer_with_its_lines_and_taxes_by_curren
 )
 def test_a_name_that_told_a_pair_apart_stays(prefix: Prefix, previous: str) -> None:
     """An upgrade renames no tool (mending 22)."""
-    names = assigned(Naming("crm", prefix), set(), "getUser", "getuser", getUser=previous)
+    names = assign_names(Naming("crm", prefix), set(), "getUser", "getuser", getUser=previous)
     assert names["getUser"] == previous
     assert names["getuser"] in {"getuser", "crm_getuser"}
 
@@ -95,23 +95,23 @@ def test_a_long_name_that_was_shortened_stays(source: str) -> None:
     plain = add_suffix(LONG, LONG)
     for previous in (plain, qualify(source, plain), add_suffix(qualify(source, plain), "k")):
         assert len(previous) <= 64
-        assert assigned(Naming(source), set(), LONG, **{LONG: previous}) == {LONG: previous}
-    assert assigned(Naming(source), set(), LONG) == {LONG: LONG}
+        assert assign_names(Naming(source), set(), LONG, **{LONG: previous}) == {LONG: previous}
+    assert assign_names(Naming(source), set(), LONG) == {LONG: LONG}
 
 
 @pytest.mark.parametrize("previous", ["getUsers_0a1b2c3d", "getUser_v2", "getUser_0a1b2c3g", "get"])
 def test_a_name_that_no_rule_could_give_is_replaced(previous: str) -> None:
-    assert assigned(Naming("crm"), set(), "getUser", getUser=previous) == {"getUser": "getUser"}
+    assert assign_names(Naming("crm"), set(), "getUser", getUser=previous) == {"getUser": "getUser"}
 
 
 def test_existing_names_are_kept_before_newcomers() -> None:
-    assert assigned(Naming("crm"), set(), "a", "b", b="crm_b") == {"b": "crm_b", "a": "a"}
+    assert assign_names(Naming("crm"), set(), "a", "b", b="crm_b") == {"b": "crm_b", "a": "a"}
 
 
 def test_by_another_rule_no_old_name_stays() -> None:
-    assert assigned(Naming("crm"), set(), "a", a="crm_a") == {"a": "crm_a"}
-    assert assigned(Naming("crm", rule_changed=True), set(), "a", a="crm_a") == {"a": "a"}
-    assert assigned(Naming("crm", "always"), set(), "a", a="a") == {"a": "crm_a"}
+    assert assign_names(Naming("crm"), set(), "a", a="crm_a") == {"a": "crm_a"}
+    assert assign_names(Naming("crm", rule_changed=True), set(), "a", a="crm_a") == {"a": "a"}
+    assert assign_names(Naming("crm", "always"), set(), "a", a="a") == {"a": "crm_a"}
 
 
 NAME = st.text("abB_", min_size=1, max_size=140)
@@ -126,7 +126,7 @@ def test_names_are_legal_and_each_has_its_own(
 ) -> None:
     cut = {name[:LIMIT] for name in plain}
     taken = {name.casefold() for name in sorted(cut)[::2]}
-    values = list(assigned(Naming(source, prefix), taken, *cut).values())
+    values = list(assign_names(Naming(source, prefix), taken, *cut).values())
     assert len(set(values)) == len(values) == len(cut)
     assert not taken & {name.casefold() for name in values}
     assert all(len(name) <= LIMIT for name in values)

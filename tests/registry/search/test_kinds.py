@@ -82,11 +82,11 @@ class Notes:
 def template(cluster: Cluster) -> Iterator[str]:
     """The name of a database with the tables of notes."""
     for settings in own_database(cluster, TEMPLATE):
-        asyncio.run(_migrated(settings))
+        asyncio.run(_migrate(settings))
         yield urlsplit(settings.url).path[1:]
 
 
-async def _migrated(settings: DatabaseSettings) -> None:
+async def _migrate(settings: DatabaseSettings) -> None:
     async with Database.open(settings, wait=False, components=(REGISTRY, NOTES)):
         pass
 

@@ -25,7 +25,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-async def matched(connection: AsyncConnection, names: list[str], pattern: str) -> list[bool]:
+async def match_names(connection: AsyncConnection, names: list[str], pattern: str) -> list[bool]:
     text, values = condition("p", [pattern])
     rows = await connection.execute(
         sql.SQL(
@@ -39,7 +39,7 @@ async def matched(connection: AsyncConnection, names: list[str], pattern: str) -
 @pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
 async def test_a_pattern_picks_the_same_names_in_sql(database: Database, pattern: str) -> None:
     async with database.connect() as connection:
-        found = await matched(connection, NAMES, pattern)
+        found = await match_names(connection, NAMES, pattern)
     assert dict(zip(NAMES, found, strict=True)) == {n: Globs([pattern]).match(n) for n in NAMES}
 
 
@@ -56,13 +56,13 @@ async def test_no_pattern_picks_other_names_in_sql(database: Database) -> None:
         collect()
         for pattern, names in found:
             expected = [Globs([pattern]).match(name) for name in names]
-            assert await matched(connection, names, pattern) == expected, (pattern, names)
+            assert await match_names(connection, names, pattern) == expected, (pattern, names)
 
 
 async def test_patterns_with_impossible_characters_match_nothing(database: Database) -> None:
     async with database.connect() as connection:
-        assert await matched(connection, NAMES, "a\0*") == [False] * len(NAMES)
-        assert await matched(connection, NAMES, "[\ud800]") == [False] * len(NAMES)
+        assert await match_names(connection, NAMES, "a\0*") == [False] * len(NAMES)
+        assert await match_names(connection, NAMES, "[\ud800]") == [False] * len(NAMES)
 
 
 async def test_all_that_none_of_several_patterns_picks(database: Database) -> None:

@@ -30,7 +30,7 @@ async def filled(store: ToolStore, database: Database) -> Database:
     return database
 
 
-async def searched(database: Database) -> list[str]:
+async def search_names(database: Database) -> list[str]:
     search = Search(lambda: database.pool, lambda _: None, SETTINGS)
     query = SearchQuery("all branches", 5, "lexical", Filters(HOST), details=False)
     return [hit.name for hit in (await search.run(query)).hits]
@@ -41,12 +41,12 @@ async def test_each_statement_of_a_search_is_one_round_trip(
 ) -> None:
     single = replace(database_settings, pool_max=1)  # so that the traced connection is used
     async with Database.open(single, wait=False, migrate=False) as database:
-        await searched(database)  # prepares the statements
+        await search_names(database)  # prepares the statements
         with tempfile.NamedTemporaryFile("r") as log:
             async with borrow(database.pool) as connection:
                 pass
             connection.pgconn.trace(log.fileno())
-            assert await searched(database) == ["branches"]
+            assert await search_names(database) == ["branches"]
             connection.pgconn.untrace()
             log.seek(0)
             sent = [line for line in log if "\tF\t" in line]
@@ -57,7 +57,7 @@ async def test_each_statement_of_a_search_is_one_round_trip(
 async def test_settings_of_a_search_apply_only_to_its_statement(filled: Database) -> None:
     async with separate_reads(filled.pool) as opened:
         assert await opened.rows(LOOKUPS, SHOWN.encode(), {}) == [("off", "force_generic_plan")]
-    await searched(filled)
+    await search_names(filled)
     async with borrow(filled.pool) as connection:
         assert not connection.autocommit
         row = await (await connection.execute(SHOWN)).fetchone()
@@ -73,7 +73,7 @@ async def test_a_cancelled_search_leaves_no_statement_behind(filled: Database) -
             scope.cancel()
     async with filled.connect() as other:
         await running(other, 0)
-    assert await searched(filled) == ["branches"]
+    assert await search_names(filled) == ["branches"]
 
 
 async def running(connection: AsyncConnection, count: int) -> None:

@@ -46,7 +46,7 @@ def archive(files=FILES, **rest) -> bytes:
     return data.getvalue()
 
 
-async def found(location, limits=None, **options) -> FoundSource:
+async def find_source(location, limits=None, **options) -> FoundSource:
     imports = msgspec.structs.replace(load(None, {}).imports, **(limits or {}))
     spec = ImportSpec("s", str(location), kind="openapi", options=OpenAPIOptions(**options))
     with anyio.fail_after(30):
@@ -54,7 +54,7 @@ async def found(location, limits=None, **options) -> FoundSource:
 
 
 async def imported(location, limits=None, **options) -> ImportedDescription:
-    return (await found(location, limits, **options)).read()
+    return (await find_source(location, limits, **options)).read()
 
 
 async def refusal(location, limits=None, **options) -> str:
@@ -96,7 +96,7 @@ async def serve(files, host="127.0.0.1", seen=None):
 
 async def test_a_file_includes_its_referenced_files(tmp_path):
     write(tmp_path)
-    described = await found(tmp_path / "openapi.yaml")
+    described = await find_source(tmp_path / "openapi.yaml")
     assert described.location == str(tmp_path / "openapi.yaml")
     assert unpack(described.document, "").files.keys() == FILES.keys()
     is_whole(described.read())
@@ -104,7 +104,7 @@ async def test_a_file_includes_its_referenced_files(tmp_path):
 
 async def test_a_directory_is_imported_from_the_file_that_is_plain_to_see(tmp_path):
     write(tmp_path, {**FILES, "paths/openapi.json": "{}", "node_modules/openapi.yaml": "{}"})
-    described = await found(tmp_path)
+    described = await find_source(tmp_path)
     assert described.location == str(tmp_path)
     is_whole(described.read())
 
@@ -122,14 +122,14 @@ async def test_an_archive_at_a_url():
 
 async def test_a_url_includes_its_referenced_neighbours():
     async with serve(FILES) as url:
-        described = await found(f"{url}/openapi.yaml")
+        described = await find_source(f"{url}/openapi.yaml")
         assert unpack(described.document, "").entry == f"{url}/openapi.yaml"
         is_whole(described.read())
 
 
 async def test_a_bundle_is_read_again_without_the_files(tmp_path):
     write(tmp_path, {**FILES, "overlay.yaml": "operations: {pets: {name: shown}}"})
-    described = await found(tmp_path, overlay=str(tmp_path / "overlay.yaml"))
+    described = await find_source(tmp_path, overlay=str(tmp_path / "overlay.yaml"))
     for name in FILES:
         (tmp_path / name).unlink()
     spec = ImportSpec("s", str(tmp_path), kind="openapi", options=OpenAPIOptions())
@@ -141,11 +141,11 @@ async def test_a_bundle_is_read_again_without_the_files(tmp_path):
 @pytest.mark.parametrize("changed", [*FILES, "overlay.yaml"])
 async def test_every_file_counts_for_the_digest(tmp_path, changed):
     overlay = write(tmp_path, {**FILES, "overlay.yaml": "{}"}) / "overlay.yaml"
-    before = (await found(tmp_path, overlay=str(overlay))).digest
-    assert (await found(tmp_path, overlay=str(overlay))).digest == before
+    before = (await find_source(tmp_path, overlay=str(overlay))).digest
+    assert (await find_source(tmp_path, overlay=str(overlay))).digest == before
     with (tmp_path / changed).open("a") as file:
         file.write("\n")
-    assert (await found(tmp_path, overlay=str(overlay))).digest != before
+    assert (await find_source(tmp_path, overlay=str(overlay))).digest != before
 
 
 async def test_the_entry_file_is_found_by_content(tmp_path):
@@ -343,7 +343,7 @@ async def test_credentials_go_only_to_their_origin():
         )
         async with serve({"openapi.yaml": root, "b.yaml": "get: {}"}, seen=seen) as url:
             named = url.replace("//", "//me:secret@")
-            described = await found(f"{named}/openapi.yaml", {"private_networks": True})
+            described = await find_source(f"{named}/openapi.yaml", {"private_networks": True})
     assert {path: bool(sent) for path, sent in seen} == {"/openapi.yaml": True, "/b.yaml": True}
     assert other_seen == [("/x.yaml", None)]
     assert b"secret" not in described.document

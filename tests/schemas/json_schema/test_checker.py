@@ -253,7 +253,7 @@ def test_a_keyword_of_another_dialect_is_no_valid_schema() -> None:
         Checker(b'{"maximum": 3, "exclusiveMaximum": true}')
 
 
-def multiplied(keyword, levels, times):
+def multiply_references(keyword, levels, times):
     """Each level applies the next one several times to the same value."""
     inner = {f"L{n}": {keyword: [{"$ref": f"#/$defs/L{n + 1}"}] * times} for n in range(levels)}
     return {"$ref": "#/$defs/L0", "$defs": {**inner, f"L{levels}": {"type": "string"}}}
@@ -262,12 +262,12 @@ def multiplied(keyword, levels, times):
 @pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
 def test_a_schema_that_nobody_could_check_in_time_is_refused(keyword):
     with pytest.raises(ValueError, match="more often than can be checked"):
-        checker(multiplied(keyword, 40, 2))
+        checker(multiply_references(keyword, 40, 2))
     names = [f"N{n}" for n in range(30)]
     each = {one: {keyword: [{"$ref": f"#/$defs/{other}"} for other in names]} for one in names}
     with pytest.raises(ValueError, match="more often than can be checked"):
         checker({"$ref": "#/$defs/N0", "$defs": each})
-    assert checker(multiplied(keyword, 40, 1)).accepts("x")
+    assert checker(multiply_references(keyword, 40, 1)).accepts("x")
 
 
 @pytest.mark.parametrize("reference", ["#/%24defs/L{}", "#L{}", "urn:l{}"])

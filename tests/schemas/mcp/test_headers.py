@@ -21,7 +21,7 @@ def schema(**properties):
     return {"type": "object", "properties": properties}
 
 
-def marked(header, type_="string", **more):
+def mirrored_schema(header, type_="string", **more):
     return {"type": type_, "x-mcp-header": header, **more}
 
 
@@ -66,8 +66,10 @@ def test_values_unsafe_in_headers_are_encoded(text):
 
 
 def test_marked_arguments_are_found_at_any_depth_of_properties():
-    nested = {"type": "object", "properties": {"id": marked("Region-Id", "integer")}}
-    found = mirrored_in(schema(zone=marked("Zone"), region=nested, dry=marked("Dry", "boolean")))
+    nested = {"type": "object", "properties": {"id": mirrored_schema("Region-Id", "integer")}}
+    found = mirrored_in(
+        schema(zone=mirrored_schema("Zone"), region=nested, dry=mirrored_schema("Dry", "boolean"))
+    )
     assert found == (
         MirroredArgument(("zone",), "Zone"),
         MirroredArgument(("region", "id"), "Region-Id"),
@@ -83,8 +85,12 @@ def test_marked_arguments_are_found_at_any_depth_of_properties():
         {},
         schema(),
         schema(**{"x-mcp-header": {"type": "string"}}),  # the name of an argument
-        schema(a={"type": "string", "default": {"x-mcp-header": 1}, "enum": [marked("")]}),
-        {"properties": [marked("A")], "allOf": {"x-mcp-header": 1}, "items": 1},  # no schemas
+        schema(a={"type": "string", "default": {"x-mcp-header": 1}, "enum": [mirrored_schema("")]}),
+        {
+            "properties": [mirrored_schema("A")],
+            "allOf": {"x-mcp-header": 1},
+            "items": 1,
+        },  # no schemas
     ],
 )
 def test_a_schema_without_marks_has_none(plain):
@@ -94,30 +100,30 @@ def test_a_schema_without_marks_has_none(plain):
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (schema(a=marked("")), "'' cannot be part of a header's name"),
-        (schema(a=marked("a b")), "'a b' cannot be"),
-        (schema(a=marked("Région")), "'Région' cannot be"),
-        (schema(a=marked("A\r\nX: y")), "cannot be"),
-        (schema(a=marked("A\n")), "cannot be"),
-        (schema(a=marked(1)), "must be a string, not a number"),
-        (schema(a=marked(None)), "must be a string, not null"),
-        (schema(a=marked("A", "number")), "string, integer, boolean, not 'number'"),
-        (schema(a=marked("A", "object")), "not 'object'"),
-        (schema(a=marked("A", ["string", "null"])), "not an array"),
+        (schema(a=mirrored_schema("")), "'' cannot be part of a header's name"),
+        (schema(a=mirrored_schema("a b")), "'a b' cannot be"),
+        (schema(a=mirrored_schema("Région")), "'Région' cannot be"),
+        (schema(a=mirrored_schema("A\r\nX: y")), "cannot be"),
+        (schema(a=mirrored_schema("A\n")), "cannot be"),
+        (schema(a=mirrored_schema(1)), "must be a string, not a number"),
+        (schema(a=mirrored_schema(None)), "must be a string, not null"),
+        (schema(a=mirrored_schema("A", "number")), "string, integer, boolean, not 'number'"),
+        (schema(a=mirrored_schema("A", "object")), "not 'object'"),
+        (schema(a=mirrored_schema("A", ["string", "null"])), "not an array"),
         (schema(a={"x-mcp-header": "A"}), "not null"),
         (
-            schema(a=marked("Same"), b=marked("sAME")),
+            schema(a=mirrored_schema("Same"), b=mirrored_schema("sAME")),
             "of the argument 'b' .* header of 'a' already",
         ),
-        (marked("A", "object"), "`properties` alone"),
-        (schema(a={"type": "array", "items": marked("A")}), "`properties` alone"),
-        (schema(a={"items": [marked("A")]}), "`properties` alone"),
-        (schema(a={"oneOf": [marked("A")]}), "`properties` alone"),
-        ({"allOf": [schema(a=marked("A"))]}, "`properties` alone"),
-        ({"if": {"not": schema(a=marked("A"))}}, "`properties` alone"),
-        ({"$defs": {"x": marked("A")}}, "`properties` alone"),
-        ({"patternProperties": {"^a": marked("A")}}, "`properties` alone"),
-        ({"additionalProperties": marked("A")}, "`properties` alone"),
+        (mirrored_schema("A", "object"), "`properties` alone"),
+        (schema(a={"type": "array", "items": mirrored_schema("A")}), "`properties` alone"),
+        (schema(a={"items": [mirrored_schema("A")]}), "`properties` alone"),
+        (schema(a={"oneOf": [mirrored_schema("A")]}), "`properties` alone"),
+        ({"allOf": [schema(a=mirrored_schema("A"))]}, "`properties` alone"),
+        ({"if": {"not": schema(a=mirrored_schema("A"))}}, "`properties` alone"),
+        ({"$defs": {"x": mirrored_schema("A")}}, "`properties` alone"),
+        ({"patternProperties": {"^a": mirrored_schema("A")}}, "`properties` alone"),
+        ({"additionalProperties": mirrored_schema("A")}, "`properties` alone"),
     ],
 )
 def test_a_bad_mark_is_named_with_its_reason(bad, reason):
@@ -126,7 +132,7 @@ def test_a_bad_mark_is_named_with_its_reason(bad, reason):
 
 
 def test_a_schema_may_have_any_depth():
-    deep = marked("Deep")
+    deep = mirrored_schema("Deep")
     for _ in range(20_000):
         deep = schema(a=deep)
     ((path),) = (one.path for one in mirrored_in(deep))

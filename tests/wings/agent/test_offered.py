@@ -59,7 +59,7 @@ async def collecting(
             yield Rig(client, provider, service)
 
 
-def offered(rig: Rig, name: str) -> Any:
+def offered_schema(rig: Rig, name: str) -> Any:
     """The schema of a tool in the first request to the model."""
     tools = [tool["function"] for tool in rig.provider.requests[0].body["tools"]]
     return next((tool["parameters"] for tool in tools if tool["name"] == name), None)
@@ -76,7 +76,7 @@ async def test_a_model_is_offered_schemas_that_its_provider_accepts(
             chat_whole("Done."),
         )
         await called(rig, caller("ann"), "agent_ask", message="stamp collector")
-        schema = offered(rig, "stamp_collector")
+        schema = offered_schema(rig, "stamp_collector")
         assert schema["properties"].keys() == {"stamps", "land"}
         assert schema["required"] == ["stamps"]
         assert not [sign for sign in ("\\\\p{", "?<!", "$ref") if sign in json.dumps(schema)]
@@ -94,13 +94,13 @@ async def test_the_settings_of_a_model_name_its_profile(
     async with collecting(database_settings, tmp_path, Collector(*names), profile=profile) as rig:
         rig.script(chat_whole("Done."))
         await called(rig, caller("ann"), "agent_ask", message=f"stamp collector {long}")
-        schema = offered(rig, "stamp_collector")
+        schema = offered_schema(rig, "stamp_collector")
         if profile == "plain":
             assert schema == SCHEMA
         else:
             assert schema["properties"]["stamps"]["items"] == {"type": "string"}
             assert "$defs" not in schema
-        assert (offered(rig, long) is None) is (profile == "gemini")
+        assert (offered_schema(rig, long) is None) is (profile == "gemini")
 
 
 async def test_a_model_calls_tools_under_names_that_its_provider_accepts(

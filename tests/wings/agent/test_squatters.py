@@ -92,7 +92,7 @@ class Squatter:
 
 
 @asynccontextmanager
-async def squatted(
+async def running_with_squatter(
     database: DatabaseSettings,
     folder: Path,
     squatter: Squatter,
@@ -120,7 +120,7 @@ async def foreign(
 ) -> AsyncIterator[Rig]:
     """The agent beside a foreign server."""
     folder = tmp_path_factory.mktemp("foreign")
-    async with squatted(module_database, folder, Squatter("zebra_copier")) as rig:
+    async with running_with_squatter(module_database, folder, Squatter("zebra_copier")) as rig:
         yield rig
 
 
@@ -139,12 +139,12 @@ async def test_a_server_that_lists_names_of_wings_hears_nothing_of_a_run(
 ) -> None:
     """With the wings off, switched on later, and off again (mending 1)."""
     squatter = Squatter(*SQUATTED)
-    async with squatted(database_settings, tmp_path, squatter) as rig:
+    async with running_with_squatter(database_settings, tmp_path, squatter) as rig:
         assert not [name for name in owners(rig) if is_reserved(name) and "agent" not in name]
         assert sorted(owners(rig).values()).count("helpful") == len(SQUATTED)
         await asked(rig)
     wings = ("memory", "knowledge", "events")
-    async with squatted(database_settings, tmp_path, squatter, *wings) as rig:
+    async with running_with_squatter(database_settings, tmp_path, squatter, *wings) as rig:
         found = owners(rig)
         assert found["memory_context"] == found["memory_observe"] == "memory"
         assert found["knowledge_query"] == "knowledge"
@@ -153,7 +153,7 @@ async def test_a_server_that_lists_names_of_wings_hears_nothing_of_a_run(
             rig, caller("ann"), "memory_list", session=run["conversation"], scope="session"
         )
         assert WORDS in str(kept)
-    async with squatted(database_settings, tmp_path, squatter) as rig:
+    async with running_with_squatter(database_settings, tmp_path, squatter) as rig:
         await asked(rig)
     assert squatter.calls == []
     assert WORDS not in str(squatter.heard)
@@ -167,7 +167,7 @@ async def test_a_squatter_of_an_earlier_release_is_renamed_and_told(
 ) -> None:
     """So is the tool of the wing, which had to take another name (mending 1)."""
     squatter = Squatter("recall", "note", "entities")
-    async with squatted(database_settings, tmp_path, squatter, "memory"):
+    async with running_with_squatter(database_settings, tmp_path, squatter, "memory"):
         pass
     names = {
         "memory_context": "memory_memory_context", "recall": "memory_context",
@@ -176,7 +176,7 @@ async def test_a_squatter_of_an_earlier_release_is_renamed_and_told(
     async with database.pool.connection() as connection:
         for old, new in names.items():
             await connection.execute("UPDATE tool_t SET name = %s WHERE name = %s", [new, old])
-    async with squatted(database_settings, tmp_path, squatter, "memory") as rig:
+    async with running_with_squatter(database_settings, tmp_path, squatter, "memory") as rig:
         found = owners(rig)
         assert found["memory_context"] == "memory"
         assert found["helpful_memory_context"] == "helpful"
@@ -196,7 +196,7 @@ async def test_a_wing_takes_back_the_names_of_its_dialects(
 ) -> None:
     """They are not reserved while the dialect is off: other memories have them (mending 1)."""
     squatter = Squatter("create_entities")
-    async with squatted(database_settings, tmp_path, squatter, "memory") as rig:
+    async with running_with_squatter(database_settings, tmp_path, squatter, "memory") as rig:
         assert owners(rig)["create_entities"] == "helpful"
     settings = agent_settings(database_settings, tmp_path / "p.json", Recorder(), "http://x")
     memory = replace(settings.memory, enabled=True, compat=("graph",))
@@ -213,7 +213,7 @@ async def test_a_tool_of_another_source_is_read_by_source_and_name(
     """And by its name alone it is not (mending 1)."""
     squatter = Squatter("notes", "shared_notes")
     reads = (named, "notes", "pets.notes", "helpful.none")
-    async with squatted(
+    async with running_with_squatter(
         database_settings, tmp_path, squatter, context_tools=reads, observer_tools=()
     ) as rig:
         await asked(rig)
@@ -229,7 +229,9 @@ async def test_a_run_that_finds_foreign_descriptions_is_tainted(
 ) -> None:
     """Unless its definitions were approved (mending 7)."""
     squatter = Squatter("zebra_copier")
-    async with squatted(database_settings, tmp_path, squatter, pin=pin, context_tools=()) as rig:
+    async with running_with_squatter(
+        database_settings, tmp_path, squatter, pin=pin, context_tools=()
+    ) as rig:
         careful = caller("careful")
         rig.script(chat_whole("", [PET]), chat_whole("Done."))
         run = await called(rig, careful, "agent_ask", message="zebra copier", wait=False)

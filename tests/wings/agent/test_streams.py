@@ -45,7 +45,7 @@ async def streamed(rig: Rig, path: str, body: Any) -> list[Event]:
             return [event async for event in read(response)]
 
 
-async def followed(rig: Rig, run: str, after: int = 0, limit: int = 10_000) -> list[Event]:
+async def follow_run(rig: Rig, run: str, after: int = 0, limit: int = 10_000) -> list[Event]:
     url = f"{rig.client.url}/agent/v1/runs/{run}/events"
     headers = {**STREAM, "Last-Event-ID": str(after)}
     found = []
@@ -79,12 +79,12 @@ async def test_a_client_goes_on_behind_its_last_event(rig: Rig) -> None:
     rig.script(chat("one two three four five six"))
     events = await streamed(rig, "/ask", {"message": "Count"})
     run = events[-1][2]["run_id"]
-    assert await followed(rig, run) == events
+    assert await follow_run(rig, run) == events
     for place in range(len(events) - 1):
-        assert await followed(rig, run, events[place][1]) == events[place + 1 :]
+        assert await follow_run(rig, run, events[place][1]) == events[place + 1 :]
     cut: list[Event] = []
     while not cut or cut[-1][0] != "Completed":
-        cut += await followed(rig, run, cut[-1][1] if cut else 0, limit=2)
+        cut += await follow_run(rig, run, cut[-1][1] if cut else 0, limit=2)
     assert cut == events
 
 
@@ -92,10 +92,10 @@ async def test_a_follower_sees_a_run_that_goes_on(rig: Rig) -> None:
     rig.script(Answer(pieces=[sse(delta(content="One"))], end="hang"))
     status, begun = await rig.post("/ask", {"message": "x", "wait": False, "stream": True})
     assert status == 200
-    [first] = await followed(rig, begun["run"], limit=1)
+    [first] = await follow_run(rig, begun["run"], limit=1)
     assert first[2]["text"] == "One"
     await rig.post(f"/runs/{begun['run']}/cancel")
-    [last] = await followed(rig, begun["run"], first[1])
+    [last] = await follow_run(rig, begun["run"], first[1])
     assert (last[0], last[2]["state"]) == ("Completed", "cancelled")
 
 
@@ -118,14 +118,14 @@ async def test_a_client_goes_on_at_another_node(
         events = await streamed(here, "/ask", {"message": "Count"})
         for place in range(len(events) - 1):  # behind each event, of a run that has ended
             run = events[-1][2]["run_id"]
-            assert await followed(there, run, events[place][1]) == events[place + 1 :]
+            assert await follow_run(there, run, events[place][1]) == events[place + 1 :]
         here.script(Answer(pieces=[sse(delta(content="One"))], end="hang"))
         _, begun = await here.post("/ask", {"message": "x", "wait": False, "stream": True})
-        [first] = await followed(here, begun["run"], limit=1)
+        [first] = await follow_run(here, begun["run"], limit=1)
         assert first[2]["text"] == "One"
-        assert await followed(there, begun["run"], limit=1) == [first]
+        assert await follow_run(there, begun["run"], limit=1) == [first]
         await here.post(f"/runs/{begun['run']}/cancel")
-        [last] = await followed(there, begun["run"], first[1])  # of one that goes on here
+        [last] = await follow_run(there, begun["run"], first[1])  # of one that goes on here
         assert (last[0], last[2]["state"]) == ("Completed", "cancelled")
 
 
@@ -135,11 +135,11 @@ async def test_a_stream_ends_where_another_node_erases_its_conversation(
     async with two_nodes(module_database, tmp_path) as (here, there):
         here.script(Answer(pieces=[sse(delta(content="One"))], end="hang"))
         _, begun = await here.post("/ask", {"message": "x", "wait": False, "stream": True})
-        [first] = await followed(here, begun["run"], limit=1)
+        [first] = await follow_run(here, begun["run"], limit=1)
         last: list[Event] = []
 
         async def follow() -> None:
-            last.extend(await followed(here, begun["run"], first[1]))
+            last.extend(await follow_run(here, begun["run"], first[1]))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(follow)
@@ -165,7 +165,7 @@ async def test_a_stream_ends_where_a_person_has_to_decide(rig: Rig) -> None:
     assert listed["runs"][0]["approvals"] == [data["approval"]]
     await rig.post(f"/approvals/{data['approval']}", {"approve": False})
     await rig.until(run, "completed")
-    assert (await followed(rig, run, number))[-1][0] == "Completed"
+    assert (await follow_run(rig, run, number))[-1][0] == "Completed"
 
 
 async def test_a_client_that_leaves_within_its_body_is_no_error(

@@ -115,7 +115,7 @@ def test_hostile_data_is_text(media_type: str, text: str) -> None:
     assert_covered(text, cut(text, media_type=media_type))
 
 
-def zipped(*names: str) -> bytes:
+def zip_names(*names: str) -> bytes:
     file = BytesIO()
     with ZipFile(file, "w") as archive:
         for name in names:
@@ -132,10 +132,10 @@ def zipped(*names: str) -> bytes:
         ("a.txt", b"%PDF-1.7", kinds.PDF),
         ("a.pdf", b"no PDF", kinds.BINARY),
         ("a.txt", b"\xff\xfea\0b\0", kinds.TEXT),
-        ("a", zipped("word/document.xml"), kinds.DOCX),
-        ("a.docx", zipped("ppt/presentation.xml"), kinds.PPTX),
-        ("a.txt", zipped("xl/workbook.xml"), kinds.XLSX),
-        ("a.txt", zipped("x.txt"), kinds.ZIP),
+        ("a", zip_names("word/document.xml"), kinds.DOCX),
+        ("a.docx", zip_names("ppt/presentation.xml"), kinds.PPTX),
+        ("a.txt", zip_names("xl/workbook.xml"), kinds.XLSX),
+        ("a.txt", zip_names("x.txt"), kinds.ZIP),
         ("a.txt", b"PK\x03\x04broken", kinds.BINARY),
         ("a", b"", kinds.TEXT),
         ("a", b"\xef\xbb\xbf<!DOCTYPE html><p>", kinds.HTML),

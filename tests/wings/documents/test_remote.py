@@ -65,10 +65,10 @@ def committed(repository: MemoryRepo, files: dict[bytes, tuple[int, bytes]]) -> 
     for name, tree in trees.items():
         repository.object_store.add_object(tree)
         root.add(name, 0o40000, tree.id)
-    headed(repository, root)
+    commit_tree(repository, root)
 
 
-def nested(repository: MemoryRepo, depth: int) -> None:
+def commit_nested_tree(repository: MemoryRepo, depth: int) -> None:
     """Commit a tree that has 8 of one tree below, and so on: links at 8 ** depth paths."""
     blob = Blob.from_string(b"target")
     repository.object_store.add_object(blob)
@@ -79,10 +79,10 @@ def nested(repository: MemoryRepo, depth: int) -> None:
             tree.add(bytes([name]), mode, id_)
         repository.object_store.add_object(tree)
         mode, id_ = 0o40000, tree.id
-    headed(repository, tree)
+    commit_tree(repository, tree)
 
 
-def headed(repository: MemoryRepo, root: Tree) -> None:
+def commit_tree(repository: MemoryRepo, root: Tree) -> None:
     repository.object_store.add_object(root)
     commit = Commit()
     commit.tree = root.id
@@ -117,7 +117,7 @@ def git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GitServer]:
     authority = Authority(folder)
     repository, empty, links = MemoryRepo(), MemoryRepo(), MemoryRepo()
     committed(repository, FILES)
-    nested(links, 7)
+    commit_nested_tree(links, 7)
     repositories = {"/project": repository, "/empty": empty, "/links": links}
     chain = make_wsgi_chain(DictBackend(repositories))
     server = GitServer("", repository)
@@ -179,7 +179,7 @@ def test_submodules_are_left_out_and_not_fetched(git: GitServer) -> None:
         blob = Blob.from_string(data)
         git.repository.object_store.add_object(blob)
         tree.add(name, 0o100644, blob.id)
-    headed(git.repository, tree)
+    commit_tree(git.repository, tree)
     asked = len(git.authorized)
     _, *found = git_files(task(git))
     committed(git.repository, FILES)

@@ -33,7 +33,7 @@ def left_out(found: Iterator[Found]) -> dict[str, str]:
     return {one.path: one.reason for one in found if isinstance(one, LeftOut)}
 
 
-def zipped(*members: tuple[str, bytes], mode: int = 0) -> bytes:
+def zip_of(*members: tuple[str, bytes], mode: int = 0) -> bytes:
     file = io.BytesIO()
     with ZipFile(file, "w", ZIP_DEFLATED) as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of names that are there twice
@@ -44,7 +44,7 @@ def zipped(*members: tuple[str, bytes], mode: int = 0) -> bytes:
     return file.getvalue()
 
 
-def tarred(*members: tuple[str, bytes], mode: str = "w:gz", kind: bytes = tarfile.REGTYPE) -> bytes:
+def tar_of(*members: tuple[str, bytes], mode: str = "w:gz", kind: bytes = tarfile.REGTYPE) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode=mode) as archive:  # type: ignore[call-overload]
         for name, data in members:
@@ -54,7 +54,7 @@ def tarred(*members: tuple[str, bytes], mode: str = "w:gz", kind: bytes = tarfil
     return file.getvalue()
 
 
-@pytest.mark.parametrize("make", [zipped, tarred])
+@pytest.mark.parametrize("make", [zip_of, tar_of])
 def test_files_of_an_archive_are_read(make: Callable[..., bytes]) -> None:
     """Files of an archive are read (L01)."""
     data = make(("a/b.md", b"# B"), ("c.txt", b""))
@@ -67,7 +67,7 @@ def test_files_of_an_archive_are_read(make: Callable[..., bytes]) -> None:
     assert [one.data for one in again if isinstance(one, SourceFile)] == [None, None]
 
 
-@pytest.mark.parametrize("make", [zipped, tarred])
+@pytest.mark.parametrize("make", [zip_of, tar_of])
 @pytest.mark.parametrize(
     "name", ["../a", "a/../../b", "/etc/passwd", "C:/a", "C:\\a", "\\\\host\\a", "a\nb", "x" * 4096]
 )
@@ -77,7 +77,7 @@ def test_names_that_lead_elsewhere_are_left_out(make: Callable[..., bytes], name
     assert set(left_out(archive_files(data, LIMITS)).values()) == {"its name is not safe"}
 
 
-@pytest.mark.parametrize("make", [zipped, tarred])
+@pytest.mark.parametrize("make", [zip_of, tar_of])
 def test_of_equal_names_the_first_counts(make: Callable[..., bytes]) -> None:
     data = make(("a.md", b"1"), ("A.md", b"2"), ("a.md", b"3"))
     assert [one.data for one in archive_files(data, LIMITS) if isinstance(one, SourceFile)] == [
@@ -86,14 +86,14 @@ def test_of_equal_names_the_first_counts(make: Callable[..., bytes]) -> None:
 
 
 def test_links_and_devices_are_left_out() -> None:
-    assert paths(archive_files(zipped(("a", b"/etc/passwd"), mode=0o120777), LIMITS)) == []
+    assert paths(archive_files(zip_of(("a", b"/etc/passwd"), mode=0o120777), LIMITS)) == []
     for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE):
-        assert paths(archive_files(tarred(("a", b""), kind=kind), LIMITS)) == []
+        assert paths(archive_files(tar_of(("a", b""), kind=kind), LIMITS)) == []
 
 
 def overlapping() -> bytes:
     """An archive whose directory names one entry twice."""
-    data = bytearray(zipped(("a", b"x" * 100), ("b", b"y" * 100)))
+    data = bytearray(zip_of(("a", b"x" * 100), ("b", b"y" * 100)))
     second = data.rindex(b"PK\x01\x02")
     first = data.index(b"PK\x01\x02")
     data[second + 42 : second + 46] = data[first + 42 : first + 46]
@@ -103,15 +103,15 @@ def overlapping() -> bytes:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (zipped(("a", b"0" * 30_000_000)), "may be a zip bomb"),
-        (tarred(("a", b"0" * 900_000), *((f"{n}", b"0" * 900_000) for n in range(40))), "zip bomb"),
+        (zip_of(("a", b"0" * 30_000_000)), "may be a zip bomb"),
+        (tar_of(("a", b"0" * 900_000), *((f"{n}", b"0" * 900_000) for n in range(40))), "zip bomb"),
         (overlapping(), "overlap"),
-        (zipped(*((str(n), b"") for n in range(60))), "more than 50 entries"),
-        (tarred(*((str(n), b"") for n in range(60))), "more than 50 entries"),
-        (zipped(("a", os.urandom(3 * 2**20))), "larger than 1,048,576 bytes"),
-        (zipped(("a", b"x"))[:30], "broken"),
-        (tarred(("a", b"x" * 9999))[:60], "broken"),
-        (tarred(("a", b"x"), ("b", os.urandom(99_999)))[:-50_000], "broken"),
+        (zip_of(*((str(n), b"") for n in range(60))), "more than 50 entries"),
+        (tar_of(*((str(n), b"") for n in range(60))), "more than 50 entries"),
+        (zip_of(("a", os.urandom(3 * 2**20))), "larger than 1,048,576 bytes"),
+        (zip_of(("a", b"x"))[:30], "broken"),
+        (tar_of(("a", b"x" * 9999))[:60], "broken"),
+        (tar_of(("a", b"x"), ("b", os.urandom(99_999)))[:-50_000], "broken"),
         (b"no archive", "expected a zip or tar archive"),
     ],
     ids=["zip", "tar", "overlap", "entries", "tar entries", "large", "cut", "cut tar",
@@ -123,7 +123,7 @@ def test_archives_that_are_not_read(data: bytes, reason: str) -> None:
 
 
 def test_a_zip_whose_stated_sizes_are_false_is_not_unpacked() -> None:
-    data = bytearray(zipped(("a", b"0" * 30_000_000)))
+    data = bytearray(zip_of(("a", b"0" * 30_000_000)))
     for mark, place in ((b"PK\x01\x02", 24), (b"PK\x03\x04", 22)):
         at = data.index(mark) + place
         data[at : at + 4] = (10).to_bytes(4, "little")
@@ -134,7 +134,7 @@ def test_a_zip_whose_stated_sizes_are_false_is_not_unpacked() -> None:
 
 
 def test_an_archive_in_an_archive_is_a_file() -> None:
-    found = list(archive_files(zipped(("inner.zip", zipped(("a", b"x")))), LIMITS))
+    found = list(archive_files(zip_of(("inner.zip", zip_of(("a", b"x")))), LIMITS))
     assert [one.path for one in found] == ["inner.zip"]
 
 

@@ -51,7 +51,7 @@ async def test_an_answer_follows_the_commit(client: Client, settings: Settings) 
     async def ask() -> None:
         answers.append((await client.post(ROOT, {"skillName": "report"}))[0])
 
-    async with locked(settings), anyio.create_task_group() as group:
+    async with lock_journal(settings), anyio.create_task_group() as group:
         group.start_soon(ask)
         await ended_while_it_waits(settings, "INSERT INTO invocation_t")
     assert answers == [503]
@@ -74,7 +74,7 @@ async def test_a_claim_dropped_by_the_database_is_repeated(
     async def claim() -> None:
         answers.append((await client.post("/events/v1/claims", {"skills": ["report"]}))[:2])
 
-    async with locked(settings), anyio.create_task_group() as group:
+    async with lock_journal(settings), anyio.create_task_group() as group:
         group.start_soon(claim)
         await ended_while_it_waits(settings, "picked")
     await claim()
@@ -127,7 +127,7 @@ async def test_the_clock_of_the_database_decides(
 
 
 @asynccontextmanager
-async def locked(settings: Settings) -> AsyncIterator[None]:
+async def lock_journal(settings: Settings) -> AsyncIterator[None]:
     """While nothing can be written to the journal."""
     async with await AsyncConnection.connect(settings.database.url) as connection:
         await connection.execute("LOCK TABLE invocation_t IN SHARE ROW EXCLUSIVE MODE")

@@ -30,7 +30,7 @@ async def test_a_schedule_makes_invocations(settings: Settings, service: Recorde
     jobs = replace(settings.jobs, poll_s=0.05)
     evented = with_events(replace(settings, jobs=jobs), schedules={"often": schedule})
     async with running(evented) as client:
-        items = await until(lambda: acked(client))
+        items = await until(lambda: acked_invocations(client))
         assert {one["principal"] for one in items} == {"clock"}
         assert {one["skillName"] for one in items} == {"getPet"}
     assert service.requests[0]["path"] == "/pets/7"
@@ -66,7 +66,7 @@ async def test_approvals_of_a_schedule_do_not_pile_up(
         policy=replace(settings.policy, rules=rules),
     )
     async with running(with_events(given, schedules={"often": schedule})) as client:
-        await ticked(client, "often")
+        await tick_schedule(client, "often")
         [waiting] = await until(lambda: waiting_for(client))
         assert (waiting.tool, waiting.principal) == ("createPet", "clock")
 
@@ -75,18 +75,18 @@ async def test_approvals_of_a_schedule_do_not_pile_up(
 
         await until(is_paused)
         for _ in range(3):
-            job = await ticked(client, "often")
+            job = await tick_schedule(client, "often")
             assert job["result"]["skipped"] == "it waits for an approval"
         assert len(await waiting_for(client)) == len(await items(client)) == 1
         await approvals_of(client).decide(waiting.id, True, "carol")
-        await until(lambda: acked(client))
-        await ticked(client, "often")
+        await until(lambda: acked_invocations(client))
+        await tick_schedule(client, "often")
         [again] = await until(lambda: waiting_for(client))
         assert again.id != waiting.id
     assert len(service.requests) == 1
 
 
-async def ticked(client: Client, name: str) -> Any:
+async def tick_schedule(client: Client, name: str) -> Any:
     """The job of a schedule that is begun by hand, once it has ended."""
     status, job, _ = await client.post(f"/events/v1/schedules/{name}", b"")
     assert status == 202, job
@@ -107,7 +107,7 @@ async def ended(client: Client) -> object:
     return [one for one in items if one["status"] in ("ACKED", "FAILED", "DEAD")]
 
 
-async def acked(client: Client) -> object:
+async def acked_invocations(client: Client) -> object:
     return (await got(client, f"{ROOT}?everyone=true&status=ACKED"))[1]["items"]
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 SECRET = f"whsec_{base64.b64encode(b's' * 32).decode()}"
 
 
-async def hooked(client: Client, name: str) -> tuple[int, Any]:
+async def send_webhook(client: Client, name: str) -> tuple[int, Any]:
     """Status and body of the answer to a webhook."""
     body = json.dumps({"id": 7}).encode()
     headers = sign(f"to-{name}", int(time.time()), body, (SECRET,))
@@ -53,17 +53,17 @@ async def test_a_hook_calls_the_tool_of_its_source_alone(
         both = replace(settings, sources={**settings.sources, **foreign})
         async with running(with_events(both, inbound=inbound)) as client:
             for name in ("pet", "note"):
-                status, answer = await hooked(client, name)
+                status, answer = await send_webhook(client, name)
                 assert (status, answer["skillName"]) == (202, skills[name]), answer
                 assert (await ended(client, answer["id"]))["status"] == "ACKED"
-            status, answer = await hooked(client, "lost")
+            status, answer = await send_webhook(client, "lost")
             assert (status, answer["detail"]) == (422, "Unknown tool: pets.notes")
         assert service.requests[0]["path"] == "/pets/7"
         assert [call["name"] for call in squatter.calls] == ["notes"]
         await ToolStore(database.pool).remove(HOST, "pets")
         alone = replace(settings, sources={"other": foreign["helpful"]})
         async with running(with_events(alone, inbound=inbound)) as client:
-            status, answer = await hooked(client, "gone")
+            status, answer = await send_webhook(client, "gone")
             assert (status, answer["detail"]) == (422, "Unknown tool: pets.getPet")
     assert [call["name"] for call in squatter.calls] == ["notes"]
 

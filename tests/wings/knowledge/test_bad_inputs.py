@@ -404,7 +404,7 @@ RELATION = (
 )
 
 
-def related(target: str) -> bytes:
+def word_document(target: str) -> bytes:
     """A document of Word with a template, a picture and a frame from elsewhere, and macros."""
     kinds = ("attachedTemplate", "image", "frame", "oleObject", "subDocument", "aFChunk")
     relations = [
@@ -439,7 +439,7 @@ async def test_a_word_document_loads_no_template_and_runs_no_macro(
 
     with served(app) as url:
         for number, target in enumerate((f"{url}/a.dotm", f"file://{secret}", str(secret))):
-            await put(ann, f"{number}.docx", related(target))
+            await put(ann, f"{number}.docx", word_document(target))
     assert asked == []
     assert set((await states(ann)).values()) == {("processed", 1, 1)}
     found = " ".join(await ann.found("installer stork AutoOpen Shell", limit=50))

@@ -56,7 +56,7 @@ def archive(files: Mapping[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-def tarred(files: Mapping[str, bytes]) -> bytes:
+def tar_files(files: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as opened:
         for name, data in files.items():
@@ -172,8 +172,11 @@ async def test_a_failing_file_stops_no_other_file(rig: KnowledgeRig) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (tarred({f"{n}.txt": os.urandom(64) for n in range(10_001)}), "more than 10,000 entries"),
-        (tarred({"a.txt": b"heron", "b.txt": os.urandom(99_999)})[:-50_000], "broken"),
+        (
+            tar_files({f"{n}.txt": os.urandom(64) for n in range(10_001)}),
+            "more than 10,000 entries",
+        ),
+        (tar_files({"a.txt": b"heron", "b.txt": os.urandom(99_999)})[:-50_000], "broken"),
     ],
     ids=["entries", "cut"],
 )

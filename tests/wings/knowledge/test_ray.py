@@ -136,7 +136,7 @@ async def test_texts_get_the_vectors_of_another_model_though_a_worker_is_killed(
         if file.path != "broken.pdf":
             found = await rig.parts.workers.read(file.path, file.data or b"")
             await rig.parts.ingestion.take(ANN, NewCollection("docs"), file, found, report=report)
-    await worked(Worker(pool, Colours(), settings.embedding, KINDS))
+    await work_off(Worker(pool, Colours(), settings.embedding, KINDS))
     with anyio.fail_after(600):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(kill_one, is_embedding)
@@ -155,7 +155,7 @@ async def test_texts_get_the_vectors_of_another_model_though_a_worker_is_killed(
 
     ids = [one[0] for one in by_ray]
     assert await refresh(pool, HOST, ids, kind=KIND.name, force=True) == len(ids)
-    await worked(Worker(pool, local, settings.embedding, KINDS))
+    await work_off(Worker(pool, local, settings.embedding, KINDS))
     direct = await rig.rows(VECTORS, Colours.model)
     assert [one[:4] for one in direct] == [one[:4] for one in by_ray]
     assert numpy.array_equal([one[4] for one in direct], [one[4] for one in by_ray])
@@ -200,6 +200,6 @@ async def test_a_cluster_with_another_release_embeds_nothing(
     assert await rig.rows("SELECT status, attempt_count FROM embedding_task_t") == [("pending", 0)]
 
 
-async def worked(worker: Worker) -> None:
+async def work_off(worker: Worker) -> None:
     while await worker.step():
         pass

@@ -64,7 +64,7 @@ def pdf_of(objects: Sequence[bytes]) -> bytes:
     )
 
 
-def saved(document: object) -> bytes:
+def save_bytes(document: object) -> bytes:
     file = BytesIO()
     document.save(file)  # type: ignore[attr-defined]
     return file.getvalue()
@@ -77,7 +77,7 @@ def word() -> bytes:
     document.add_paragraph("Run the installer.")
     table = document.add_table(1, 2)
     table.cell(0, 0).text, table.cell(0, 1).text = "port", "80"
-    return saved(document)
+    return save_bytes(document)
 
 
 def slides() -> bytes:
@@ -85,7 +85,7 @@ def slides() -> bytes:
     slide = presentation.slides.add_slide(presentation.slide_layouts[1])
     slide.shapes.title.text = "Install"
     slide.placeholders[1].text = "Run the installer."
-    return saved(presentation)
+    return save_bytes(presentation)
 
 
 def sheet() -> bytes:
@@ -93,7 +93,7 @@ def sheet() -> bytes:
     book.active.title = "Ports"
     book.active.append(["name", "port"])
     book.active.append(["web", 80])
-    return saved(book)
+    return save_bytes(book)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ class Colours:
         pass
 
 
-async def coloured(rig: KnowledgeRig, count: int) -> None:
+async def add_coloured_chunks(rig: KnowledgeRig, count: int) -> None:
     """Chunks of two tenants and of two owners, with vectors."""
     await register(rig.database.pool, Colours(), KIND.purpose)
     for tenant, subject in ((HOST, "ann"), (HOST, "bo"), (OTHER, "ann")):
@@ -87,7 +87,7 @@ async def test_vector_search_agrees_with_and_without_an_index(
     """Vector search agrees with and without an index (L26)."""
     settings = knowledge_settings(exact_limit=exact_limit, semantic_share=1.0)
     async with rigged(database, settings, lambda _: Colours()) as rig:
-        await coloured(rig, 12)
+        await add_coloured_chunks(rig, 12)
         built = await ensure_indexes(database, exact_limit)
         assert len(built) == (2 if exact_limit == 4 else 0)
         query = ChunkQuery(reader=READER, text="crimson", limit=3, mode="naive")
@@ -123,7 +123,7 @@ async def test_old_vectors_serve_until_a_new_model_has_embedded_every_text(
 
     settings = knowledge_settings(semantic_share=1.0)
     async with rigged(database, settings, lambda _: by_label[serving[0]]) as rig:
-        await coloured(rig, 8)
+        await add_coloured_chunks(rig, 8)
         await register(database.pool, Newer(), KIND.purpose)
         await queue_missing(database.pool, kinds)
         assert await found() == {"red/0.md", "red/4.md"}
@@ -242,7 +242,7 @@ async def test_documents_are_stored_and_found_during_reembedding_and_reindexing(
     """Documents are stored and found during reembedding and reindexing (F1.30)."""
     kinds = search_kinds([KIND])
     async with rigged(database, knowledge_settings(exact_limit=4), lambda _: Newer()) as rig:
-        await coloured(rig, 8)
+        await add_coloured_chunks(rig, 8)
         await register(database.pool, Newer(), KIND.purpose)
         ann, posted = rig.caller(), anyio.Event()
 
@@ -281,7 +281,7 @@ async def test_texts_without_a_vector_are_found_by_words(database: Database) -> 
     """Texts without a vector are found by words (K06)."""
     settings = knowledge_settings(semantic_share=0.5)
     async with rigged(database, settings, lambda _: Colours()) as rig:
-        await coloured(rig, 4)
+        await add_coloured_chunks(rig, 4)
         await rig.caller().add("It is violet, or red.", path="new.md")
         found = await rig.caller()("query", query="violet")
         assert found.evidence[0].path == "new.md"
@@ -290,7 +290,7 @@ async def test_texts_without_a_vector_are_found_by_words(database: Database) -> 
 async def test_passages_are_listed_with_their_vectors(database: Database) -> None:
     """Passages are listed with their vectors (L07)."""
     async with rigged(database, knowledge_settings(), lambda _: Colours()) as rig:
-        await coloured(rig, 1)
+        await add_coloured_chunks(rig, 1)
         await rig.caller().add("It has none yet.", "of-ann", path="z.md")
         ann, library = Context(identity_of("ann", SCOPES), JSON_RPC, "1"), rig.parts.library
         red, new = await library.chunks(ann, "of-ann", embeddings=True)
@@ -326,7 +326,7 @@ async def test_a_query_that_shares_nothing_is_told_and_scores_low(database: Data
     """A query of which no word is known has a note, and no passage with a score near 1
     (mending 45)."""
     async with rigged(database, knowledge_settings(), lambda _: Colours()) as rig:
-        await coloured(rig, 8)
+        await add_coloured_chunks(rig, 8)
         asked = ChunkQuery(reader=READER, text="wqrt xqzv")
         for mode in ("naive", "local", "mix", "global", "hybrid"):
             found = await rig.parts.searcher.search(replace(asked, mode=mode))
@@ -374,7 +374,7 @@ async def test_filters_are_one_join(
     """A filter is one join, not a plan for many rows that is run for each chunk (mending 44)."""
     plans = collect_plans(monkeypatch)
     async with rigged(database, knowledge_settings(), lambda _: Colours()) as rig:
-        await coloured(rig, 40)
+        await add_coloured_chunks(rig, 40)
         query = ChunkQuery(reader=READER, text="crimson", filter=ChunkFilter(**narrow))
         await rig.parts.searcher.search(query)
     [plan] = plans

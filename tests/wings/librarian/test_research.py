@@ -59,7 +59,7 @@ async def library(cluster: Cluster, with_documents: Recycling) -> AsyncIterator[
         yield found
 
 
-async def researched(library: Librarian, *codes: str, **changes: Any) -> Any:
+async def run_research(library: Librarian, *codes: str, **changes: Any) -> Any:
     """The answer of a run whose model writes these blocks."""
     await library.script(blocks(*codes))
     arguments = {"question": QUESTION, "strategy": "recursive", **changes.pop("arguments", {})}
@@ -83,7 +83,7 @@ async def test_code_searches_reads_and_asks_and_the_answer_is_verified(
     library: Librarian,
 ) -> None:
     """Code searches reads and asks and the answer is verified (L14)."""
-    found = await researched(
+    found = await run_research(
         library,
         "hits = lib.search('Redis port', k=2)\n"
         "print(hits[0]['path'], lib.read('docs/ports.md', 4, 4), len(lib.files()))\n"
@@ -106,7 +106,7 @@ async def test_code_searches_reads_and_asks_and_the_answer_is_verified(
 
 async def test_run_traces_are_shown_only_to_their_owner(library: Librarian) -> None:
     """Run traces are shown only to their owner (L19)."""
-    found = await researched(library, "print(llm_query('x'))", FINAL)
+    found = await run_research(library, "print(llm_query('x'))", FINAL)
     ann = library.caller(librarian_settings())
     run = await ann("get_run", run=found.run)
     assert [one.kind for one in run.steps] == [
@@ -150,7 +150,7 @@ async def test_hostile_code_gets_only_errors(library: Librarian) -> None:
         f"except BaseException as error:\n    print({name!r}, type(error).__name__)"
         for name, code in HOSTILE.items()
     )
-    found = await researched(library, tried, FINAL, limits={"calls": 5})
+    found = await run_research(library, tried, FINAL, limits={"calls": 5})
     shown = outputs(library)
     assert "DONE" not in shown, shown
     assert all(name in shown for name in HOSTILE)
@@ -161,7 +161,7 @@ async def test_long_output_is_cut_and_host_names_are_restored(
     library: Librarian,
 ) -> None:
     """Long output is cut and host names are restored (L14)."""
-    await researched(
+    await run_research(
         library,
         "llm_query = lib = None\nprint('a' * 10**6, end='')\nprint('end')",
         "print(llm_query('x'), len(lib.files()))",
@@ -178,7 +178,7 @@ async def test_an_endless_block_is_ended_and_earlier_variables_survive(
     library: Librarian,
 ) -> None:
     """An endless block is ended and earlier variables survive (L14)."""
-    found = await researched(
+    found = await run_research(
         library,
         "kept = llm_query('once')",
         "while True: pass",
@@ -200,7 +200,7 @@ async def test_concurrent_calls_share_one_ledger(library: Librarian) -> None:
         "    got = list(pool.map(lambda n: llm_query(f'p{n}'), range(30)))\n"
         "print(sum(one.startswith('sub') for one in got), sum('limit' in one for one in got))"
     )
-    found = await researched(library, asked, FINAL, limits={"calls": 7})
+    found = await run_research(library, asked, FINAL, limits={"calls": 7})
     assert outputs(library) == "Output:\n7 23\n"
     assert (found.spent.calls, found.incomplete) == (7, "calls")
     assert found.answer.startswith("Redis listens on 6380.")
@@ -210,7 +210,7 @@ async def test_code_that_keeps_asking_ends_the_run(library: Librarian) -> None:
     """Code that keeps asking ends the run (L16)."""
     asked = "answer['content'] = 'Perhaps [docs/ports.md:4 \"Redis listens on port\"]'"
     forever = "n = 0\nwhile True:\n    n += 1\n    llm_query(f'q{n}')"
-    found = await researched(library, asked, forever, limits={"calls": 2})
+    found = await run_research(library, asked, forever, limits={"calls": 2})
     assert found.incomplete == "calls"
     assert found.answer == "Perhaps [docs/ports.md:4]"
     assert found.spent.calls == 2
@@ -230,7 +230,7 @@ async def test_each_limit_leaves_the_best_answer(
 ) -> None:
     """Each limit leaves the best answer (L16)."""
     code = "for n in range(200):\n    try: lib.files()\n    except LibraryError: pass"
-    found = await researched(library, code, limits=limits, arguments={"limits": {"depth": 0}})
+    found = await run_research(library, code, limits=limits, arguments={"limits": {"depth": 0}})
     assert found.incomplete == reason
     assert "[docs/ports.md:4]" in found.answer  # the sentences that have the words
     assert found.spent.iterations <= 2
@@ -275,7 +275,7 @@ async def test_a_jumping_clock_ends_no_run(
 ) -> None:
     """A jumping clock ends no run (F1.24)."""
     monkeypatch.setattr(time, "time", lambda: now)
-    found = await researched(library, "import time\nprint(time.time())", FINAL)
+    found = await run_research(library, "import time\nprint(time.time())", FINAL)
     assert outputs(library) == f"Output:\n{CLOCK}\n"
     assert (found.incomplete, found.spent.seconds < 100) == ("", True)
 
@@ -330,7 +330,7 @@ async def test_false_citations_of_research_are_dropped(library: Librarian) -> No
     {"claim": "x", "path": "../../etc/passwd", "lines": [1], "quote": "root:x:0:0:root"},
     {"path": 3}, None,
     {"claim": "y", "path": "docs/ports.md", "lines": [4000], "quote": "Redis listens on port"}])"""
-    found = await researched(library, lie)
+    found = await run_research(library, lie)
     assert found.confidence == 0
     assert not any(one.cited for one in found.sources)
     assert "[" not in found.answer
@@ -581,7 +581,7 @@ async def test_nul_characters_are_an_error_of_the_code(
     )  # fmt: skip
     cited = r"""FINAL('[x\0y:1 "a quote of this length"]', findings=[{'claim': 'Redis',
     'path': 'a\0', 'lines': [1, 1], 'quote': 'a quote of this length'}])"""
-    found = await researched(library, asked, cited)
+    found = await run_research(library, asked, cited)
     assert outputs(library) == "Output:\nrefused\nrefused\nrefused\nrefused\n[]\n"
     assert (found.confidence, found.incomplete) == (0, "")
 
@@ -669,7 +669,7 @@ def session_limits() -> CodeLimits:
 async def test_a_final_answer_of_another_form_is_told_to_the_model(library: Librarian) -> None:
     """FINAL with an object that has no text is an error that the model sees, so that it can answer
     again (mending 38)."""
-    found = await researched(library, "FINAL({'port': 6380})", CITES)
+    found = await run_research(library, "FINAL({'port': 6380})", CITES)
     assert "FINAL expects a text" in outputs(library)
     assert "'port'" in outputs(library)
     assert found.answer == "Redis has its own. [docs/ports.md:4]"

@@ -78,7 +78,7 @@ def answer(*facts: dict[str, Any]) -> str:
     return "Here they are:\n```json\n" + json.dumps({"facts": facts}) + "\n```"
 
 
-async def talked(rig: Rig) -> None:
+async def observe_talk(rig: Rig) -> None:
     turns = [
         {"content": "We moved to Basel in spring", "id": "t1"},
         {"content": "Noted: you live in Basel.", "role": "assistant"},
@@ -90,7 +90,7 @@ async def talked(rig: Rig) -> None:
 
 async def test_facts_quote_turns_of_the_user(rig: Rig, models: Scripted) -> None:
     """Facts quote turns of the user (M19)."""
-    await talked(rig)
+    await observe_talk(rig)
     models.answer = answer(
         {"content": "Ann lives in Basel", "turn": 1, "quote": "moved to  BASEL"},
         {"content": "Ann is rich", "turn": 1, "quote": "I am very rich"},  # nobody said so
@@ -118,21 +118,21 @@ async def test_the_rules_promote_alone_without_a_valid_answer(
     """The rules promote alone without a valid answer (M19)."""
     models.answer = said
     await rig.caller("ann").add("Ann prefers tea", "session", keep=True, **ONE)
-    await talked(rig)
+    await observe_talk(rig)
     assert (await rig.parts.life.purge()).promoted == 1
 
 
 async def test_extraction_is_off_by_default(database: Database, models: Scripted) -> None:
     """Extraction is off by default (M19)."""
     async with rigged(database, memory_settings(), models=models) as rig:
-        await talked(rig)
+        await observe_talk(rig)
         await rig.parts.life.purge()
     assert models.asked == []
 
 
 async def test_memories_erased_during_extraction_do_not_return(rig: Rig, models: Scripted) -> None:
     """Memories erased during extraction do not return (M30)."""
-    await talked(rig)
+    await observe_talk(rig)
     models.answer = answer({"content": "Ann lives in Basel", "turn": 1, "quote": "moved to Basel"})
     complete = models.complete
 
@@ -161,7 +161,7 @@ async def test_promoted_memories_are_masked_for_their_new_scope(database: Databa
 async def test_memories_forgotten_during_extraction_are_not_stored(
     rig: Rig, models: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await talked(rig)
+    await observe_talk(rig)
     models.answer = answer(
         {"content": "Ann lives in Basel", "turn": 1, "quote": "moved to Basel"},
         {"content": "Ann has a dog", "turn": 2, "quote": "called Rex"},

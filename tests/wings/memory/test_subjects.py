@@ -28,7 +28,7 @@ async def client(settings: Settings, tmp_path: Path) -> AsyncIterator[Client]:
         yield client
 
 
-async def added(client: Client, content: str, who: dict[str, str] = ANN, **more: Any) -> None:
+async def add_memory(client: Client, content: str, who: dict[str, str] = ANN, **more: Any) -> None:
     body = {"content": content, "scope": "user", **more}
     assert (await client.post("/memory/v1/memories", body, who))[0] == 201
 
@@ -36,10 +36,10 @@ async def added(client: Client, content: str, who: dict[str, str] = ANN, **more:
 async def test_operators_list_export_and_erase_a_person(client: Client) -> None:
     """Operators list export and erase a person (M26, M28, M29)."""
     bob = bearer("bob", scope="memory:read memory:write")
-    await added(client, "Ann lives in Bern", slot="home")
-    await added(client, "Ann lives in Chur", slot="home")
-    await added(client, "Ann is new here", scope="session", session="first-day")
-    await added(client, "Bob lives in Basel", bob)
+    await add_memory(client, "Ann lives in Bern", slot="home")
+    await add_memory(client, "Ann lives in Chur", slot="home")
+    await add_memory(client, "Ann is new here", scope="session", session="first-day")
+    await add_memory(client, "Bob lives in Basel", bob)
     reader, eraser = bearer(scope="admin:memory"), bearer(scope="admin:memory:erase")
     assert (await got(client, PATH, **bearer("ann", scope="memory:read memory:erase")))[0] == 403
     overview = bearer("ops", scope="admin:read")
@@ -51,7 +51,7 @@ async def test_operators_list_export_and_erase_a_person(client: Client) -> None:
     assert (len(page["items"]), len(rest["items"]), "next" in rest) == (2, 1, False)
     _, exported, _ = await got(client, f"{PATH}/export", **reader)
     assert {one["owner"] == "ann" for one in exported["items"]} == {True, False}
-    await until(lambda: audited(client, overview))
+    await until(lambda: is_audited(client, overview))
     assert len(exported["items"]) == 3
     for query, status, count in (("dry_run=true", 200, 3), ("expect=2", 409, None), ("", 200, 3)):
         answer = await deleted(client, f"{PATH}?{query}", eraser)
@@ -66,7 +66,7 @@ async def test_operators_list_export_and_erase_a_person(client: Client) -> None:
     assert (restored["stored"], restored["erased"]) == (0, 1)
 
 
-async def audited(client: Client, headers: dict[str, str]) -> bool:
+async def is_audited(client: Client, headers: dict[str, str]) -> bool:
     """Whether the audit log has who read whose memories."""
     _, page, _ = await got(client, "/admin/v1/audit?limit=100", **headers)
     entries = [one["entry"] for one in page["items"]]

@@ -109,14 +109,14 @@ async def test_calls_of_a_session_are_noted_where_settings_say_so(remembering: S
             await session.call("tools/call", {"name": name, "arguments": arguments})
         listing = {"name": "memory_list", "arguments": wanted}
         with anyio.fail_after(DEADLINE_S):
-            while not (found := await noted(session, listing)):
+            while not (found := await list_notes(session, listing)):
                 await checkpoint()
     [line] = found
     assert line["content"].startswith("Called the tool listPets of ")
     assert (line["trust"], "47" in line["content"]) == ("tool", False)
 
 
-async def noted(session: Any, listing: Any) -> Any:
+async def list_notes(session: Any, listing: Any) -> Any:
     answer = await session.call("tools/call", listing)
     return answer["result"]["structuredContent"]["items"]
 

@@ -79,7 +79,7 @@ class Moved:
         await respond(send, status, b"", [("location", target)])
 
 
-async def done(turn: Turn) -> None:
+async def answer_empty(turn: Turn) -> None:
     await turn.result(content=[])
 
 
@@ -88,12 +88,12 @@ async def tools(turn: Turn) -> None:
 
 
 def listing() -> Scripted:
-    return Scripted({"tools/call": done, "tools/list": tools}, capabilities={"tools": {}})
+    return Scripted({"tools/call": answer_empty, "tools/list": tools}, capabilities={"tools": {}})
 
 
 async def test_a_session_keeps_the_cookies_of_its_balancer(serve, session):
     """Each request of a session has the cookies that its server has set (mending 15)."""
-    balancer = Balancer(Scripted({"tools/call": done}))
+    balancer = Balancer(Scripted({"tools/call": answer_empty}))
     url = await serve(balancer)
     link = await session(url, listen=True)
     assert await link.request("tools/call", CALL, None, PATIENT) == DONE
@@ -114,7 +114,7 @@ async def test_cookies_are_kept_by_their_attributes(serve, session):
         'odd="a b"',
         "bytes=ab/+c==; Path=/mcp",
     )
-    balancer = Balancer(Scripted({"tools/call": done}), sets)
+    balancer = Balancer(Scripted({"tools/call": answer_empty}), sets)
     link = await session(await serve(balancer))
     await link.request("tools/call", CALL, None, PATIENT)
     sent = sorted(balancer.cookies[-1].split("; "))
@@ -122,7 +122,7 @@ async def test_cookies_are_kept_by_their_attributes(serve, session):
 
 
 async def test_configured_cookies_are_sent_besides(serve):
-    balancer = Balancer(Scripted({"tools/call": done}))
+    balancer = Balancer(Scripted({"tools/call": answer_empty}))
     url = await serve(balancer)
     configured = {"things": SourceSettings(headers={"cookie": "key=k"})}
     connections = Connections(limits(), configured)
@@ -141,7 +141,7 @@ async def test_only_so_many_bytes_of_cookies_are_kept(serve, session, caplog):
 
 
 async def test_requests_without_sessions_keep_no_cookies(serve, stateless):
-    balancer = Balancer(Scripted({"tools/call": done}))
+    balancer = Balancer(Scripted({"tools/call": answer_empty}))
     link = stateless(await serve(balancer))
     for _ in range(2):
         await link.request("tools/call", CALL, None, PATIENT)

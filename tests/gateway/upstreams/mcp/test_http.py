@@ -22,12 +22,12 @@ DONE = {"content": Raw(b"[]")}
 CALL: dict[str, Any] = {"name": "x", "arguments": {}}
 
 
-async def done(turn: Turn) -> None:
+async def answer_empty(turn: Turn) -> None:
     await turn.result(content=[])
 
 
 async def test_a_session_begins_with_a_handshake(serve, session):
-    server = Scripted({"tools/call": done}, capabilities={"tools": {}})
+    server = Scripted({"tools/call": answer_empty}, capabilities={"tools": {}})
     link = await session(await serve(server))
     first, second = server.turns
     assert first.params == {
@@ -53,7 +53,7 @@ async def test_a_session_begins_with_a_handshake(serve, session):
 async def test_requests_name_the_session_and_the_revision_that_was_agreed_on(
     serve, session, revision
 ):
-    server = Scripted({"tools/call": done}, revision=revision)
+    server = Scripted({"tools/call": answer_empty}, revision=revision)
     link = await session(await serve(server))
     assert link.revision.name == revision
     assert await link.request("tools/call", CALL, None, PATIENT) == DONE
@@ -64,7 +64,7 @@ async def test_requests_name_the_session_and_the_revision_that_was_agreed_on(
 
 
 async def test_a_server_without_sessions_is_sent_none(serve, session):
-    server = Scripted({"tools/call": done}, session=None)
+    server = Scripted({"tools/call": answer_empty}, session=None)
     link = await session(await serve(server))
     await link.request("tools/call", CALL, None, PATIENT)
     await link.close()
@@ -439,7 +439,7 @@ async def test_a_session_that_the_server_has_forgotten_is_lost(serve, session, s
 
 
 async def test_nothing_is_sent_in_a_session_that_is_over(serve, session):
-    server = Scripted({"tools/call": done})
+    server = Scripted({"tools/call": answer_empty})
     link = await session(await serve(server))
     await link.close()
     with pytest.raises(SessionLost) as caught:
@@ -475,7 +475,7 @@ async def test_a_notification_is_posted(serve, session):
 
 
 async def test_headers_of_the_caller_go_along_but_the_session_is_ours_to_name(serve, session):
-    server = Scripted({"tools/call": done})
+    server = Scripted({"tools/call": answer_empty})
     link = await session(await serve(server))
     headers = {"X-A": "1", "Mcp-Session-Id": "other"}
     await link.request("tools/call", CALL, None, PATIENT, headers=headers)

@@ -20,7 +20,7 @@ CALL: dict[str, Any] = {"name": "x", "arguments": {}}
 CHANGED = "notifications/tools/list_changed"
 
 
-def polled(*rounds: bytes, retry: bytes = b"retry: 1\n\n") -> Scripted:
+def polling_server(*rounds: bytes, retry: bytes = b"retry: 1\n\n") -> Scripted:
     """A server that closes the stream of a call after its beginning, and goes on in GETs."""
     server = Scripted()
 
@@ -40,7 +40,7 @@ def polled(*rounds: bytes, retry: bytes = b"retry: 1\n\n") -> Scripted:
 
 
 async def test_a_stream_that_ends_after_an_id_is_taken_up_again(serve, session):
-    server = polled(
+    server = polling_server(
         b"id: 2\ndata:\n\n",
         event(note("notifications/message", level="info", data=1), "3") + event(reply(2), "4"),
     )
@@ -56,7 +56,7 @@ async def test_a_stream_that_ends_after_an_id_is_taken_up_again(serve, session):
 
 
 async def test_the_pause_that_the_server_wants_does_not_count_as_silence(serve, session, clock):
-    link = await session(await serve(polled(event(reply(2)), retry=b"retry: 20000\n\n")))
+    link = await session(await serve(polling_server(event(reply(2)), retry=b"retry: 20000\n\n")))
     calling = asyncio.create_task(link.request("tools/call", CALL, None, Timeout(10, 600)))
     while not calling.done():
         clock.advance(0.5)
@@ -65,7 +65,7 @@ async def test_the_pause_that_the_server_wants_does_not_count_as_silence(serve, 
 
 
 async def test_a_stream_that_has_nothing_new_is_asked_for_less_and_less(serve, session):
-    server = polled(b": nothing\n\n")
+    server = polling_server(b": nothing\n\n")
     link = await session(await serve(server))
     with pytest.raises(UpstreamFailed, match="did not answer"):
         await link.request("tools/call", CALL, None, Timeout(5, 0.3))
@@ -73,7 +73,7 @@ async def test_a_stream_that_has_nothing_new_is_asked_for_less_and_less(serve, s
 
 
 async def test_a_stream_that_breaks_after_an_id_is_taken_up_again(serve, session):
-    server = polled(event(reply(2)))
+    server = polling_server(event(reply(2)))
 
     async def breaks(turn: Turn) -> None:
         await turn.begin()
@@ -103,7 +103,7 @@ async def test_a_session_that_is_gone_when_its_stream_is_taken_up_may_have_done_
     async def gone(turn: Turn) -> None:
         await turn.say(404)
 
-    server = polled()
+    server = polling_server()
     server.plays = {**server.plays, "GET": gone}
     link = await session(await serve(server))
     with pytest.raises(SessionLost) as caught:

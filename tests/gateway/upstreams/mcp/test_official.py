@@ -26,7 +26,7 @@ ELICITS = {"elicitation": {"form": {}}}
 
 
 @asynccontextmanager
-async def started(transport: str) -> AsyncIterator[tuple[Source, Any]]:
+async def start_server(transport: str) -> AsyncIterator[tuple[Source, Any]]:
     """The server as a source, and the stream of what it says on stderr."""
     if transport == "stdio":
         options = McpOptions((*SERVER, "stdio"))
@@ -80,7 +80,7 @@ async def test_sessions(reached, transport):
         return {"action": "accept", "content": {"name": "Ann"}}
 
     ears, background = Ears(answer=answer), Ears(answer=answer)
-    async with started(transport) as (source, _):
+    async with start_server(transport) as (source, _):
         way = reached(source)
         spoken = await way.probe()
         assert spoken.handshake is not None
@@ -108,7 +108,7 @@ async def test_sessions(reached, transport):
 
 @pytest.mark.parametrize("transport", ["http", "http-json", "stdio"])
 async def test_2026_07_28(reached, transport):
-    async with started(transport) as (source, _):
+    async with start_server(transport) as (source, _):
         way = reached(source)
         spoken = await way.probe()
         assert spoken.stateless is not None
@@ -129,7 +129,7 @@ async def test_2026_07_28(reached, transport):
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 async def test_cancelled_calls_are_cancelled_at_official_servers(reached, era):
-    async with started("http") as (source, said):
+    async with start_server("http") as (source, said):
         way = reached(source)
         spoken = await way.probe()
         opening = way.stateless(spoken) if era == "stateless" else way.open(spoken, {}, Ears())

@@ -27,7 +27,7 @@ class Client:
         raise AssertionError(f"asked {method} with {params}")
 
 
-async def relayed(*values: Any) -> list[Any]:
+async def relay_progress(*values: Any) -> list[Any]:
     client = Client()
     context = Context(Identity(Principal("ada", "t")), V2025_11_25, "r", peer=client)
     context.params = {"_meta": {"progressToken": "mine"}}
@@ -39,14 +39,14 @@ async def relayed(*values: Any) -> list[Any]:
 
 async def test_progress_that_goes_back_is_not_forwarded() -> None:
     """Progress of a call never decreases for its client (mending 22)."""
-    assert await relayed(1, 3, 2, 0.5, 3, 4.5, 4) == [1, 3, 3, 4.5]
+    assert await relay_progress(1, 3, 2, 0.5, 3, 4.5, 4) == [1, 3, 3, 4.5]
 
 
 @pytest.mark.parametrize("value", [None, "7", True, [1], {}])
 async def test_progress_that_is_no_number_is_not_forwarded(value: Any) -> None:
     """Progress without a number is dropped: clients would fail to read it (mending 22)."""
-    assert await relayed(1, value, 2) == [1, 2]
+    assert await relay_progress(1, value, 2) == [1, 2]
 
 
 async def test_progress_may_begin_below_zero() -> None:
-    assert await relayed(-2, -1) == [-2, -1]
+    assert await relay_progress(-2, -1) == [-2, -1]

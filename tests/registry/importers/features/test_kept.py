@@ -17,7 +17,7 @@ DISPOSITION = {"content-disposition": 'attachment; filename="all bytes.zip"'}
 MEMBERS = [{"id": number, "text": f"é, [{number}] {{}}"} for number in range(400)]
 
 
-async def downloaded(rig: Rig) -> dict[str, Any]:
+async def download_link(rig: Rig) -> dict[str, Any]:
     """The one content of a result whose answer is too large to be in it."""
     rig.service.answer = Answer(FILE, "application/zip", headers=DISPOSITION)
     result = await rig.result("answer_media", {})
@@ -34,7 +34,7 @@ async def read(rig: Rig, uri: str) -> list[dict[str, Any]]:
 
 async def test_a_large_answer_is_a_link_that_can_be_read(rig: Rig) -> None:
     assert len(FILE) > INLINE_BYTES
-    link = await downloaded(rig)
+    link = await download_link(rig)
     assert {**link, "uri": ""} == {
         "type": "resource_link",
         "uri": "",
@@ -48,7 +48,7 @@ async def test_a_large_answer_is_a_link_that_can_be_read(rig: Rig) -> None:
 
 
 async def test_a_file_downloaded_by_one_call_is_uploaded_by_another(rig: Rig) -> None:
-    link = await downloaded(rig)
+    link = await download_link(rig)
     rig.service.heard.clear()
     rig.service.answer = Answer()
     result = await rig.result("multipart_by_url", {"file": link["uri"]})
