@@ -10,7 +10,7 @@ INSTALL_LARGE := $(BIN)/python -m pip install --no-deps --require-hashes --disab
 
 CHECKS := check-format check-lint check-types check-layers check-names check-lock
 
-.PHONY: help run test test-quick test-browser test-ray fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs rag-contract clean
+.PHONY: help run test test-quick pythons test-browser test-ray fuzz mutants conformance real-model check $(CHECKS) audit lock format schemas boards bench bench-large bench-scale bench-jobs rag-contract clean
 
 .PHONY: screenshots side-by-side image chart sbom docs reference
 
@@ -67,6 +67,9 @@ test-browser: $(STAMP)-browser ## the console in Chromium, which has to be insta
 screenshots: $(STAMP)-browser ## the pictures of the documentation, made anew by a browser test
 	TOOLGATE_BROWSER=1 $(BIN)/python -m pytest --numprocesses 0 tests/browser/test_console.py -k import_to_the_audit_log
 	for one in 1-import 3-found 5-approvals; do cp .browser/walk-$$one.png docs/images/console-$${one#*-}.png; done
+
+pythons: $(BIN)/python ## the whole suite on each supported Python, in environments of their own; ARGS="--installed tests/config"
+	$(BIN)/python .ci/pythons.py $(ARGS)
 
 test-ray: $(STAMP)-test ## bulk ingestion on a local Ray (200 MB), in an environment of its own
 	@test -d $(VENV)-ray || $(PYTHON) -m venv $(VENV)-ray
@@ -169,4 +172,4 @@ bench-jobs: $(STAMP)-test ## procrastinate as the runner of jobs, beside a plain
 
 clean: ## remove what was built here, and the databases of the examples
 	@test ! -x $(BIN)/python || $(BIN)/python examples/clean.py
-	rm -rf $(VENV) $(VENV)-ray .real-model .browser .chart .conformance .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) $(VENV)-* .real-model .browser .chart .conformance .pytest_cache .mypy_cache .ruff_cache build dist
