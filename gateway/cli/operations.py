@@ -333,7 +333,10 @@ async def _hint(client: OperationClient, given: Mapping[str, Any]) -> str:
         view = next((view for view in VIEWS.values() if view.parameter == name), None)
         if view is None or not view.key or not isinstance(value, str):
             continue
-        entries = await client.items(view.lists, {}, HINTED)
+        try:
+            entries = await client.items(view.lists, {}, HINTED)
+        except CommandFailure:  # such as that of a list that only a gateway has
+            continue
         members = [member for member in (view.key, view.names) if member]
         known = {str(entry[member]) for entry in entries for member in members}
         if value not in known:

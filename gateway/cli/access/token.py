@@ -7,28 +7,30 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import IO, Any
 
 import click
 import jwt
+import msgspec
 from jwt.exceptions import PyJWTError
 
 from config.access import DEVELOPMENT_ISSUER
 from config.settings import Settings
 from gateway.app.access import bound_audiences
-from gateway.cli.common.acts import Act
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import DURATION, json_option, tenant_option
 from gateway.cli.common.output import out, print_json, remark, say
+from gateway.cli.operations import open_client
+from gateway.cli.running.client import gateway_options
 from gateway.context import Principal
 from gateway.guards.claims import claim
 from gateway.guards.issuers import Issuer, issuers_of
 from gateway.guards.keys import KeyRing, LocalKeys, RemoteKeys
 from gateway.guards.tokens import KeysMissing, Tokens
 from registry.access.keys import PREFIX
-from registry.access.revocations import Revocation, RevocationCache, Revocations, load_revocations
+from registry.access.revocations import RevocationCache, load_revocations
 
 
 @click.command()
@@ -45,15 +47,19 @@ from registry.access.revocations import Revocation, RevocationCache, Revocations
     help="Lifetime of the revocation; at least that of tokens.",
 )
 @tenant_option
+@gateway_options(key_required=False)
 @settings_option
 def revoke(
     settings: Settings,
+    *,
     token: str | None,
     jti: str | None,
     sub: str | None,
     reason: str,
     lasts: timedelta,
     tenant: str | None,
+    url: str | None,
+    key_file: IO[str] | None,
 ) -> None:
     """Revoke TOKEN, or the tokens that the options name, at all gateways.
 
@@ -65,16 +71,14 @@ def revoke(
     now = datetime.now(UTC)
     if token is not None:
         jti = _jti(token)
-    issued_before = now if sub is not None else None
-    revocation = Revocation(
-        jti, sub, issued_before=issued_before, expires=now + lasts, reason=reason
-    )
+    revocation = {"jti": jti, "subject": sub, "expires": now + lasts, "reason": reason}
+    if sub is not None:
+        revocation["issued_before"] = now
 
     async def work() -> None:
-        async with open_registry(
-            settings, Act("revokeTokens", jti or sub or "", tenant)
-        ) as registry:
-            await Revocations(registry.database.pool, tenant or registry.host_id).add(revocation)
+        opened = open_client(settings, url=url, key_file=key_file, tenant=tenant)
+        async with opened as client:
+            await client.call("revokeTokens", msgspec.to_builtins(revocation))
 
     run(work())
     say(f"Revoked {f'the token {jti}' if sub is None else f'all tokens of {sub}'}.")

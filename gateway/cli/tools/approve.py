@@ -2,19 +2,23 @@
 
 import difflib
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import click
 import msgspec
 from rich.text import Text
 
 from config.settings import Settings
-from gateway.cli.common.acts import Act
-from gateway.cli.common.database import Registry, open_registry, run, settings_option
-from gateway.cli.common.failure import USAGE, fail, no_such
+from gateway.cli.common.database import run, settings_option
+from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.options import ask, yes_option
 from gateway.cli.common.output import harmless, out, remark, say
-from registry.sources.pins import Document, HeldTool, Pins
+from gateway.cli.local import open_operations
+from gateway.cli.operations import hinting
+from gateway.cli.running.client import GatewayAnswer
 
+Json = dict[str, Any]
 STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
@@ -52,55 +56,49 @@ def approve(
         return
     if diff:
         for tool in held:
-            _print_diff(tool)
+            _print_diff(tool.value)
         if not yes:
-            ask("approve", held[0].name if len(held) == 1 else f"these {len(held)} tools")
-    approved = run(_approve(settings, held))
-    for name in approved:
-        say(f"Approved {name}.")
-    if len(approved) < len(held):
-        fail("the others changed in the meantime: look at them again")
+            first = held[0].value["name"]
+            ask("approve", first if len(held) == 1 else f"these {len(held)} tools")
+    run(_approve(settings, held))
 
 
-def _print_diff(tool: HeldTool) -> None:
-    out.print(Text(tool.name, "bold").append(f"  of {tool.source}: {tool.reason}", "not bold"))
-    before = _lines(tool.pin) if tool.pin else []
-    changes = difflib.unified_diff(before, _lines(tool.held), "approved", "now", lineterm="")
+def _print_diff(tool: Json) -> None:
+    about = f"  of {tool['source']}: {tool['held_reason']}"
+    out.print(Text(tool["name"], "bold").append(about, "not bold"))
+    before = _lines(tool["approved"]) if tool["approved"] else []
+    changes = difflib.unified_diff(before, _lines(tool["waiting"]), "approved", "now", lineterm="")
     for line in changes:
         out.print(Text(harmless(line), STYLES.get(line[:1], "")))
     remark("")
 
 
-def _lines(document: Document) -> list[str]:
+def _lines(document: Json) -> list[str]:
     text = msgspec.json.format(msgspec.json.encode(document), indent=2)
     return text.decode().splitlines()
 
 
 async def _held_tools(
     settings: Settings, names: Sequence[str], source: str | None
-) -> list[HeldTool]:
-    async with open_registry(settings) as registry:
+) -> list[GatewayAnswer]:
+    """The held tools, with the tags of the definitions that are reviewed."""
+    async with open_operations(settings) as operations:
+        asked: Json = {"state": "held"}
         if source is not None:
-            await _check_source(registry, source)
-        held = await Pins(registry.database.pool).list_held(registry.host_id)
-        if not names:
-            return [tool for tool in held if source in {None, tool.source}]
-        waiting = {tool.name: tool for tool in held}
-        served = {tool.name for tool in await registry.store.tools(registry.host_id)}
-    for name in names:
-        if name not in waiting and name not in served:
-            no_such("tool", name, [*waiting, *served])
-    return [waiting[name] for name in dict.fromkeys(names) if name in waiting]
+            get_source = partial(operations.call, "getSource", {"source": source})
+            await hinting(operations, {"source": source}, get_source)
+            asked["source"] = source
+        waiting = [tool["name"] for tool in await operations.items("listTools", asked)]
+        for name in names:
+            get_tool = partial(operations.call, "getTool", {"tool": name})
+            await hinting(operations, {"tool": name}, get_tool)
+        wanted = [name for name in names or waiting if name in waiting]
+        return [await operations.call("getTool", {"tool": name}) for name in dict.fromkeys(wanted)]
 
 
-async def _check_source(registry: Registry, name: str) -> None:
-    known = [source.name for source in await registry.store.sources(registry.host_id)]
-    if name not in known:
-        no_such("source", name, known)
-
-
-async def _approve(settings: Settings, held: Sequence[HeldTool]) -> list[str]:
-    async with open_registry(
-        settings, Act("approveTool", ", ".join(tool.name for tool in held))
-    ) as registry:
-        return await Pins(registry.database.pool).approve(registry.host_id, held)
+async def _approve(settings: Settings, held: Sequence[GatewayAnswer]) -> None:
+    async with open_operations(settings) as operations:
+        for tool in held:
+            name = tool.value["name"]
+            await operations.call("approveTool", {"tool": name, "if_match": tool.etag})
+            say(f"Approved {name}.")

@@ -139,6 +139,7 @@ BODIES: dict[str, tuple[Any, ...]] = {
             "dry_run": True,
         },
     ),
+    "generateSkills": ({"source": "pets", "tags": ["t"], "dry_run": True},),
     "linkTools": ({"tools": ["getPet"], "access": "read"},),
     "dependSkill": ({"required": True},),
     "rollBackSkill": ({"to": 1},),

@@ -255,6 +255,9 @@ async def skills_and_agents(api: Admin) -> None:
     assert (await api("GET", "/skills")).json == {"items": []}
     saved = (await api("POST", "/skills", wanted)).json["skills"]
     assert (saved[0]["tools"], saved[0]["missing"]) == (["getPet"], ["other"])
+    untagged = await api("POST", "/skills/generation", {"source": "pets", "dry_run": True})
+    assert (untagged.status, "has a tag" in untagged.json["detail"]) == (422, True)
+    assert (await api("POST", "/skills/generation", {"source": "none"})).status == 404
     twice = await api("POST", "/skills", {"skills": [skill("care"), skill("care")]})
     assert (twice.status, "called care, too" in twice.json["detail"]) == (422, True)
     outside = {"skills": [{**skill("bad"), "files": [{"path": "../x", "content": ""}]}]}
@@ -430,6 +433,8 @@ async def secrets(api: Admin, done: list[AdminAction]) -> None:
     assert done[-2].operation == "putSecret"
     assert done[-2].body == b""  # a digest of it could be guessed
     assert (await api("POST", "/sources", uploaded())).status == 409  # it would get them
+    assert (await api("POST", "/secrets/rotation")).json == {"encrypted": 0}
+    assert (await api("PUT", "/secrets/models/none", {"token": "s3cret"})).status == 404
     assert (await api("DELETE", "/secrets/pets/a%2Fb")).status == 204
     assert (await api("DELETE", "/secrets/pets/a%2Fb")).status == 404
     assert (await api("PUT", "/secrets/pets/key?force=true", {})).status == 422
