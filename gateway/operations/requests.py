@@ -43,14 +43,20 @@ def segments(scope: Scope, root: str) -> list[str] | None:
 
 
 def read_names(operation: Operation, found: Mapping[str, str]) -> None:
-    """Check path parameters. Raises ProblemDetails for names that no entry can have."""
+    """Check path parameters. Raises ProblemDetails for names that no entry can have: none is found,
+    and none is created."""
     for name, value in found.items():
         if "\0" in value:
             raise not_found(name, value)
+        kind = operation.type_of(name)
         try:
-            msgspec.convert(value, operation.type_of(name))
+            msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            raise not_found(name, value) from error
+            if not operation.creates or name != operation.names[-1]:
+                raise not_found(name, value) from error
+            problem = explain_mismatch(value, kind, error)[0]
+            mistake = Mistake(problem.message, parameter=name)
+            raise invalid(f"No {name} can have this name.", mistake) from error
 
 
 def read_query(operation: Operation, text: bytes) -> Any:

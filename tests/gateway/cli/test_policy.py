@@ -149,7 +149,7 @@ def test_a_stored_rule_above_the_bound_is_told_by_check_and_doctor(ruled: Toolga
             "when: expected a CEL expression: it may take too long",
         ),
         ("x", '{"effect": "deny", "tiers": ["top"]}', "tiers: expected one of policy.tiers"),
-        ("No Name", '{"effect": "deny"}', "There is no rule 'No Name'"),
+        ("No Name", '{"effect": "deny"}', "No rule can have this name. rule: "),
         ("sums", '{"effect": "deny"}', "The resource exists"),
     ],
     ids=["json", "none", "effect", "member", "when", "long", "tier", "name", "settings"],

@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
+import pytest
 from msgspec import Meta, Struct
 
 import gateway.admin
 import gateway.wings
+from gateway.cli.operations import declared_operations
+from gateway.operations.operation import ProblemDetails
+from gateway.operations.requests import read_names
 
 
 def patterns(kind: Any, seen: set[type]) -> Iterator[Meta]:
@@ -37,3 +41,16 @@ def test_patterns_of_requests_are_described() -> None:
                 bare |= {(found.name, name, text) for text in texts}
     assert seen
     assert bare == set()
+
+
+@pytest.mark.parametrize(("id_", "status"), [("putAgent", 422), ("getAgent", 404)])
+def test_a_name_that_no_entry_can_have_is_described_where_one_is_created(
+    id_: str, status: int
+) -> None:
+    rows = declared_operations(("gateway.admin.resources.agents:AgentOperations",))
+    with pytest.raises(ProblemDetails) as raised:
+        read_names(rows[id_], {"agent": "bad name!"})
+    assert raised.value.status == status
+    told = [mistake.detail for mistake in raised.value.errors]
+    expected = 'expected the name of an agent, of A-Z, a-z, 0-9, . _ and -, got "bad name!"'
+    assert told == ([expected] if status == 422 else [])
