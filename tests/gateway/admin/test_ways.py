@@ -84,8 +84,8 @@ class House:
             path = path.replace(f"{{{name}}}", str(body.pop(name)))
         for field in operation.query.__struct_fields__:
             if field in body:
-                value = body.pop(field)
-                query.append(f"{field}={value if isinstance(value, str) else json.dumps(value)}")
+                given = body.pop(field)
+                query.append(f"{field}={given if isinstance(given, str) else json.dumps(given)}")
         for name, header in (("if_match", "If-Match"), ("if_none_match", "If-None-Match")):
             if name in body:
                 headers[header] = body.pop(name)
@@ -262,7 +262,7 @@ async def differences(house: House, id_: str, case: Case, of_registry: set[str])
         call = house.ways[way]
         if case.invalid is not None:
             refused[way] = await call(id_, named(case.invalid, id_, way, ids))
-        if case.valid or not case.invalid:
+        if case.valid is not None:
             outcome = await call(id_, named(case.valid, id_, way, ids))
             if outcome.errors and id_ != "restartGateway":
                 faults.append(f"{id_} by {way}: {outcome.text[:300]}")
@@ -280,7 +280,11 @@ async def differences(house: House, id_: str, case: Case, of_registry: set[str])
     return faults
 
 
-UNEQUAL = {"describe", "explain", "getStatus", "listKeys", "listRules", "listSecrets"}
+UNEQUAL = frozenset({
+    *("describe", "explain", "getEmbeddings", "getStatus", "listAgents", "listApprovals"),
+    *("listKeys", "listRevocations", "listRules", "listSecrets", "listSkills", "listSources"),
+    *("removeEndedJobs", "backfillEmbeddings"),
+})  # fmt: skip
 """Their answers have what the ways before have made."""
 
 
@@ -309,6 +313,6 @@ async def audited(house: House, of_registry: set[str]) -> None:
 
         await until(complete)
         found = await records(way)
-        for id_ in expected - {"approveTool", "restartGateway"}:
+        for id_ in expected - {"approveTool", "restartGateway"}:  # without a valid input here
             outcomes = {True} if CASES[id_].invalid is None else {True, False}
             assert outcomes <= found[id_], (way, id_, found[id_])
