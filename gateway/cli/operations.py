@@ -39,8 +39,7 @@ from gateway.cli.running.client import (
     running_gateway,
 )
 from gateway.cli.running.jobs import finish, wait_for_job
-from gateway.operations.operation import Operation
-from gateway.operations.tools import BODY, IF_MATCH, IF_NONE_MATCH
+from gateway.operations.operation import BODY, IF_MATCH, IF_NONE_MATCH, Operation
 from gateway.operations.view import ResourceView
 from registry.names.similar_names import did_you_mean
 
@@ -67,13 +66,18 @@ class OperationGroup(LazyGroup):
 
     def __init__(self, name: str, group: CommandGroup) -> None:
         self._group = group
-        summaries = {
-            word: ("", row.summary or self.operation(row).summary)
-            if isinstance(row, CommandRow)
-            else row
+        rows = {
+            word: ("", row.summary) if isinstance(row, CommandRow) else row
             for word, row in group.rows.items()
-        }  # fmt: skip
-        super().__init__(name, lazy=summaries, help=group.help)
+        }
+        super().__init__(name, lazy=rows, help=group.help)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """A command for the list of them; its summary is that of its operation."""
+        command, row = super().get_command(ctx, name), self._group.rows.get(name)
+        if command is not None and isinstance(row, CommandRow) and not command.short_help:
+            command.short_help = self.operation(row).summary
+        return command
 
     def load(self, name: str) -> click.Command:
         row = self._group.rows[name]

@@ -11,12 +11,19 @@ from msgspec.structs import replace as replaced
 
 from gateway.context import Context
 from gateway.operations.jobs import RESPOND_ASYNC, prefers_async
-from gateway.operations.operation import Operation, OperationInput, allows
+from gateway.operations.operation import (
+    BODY,
+    IF_MATCH,
+    IF_NONE_MATCH,
+    Operation,
+    OperationInput,
+    allows,
+)
 from gateway.operations.problems import ProblemDetails, ProblemDocument
 from gateway.operations.progress import report_progress
 from gateway.operations.requests import convert_body, converted_query, read_names, refuse_nul
 from gateway.operations.serving import OperationResponse, OperationServer, problem_response
-from gateway.operations.tools import AS_JOB, BODY, IF_MATCH, IF_NONE_MATCH, members_of
+from gateway.operations.tools import AS_JOB, members_of
 from schemas.binding import OperationBinding
 from schemas.errors import MethodNotFound
 from schemas.jsonrpc import decode_json, encode

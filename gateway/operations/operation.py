@@ -16,6 +16,7 @@ from registry.database.postgres import Pool
 from schemas.tool import Annotations
 
 ALL, READ_ALL = "admin", "admin:read"
+BODY, IF_MATCH, IF_NONE_MATCH = "body", "if_match", "if_none_match"  # arguments of calls
 
 Method = Literal["GET", "POST", "PUT", "DELETE"]
 Effect = Literal["read", "act", "change", "remove"]

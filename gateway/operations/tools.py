@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 
 from gateway.operations.jobs import JobView
 from gateway.operations.openapi import without_null
-from gateway.operations.operation import Effect, Operation, scopes_of
+from gateway.operations.operation import BODY, IF_MATCH, IF_NONE_MATCH, Effect, Operation, scopes_of
 from registry.catalog.catalog import Catalog
 from registry.display.tool_shaper import ToolShaper
 from schemas.binding import Binding, OperationBinding
@@ -26,7 +26,6 @@ from schemas.tool import Annotations, Tool, ToolDraft
 Json = dict[str, Any]
 
 SOURCE = "toolgate"  # their source in rules and in the audit log
-BODY, IF_MATCH, IF_NONE_MATCH = "body", "if_match", "if_none_match"
 AS_JOB = "as_job"
 REFS = "#/$defs/"
 VIEWS = 64  # cached catalogs, by the scopes of callers
