@@ -1,7 +1,6 @@
 """Every operation does the same by REST, as a tool of MCP, as a method of /rpc, and by commands, in
 their own process or at a running gateway: effect, errors and audit records."""
 
-import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -142,7 +141,7 @@ class House:
         path = f"/jobs/{value['job']}"
 
         async def ended_job() -> Any:
-            job = (await self.api.raw("GET", path, None, self.who("rest"))).json
+            job = (await self.api.raw("GET", path, None, self.who("poller"))).json
             return job if "ended" in job else None
 
         job = await until(ended_job)
@@ -291,16 +290,15 @@ UNEQUAL = frozenset({
 async def audited(house: House, of_registry: set[str]) -> None:
     """Each way has left a record of each change, and of each refusal, under the same operation."""
 
-    async def records(way: str) -> dict[str, set[bool]]:
+    async def records(way: str) -> dict[str | None, set[bool]]:
         principal = actor() if way == "local" else way
-        found: dict[str, set[bool]] = {}
+        found: dict[str | None, set[bool]] = {}
         for entry in await house.local.items("searchAudit", {"principal": principal}):
             record = entry["entry"]
-            name = record["subject"] if way in {"mcp", "rpc"} else record["method"]
+            name = record.get("subject") if way in {"mcp", "rpc"} else record.get("method")
             found.setdefault(name, set()).add(record.get("outcome") == "ok")
         return found
 
-    await asyncio.sleep(0)
     for way in WAYS:
         expected = {
             id_
