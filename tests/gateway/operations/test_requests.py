@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 import gateway.admin
 import gateway.wings
 from gateway.cli.operations import declared_operations
-from gateway.operations.operation import ProblemDetails
+from gateway.operations.problems import ProblemDetails
 from gateway.operations.requests import read_names
 
 
