@@ -93,7 +93,7 @@ async def test_names_of_the_former_form_are_kept(
             assert await rig.rows("SELECT FROM knowledge_named_t") == []
 
 
-async def test_a_deleted_name_leaves_the_others_of_its_passages(rig: KnowledgeRig) -> None:
+async def test_a_deleted_name_keeps_other_names_of_its_passages(rig: KnowledgeRig) -> None:
     """Names share a row with others of their passage, which stay as they were (mending 6)."""
     ann, text = rig.caller(), "In Gausdal Tancred Ibsen met Bjarne Slapgard. Gausdal has woods."
     await ann.add(text, path="a.md")
