@@ -20,7 +20,7 @@ def pythons() -> Any:
     return module
 
 
-def test_the_versions_are_those_of_the_classifiers(pythons: Any) -> None:
+def test_tried_versions_equal_the_classifiers(pythons: Any) -> None:
     versions = pythons.supported_versions()
     assert versions[0] == "3.11"
     assert "{}.{}".format(*sys.version_info) in versions

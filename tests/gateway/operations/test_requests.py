@@ -44,7 +44,7 @@ def test_patterns_of_requests_are_described() -> None:
 
 
 @pytest.mark.parametrize(("id_", "status"), [("putAgent", 422), ("getAgent", 404)])
-def test_a_name_that_no_entry_can_have_is_described_where_one_is_created(
+def test_names_of_new_entries_are_described_by_their_pattern(
     id_: str, status: int
 ) -> None:
     rows = declared_operations(("gateway.admin.resources.agents:AgentOperations",))
