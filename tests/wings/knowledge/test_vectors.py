@@ -381,6 +381,26 @@ async def test_filters_are_one_join(
     assert joins_of_subplans(plan) == 0
 
 
+async def test_filters_are_planned_for_their_values(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan for one pattern of paths is not kept for others, which leave more (mending 44)."""
+    planners: list[str] = []
+    run = Transaction.rows
+
+    async def record(self: Transaction, planner: Any, statement: bytes, values: Any) -> Any:
+        if b"worded_best" in statement:
+            planners.append(planner["plans"])
+        return await run(self, planner, statement, values)
+
+    monkeypatch.setattr(Transaction, "rows", record)
+    async with rigged(database, knowledge_settings(), lambda _: Colours()) as rig:
+        await add_coloured_chunks(rig, 4)
+        query = ChunkQuery(reader=READER, text="red", filter=ChunkFilter(paths=("**/*.md",)))
+        assert (await rig.parts.searcher.search(query)).chunks
+    assert planners == ["force_custom_plan"]
+
+
 async def test_filters_beside_the_index_are_a_list(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -389,7 +409,7 @@ async def test_filters_beside_the_index_are_a_list(
     plans = collect_plans(monkeypatch)
     settings = knowledge_settings(exact_limit=4, semantic_share=1.0)
     async with rigged(database, settings, lambda _: Colours()) as rig:
-        await coloured(rig, 28)
+        await add_coloured_chunks(rig, 28)
         await ensure_indexes(database, 4)
         query = ChunkQuery(reader=READER, text="green", filter=ChunkFilter(paths=("green/*",)))
         found = await rig.parts.searcher.search(replace(query, mode="naive"))
@@ -408,7 +428,7 @@ async def test_chunks_far_from_the_query_are_found_where_the_index_ends_early(
     monkeypatch.setattr(search, "EF", 1)
     settings = knowledge_settings(exact_limit=4, semantic_share=1.0, candidates=2)
     async with rigged(database, settings, lambda _: Colours()) as rig:
-        await coloured(rig, 28)
+        await add_coloured_chunks(rig, 28)
         await ensure_indexes(database, 4)
         narrow = ChunkFilter(paths=("green/*",))
         query = ChunkQuery(reader=READER, text="crimson", filter=narrow, limit=2, mode="naive")
