@@ -44,9 +44,7 @@ def test_patterns_of_requests_are_described() -> None:
 
 
 @pytest.mark.parametrize(("id_", "status"), [("putAgent", 422), ("getAgent", 404)])
-def test_names_of_new_entries_are_described_by_their_pattern(
-    id_: str, status: int
-) -> None:
+def test_names_of_new_entries_are_described_by_their_pattern(id_: str, status: int) -> None:
     rows = declared_operations(("gateway.admin.resources.agents:AgentOperations",))
     with pytest.raises(ProblemDetails) as raised:
         read_names(rows[id_], {"agent": "bad name!"})
