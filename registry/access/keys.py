@@ -153,11 +153,12 @@ class ApiKeys:
             earlier = await self._usable(connection, key_id)
             key, secret = _rotate(earlier, expires, makers)
             await connection.execute(
-                "UPDATE api_key_t SET name = %s, expires_ts = least(expires_ts, %s),"
+                "UPDATE api_key_t SET name = %s,"
+                " expires_ts = least(expires_ts, clock_timestamp() + %s),"
                 " aggregate_version = aggregate_version + 1,"
                 " update_ts = current_timestamp, update_user = session_user"
                 " WHERE (host_id, key_id) = (%s, %s)",
-                [earlier_name(earlier), key.created + overlap, self._host_id, key_id],
+                [earlier_name(earlier), overlap, self._host_id, key_id],
             )
             await self._store(connection, key, digest_of(secret))
         return key, f"{PREFIX}{key.id}_{secret}"
@@ -166,7 +167,8 @@ class ApiKeys:
         """A valid key, which stays so until the end of the transaction. Raises KeyRefused."""
         rows = await connection.execute(
             _READ + " WHERE (host_id, key_id) = (%s, %s) AND revoked_ts IS NULL"
-            " AND coalesce(expires_ts > current_timestamp, true) FOR UPDATE",
+            # not the time at which the transaction began to wait for its turn
+            " AND coalesce(expires_ts > clock_timestamp(), true) FOR UPDATE",
             [self._host_id, key_id],
         )
         row = await rows.fetchone()

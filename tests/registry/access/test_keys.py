@@ -15,6 +15,7 @@ from registry.access.keys import (
     note_uses,
 )
 from registry.database.postgres import Database, borrow
+from registry.database.rows import lock
 from tests.fixtures_database import HOST
 
 pytestmark = pytest.mark.anyio
@@ -159,6 +160,7 @@ async def test_rotation_sets_an_expiry_on_an_endless_key(database: Database) -> 
 
 
 async def test_of_rotations_at_once_one_succeeds(database: Database) -> None:
+    """A rotation that waited for its turn finds the key as the one before has left it."""
     keys = ApiKeys(database.pool, HOST)
     first, _ = await keys.create("twice")
     outcomes: list[ApiKey | KeyRefused] = []
@@ -171,9 +173,12 @@ async def test_of_rotations_at_once_one_succeeds(database: Database) -> None:
         else:
             outcomes.append(key)
 
-    async with anyio.create_task_group() as tasks:
-        for _ in range(4):
-            tasks.start_soon(rotate)
+    async with borrow(database.pool) as connection, anyio.create_task_group() as tasks:
+        async with connection.transaction():
+            await lock(connection, HOST)
+            for _ in range(4):
+                tasks.start_soon(rotate)
+            await waits(database, 4)
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["ApiKey"] + ["KeyRefused"] * 3
 
 
@@ -198,8 +203,8 @@ async def test_a_key_that_is_revoked_meanwhile_is_not_rotated(database: Database
     assert not await known_keys(database.pool)
 
 
-async def waits(database: Database) -> None:
-    """Wait until a statement waits for a lock."""
+async def waits(database: Database, number: int = 1) -> None:
+    """Wait until so many statements wait for locks."""
     with anyio.fail_after(5):
         while True:
             async with borrow(database.pool) as connection:
@@ -207,5 +212,5 @@ async def waits(database: Database) -> None:
                     "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
                     " AND datname = current_database()"
                 )
-                if blocked.rowcount:
+                if blocked.rowcount >= number:
                     return
