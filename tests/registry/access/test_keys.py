@@ -173,12 +173,15 @@ async def test_of_rotations_at_once_one_succeeds(database: Database) -> None:
         else:
             outcomes.append(key)
 
-    async with borrow(database.pool) as connection, anyio.create_task_group() as tasks:
-        async with connection.transaction():
-            await lock(connection, HOST)
-            for _ in range(4):
-                tasks.start_soon(rotate)
-            await waits(database, 4)
+    async with (
+        anyio.create_task_group() as tasks,
+        borrow(database.pool) as connection,
+        connection.transaction(),
+    ):
+        await lock(connection, HOST)
+        for _ in range(4):
+            tasks.start_soon(rotate)
+        await waits(database, 4)
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["ApiKey"] + ["KeyRefused"] * 3
 
 
