@@ -22,8 +22,8 @@ from gateway.app.admin import AdminParts, admin_api, operations_of
 from gateway.app.application import application, fronts
 from gateway.app.components import components_of, has_jobs
 from gateway.app.embedding import Embeddings
-from gateway.app.gauges import register_gauges
 from gateway.app.methods import dispatchers, resource_reader, usage_log
+from gateway.app.metrics import register_gauges
 from gateway.app.shared_state import SharedState, reap
 from gateway.app.upstreams import Federation, Upstreams
 from gateway.context import Context, Principal

@@ -31,7 +31,7 @@ COMMANDS = {
         "gateway.cli.operations:embed",
         "Show and repair the embeddings of tools and skills.",
     ),
-    "worker": ("gateway.cli.embed.worker:worker", "Run a worker process for embeddings and jobs."),
+    "worker": ("gateway.cli.serve.worker:worker", "Run a worker process for embeddings and jobs."),
     "models": ("gateway.cli.models:models", "List, check and ask chat models."),
     "skills": (
         "gateway.cli.operations:skills",

@@ -13,7 +13,7 @@ from gateway.cli.common.failure import fail
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import err, harmless, print_json, print_rows, remark, say
 from gateway.cli.doctor.registry import mismatch
-from gateway.cli.embed.worker import crews_of, open_embedders
+from gateway.cli.serve.worker import crews_of, open_embedders
 from gateway.wings.table import wing_kinds
 from registry.database.postgres import borrow
 from registry.embedding import population

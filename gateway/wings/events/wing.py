@@ -24,10 +24,10 @@ from gateway.wings.events.acceptor import InvocationAcceptor
 from gateway.wings.events.checks import check_schedules, unknown_skills
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Execution
-from gateway.wings.events.gauges import EventGauges
 from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.inbound import CLOUDEVENTS, HOOKS, Hook, Inbound, made_hooks
 from gateway.wings.events.journal import Journal
+from gateway.wings.events.metrics import EventGauges
 from gateway.wings.events.operations import EventOperations
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.redis_engine import RedisEngine

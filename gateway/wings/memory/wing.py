@@ -9,9 +9,9 @@ from gateway.operations.operation import Operation
 from gateway.operations.view import ResourceView
 from gateway.wings.abc import Wing, WingContributions, WingParts
 from gateway.wings.memory.dialects.operations import file_operations, graph_operations
-from gateway.wings.memory.gauges import MemoryGauges
 from gateway.wings.memory.lifecycle_operations import KeepingOperations
 from gateway.wings.memory.masking import hook_of
+from gateway.wings.memory.metrics import MemoryGauges
 from gateway.wings.memory.operations import MemoryOperations
 from gateway.wings.memory.resources import MemoryResources
 from gateway.wings.memory.search import KINDS
