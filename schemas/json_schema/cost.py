@@ -88,6 +88,8 @@ class Cost:
 class _Costs:
     def __init__(self, root: Any) -> None:
         self._document = SchemaDocument(root)
+        if not self._document.has_known_bases:
+            raise ValueError("too many of its schemas have an $id of their own")
         self._known: dict[int, int] = {}
         self._insides: dict[int, int] = {}
         self._belows: dict[int, _Below] = {}

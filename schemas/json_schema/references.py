@@ -5,7 +5,8 @@ What lies outside the document is never looked for.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,6 +15,8 @@ from schemas.json_schema.pointers import ABSENT, escape_segment, segments, step
 from schemas.json_schema.walk import nodes
 
 _REFERENCE = re.compile(rb'"\$ref"\s*:')
+_LONGEST = 4096  # characters of a reference
+_BASES = 32  # places with an `$id` of their own that `#/...` may be meant from
 
 
 def reference_of(schema: Any) -> str | None:
@@ -52,42 +55,78 @@ def find(root: Any, reference: object) -> Any:
     none."""
     if not isinstance(reference, str) or (reference != "#" and not reference.startswith("#/")):
         return ABSENT
+    if len(reference) > _LONGEST:
+        return ABSENT
     node = root
-    for segment in segments(unquote(reference)):
+    for segment in _pointer_segments(reference):
         node = step(node, segment)
+        if node is ABSENT:
+            break
     return node
 
 
+@lru_cache(maxsize=1024)
+def _pointer_segments(reference: str) -> tuple[str, ...]:
+    return tuple(segments(unquote(reference)))
+
+
 class SchemaDocument:
-    """A schema whose parts have names beside their pointers: `$id` and anchors."""
+    """A schema whose parts have names beside their pointers: `$id` and anchors.
+
+    An embedded `$id` changes what the references below it are relative to (JSON Schema 2020-12,
+    section 8.2.1), so that `#/...` and relative URIs are looked up from each of these places: who
+    asks for costs or marks sees every target that a validator may take.
+    """
 
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._named: dict[str, Json] = {}
+        self._ids: dict[str, list[Json]] = {}
+        self._anchors: dict[str, list[Json]] = {}
+        self._targets: dict[str, list[Any]] = {}
         for node in nodes(root):
             if isinstance(node, dict):
                 self._add_names(node)
+        embedded = [node for same in self._ids.values() for node in same if node is not root]
+        self.has_known_bases = len(embedded) <= _BASES
+        self._bases = [root, *embedded[:_BASES]]
 
     def find(self, reference: object) -> Any:
-        """The target of a reference; ABSENT if there is none in the document."""
-        if not isinstance(reference, str):
-            return ABSENT
-        base, _, fragment = reference.partition("#")
-        if fragment and not fragment.startswith("/"):
-            return self._named.get(f"#{unquote(fragment)}", ABSENT)
-        root = self._named.get(base, ABSENT) if base else self._root
-        return find(root, f"#{fragment}")
+        """The first target of a reference; ABSENT if there is none in the document."""
+        return next(iter(self._targets_of(reference)), ABSENT)
 
     def targets(self, schema: Json) -> Iterator[Any]:
-        """The targets of the references of a schema; ABSENT for one that has none."""
+        """All targets that the references of a schema may have; ABSENT for one that has none."""
         for keyword in REFERENCE_KEYWORDS:
             if isinstance(reference := schema.get(keyword), str):
-                yield self.find(reference)
+                yield from self._targets_of(reference) or (ABSENT,)
+
+    def _targets_of(self, reference: object) -> Sequence[Any]:
+        if not isinstance(reference, str) or len(reference) > _LONGEST:
+            return ()
+        if (known := self._targets.get(reference)) is None:
+            known = self._targets[reference] = list(self._look_up(reference))
+        return known
+
+    def _look_up(self, reference: str) -> Iterator[Any]:
+        base, _, fragment = reference.partition("#")
+        if fragment and not fragment.startswith("/"):
+            yield from self._anchors.get(unquote(fragment), ())
+            return
+        bases = self._ids.get(_last_segment(base), ()) if base else self._bases
+        candidates = (find(node, f"#{fragment}") for node in bases)
+        yield from {id(target): target for target in candidates if target is not ABSENT}.values()
 
     def _add_names(self, node: Json) -> None:
-        for keyword, prefix in (("$id", ""), ("$anchor", "#"), ("$dynamicAnchor", "#")):
+        if isinstance(name := node.get("$id"), str):
+            self._ids.setdefault(_last_segment(name.rstrip("#")), []).append(node)
+        for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(name := node.get(keyword), str):
-                self._named[prefix + name.rstrip("#")] = node
+                self._anchors.setdefault(name, []).append(node)
+
+
+def _last_segment(uri: str) -> str:
+    """What is left of a URI whatever it is relative to."""
+    return uri.rpartition("/")[2]
 
 
 def definition_name(schema: Any) -> str:

@@ -53,3 +53,14 @@ def test_a_small_schema_is_compiled_without_counting_evaluations(
     shared = {**small, "$defs": {"a": {"type": "string"}}, "not": {"$ref": "#/$defs/a"}}
     assert Checker(encode(shared)).accepts({"id": 1})
     assert counted == [shared]
+
+
+def test_multiplication_below_an_embedded_id_is_counted() -> None:
+    """`#/...` below an `$id` leads into the part with this `$id`, as the validator has it."""
+    inner = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
+    part = {"$id": "urn:x", "$ref": "#/$defs/a0", "$defs": inner | {"a40": {"type": "null"}}}
+    with pytest.raises(ValueError, match="more often than can be checked"):
+        check_cost({"$ref": "urn:x", "$defs": {"x": part}})
+    many = {f"d{n}": {"$id": f"urn:{n}", "$ref": "#"} for n in range(40)}
+    with pytest.raises(ValueError, match="an \\$id of their own"):
+        check_cost({"$defs": many})

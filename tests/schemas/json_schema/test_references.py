@@ -118,3 +118,25 @@ def test_a_closed_part_has_its_reachable_definitions() -> None:
     assert "$defs" not in part
     assert close({"$ref": "#/$defs/Missing"}, root) == {"$ref": "#/$defs/Missing"}
     assert close({"type": "string"}, root) == {"type": "string"}
+
+
+def test_long_references_are_looked_up_no_further_than_they_lead() -> None:
+    """A reference of a foreign server costs its own length at most, once, wherever it stands."""
+    root = {"$defs": {"a": {}}}
+    assert find(root, "#/$defs/a") == {}
+    assert find(root, "#/$defs" + "/" * 5000) is ABSENT
+    assert SchemaDocument(root).find("#/$defs" + "/" * 5000) is ABSENT
+
+
+@pytest.mark.parametrize("reference", ["#/$defs/part", "../b.json#/$defs/part"])
+def test_references_below_an_id_have_all_targets_that_a_validator_may_take(reference: str) -> None:
+    """What `#` means is changed by an embedded `$id`, so that neither costs nor marks are missed
+    (JSON Schema 2020-12, section 8.2.1)."""
+    inner = {"title": "inner"}
+    schema = {
+        "$defs": {
+            "part": {"title": "root"},
+            "b": {"$id": "https://x.example/b.json", "$defs": {"part": inner}},
+        }
+    }
+    assert inner in list(SchemaDocument(schema).targets({"$ref": reference}))
