@@ -2,6 +2,10 @@
 -- each, with the ids of the tenant, the collection and the chunk in it and in the keys of three
 -- indexes, had ten times the bytes of its name. As no row belongs to two documents, nobody who
 -- writes or deletes one waits for another.
+--
+-- Unlike other migrations this one removes a table, as no release has had it: gateways of before it
+-- have to stop first. What one of them writes or deletes meanwhile waits, and fails.
+LOCK TABLE knowledge_chunk_t, knowledge_mention_t IN ACCESS EXCLUSIVE MODE;
 
 CREATE TABLE knowledge_named_t (
     host_id            uuid NOT NULL,
@@ -88,10 +92,13 @@ $$;
 -- description). Those that are there stay, but for `replaced`, which are told otherwise now.
 CREATE FUNCTION knowledge_name(host uuid, collection uuid, given jsonb, replaced boolean)
     RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    -- an array: a subquery would have all rows of the tenant read where statistics are old
+    ids CONSTANT uuid[] NOT NULL := ARRAY(
+        SELECT DISTINCT id FROM jsonb_to_recordset(given) AS new (id uuid));
 BEGIN
     PERFORM FROM knowledge_named_t AS named
-    WHERE named.host_id = host AND named.chunk_id IN (
-        SELECT id FROM jsonb_to_recordset(given) AS new (id uuid))
+    WHERE named.host_id = host AND named.chunk_id = ANY(ids)
     ORDER BY named.chunk_id FOR UPDATE;
 
     INSERT INTO knowledge_named_t AS named (host_id, chunk_id, collection_id, norms, roles, starts,
@@ -124,8 +131,7 @@ BEGIN
             ORDER BY id, norm, role, start_byte, ordinality
         ) AS new FULL JOIN (
             SELECT * FROM knowledge_mention_v AS mention
-            WHERE mention.host_id = host AND mention.chunk_id IN (
-                SELECT id FROM jsonb_to_recordset(given) AS new (id uuid))
+            WHERE mention.host_id = host AND mention.chunk_id = ANY(ids)
         ) AS had USING (chunk_id, norm, role, start_byte)
     ) AS mention
     GROUP BY chunk_id
@@ -145,10 +151,11 @@ DECLARE
     chunks uuid[];
 BEGIN
     chunks := ARRAY(
+        SELECT DISTINCT naming.chunk_id FROM unnest(given) AS one (norm)
+        CROSS JOIN LATERAL knowledge_naming(host, collection, one.norm, 0) AS naming);
+    chunks := ARRAY(
         SELECT named.chunk_id FROM knowledge_named_t AS named
-        WHERE named.host_id = host AND named.chunk_id IN (
-            SELECT naming.chunk_id FROM unnest(given) AS one (norm)
-            CROSS JOIN LATERAL knowledge_naming(host, collection, one.norm, 0) AS naming)
+        WHERE named.host_id = host AND named.chunk_id = ANY (chunks)
         ORDER BY named.chunk_id FOR UPDATE);
     RETURN QUERY SELECT DISTINCT mention.norm FROM knowledge_mention_v AS mention
         WHERE mention.host_id = host AND mention.chunk_id = ANY (chunks)
@@ -170,7 +177,8 @@ BEGIN
     UPDATE knowledge_named_t AS named SET norms = kept.norms, roles = kept.roles,
         starts = kept.starts, ends = kept.ends, types = kept.types, names = kept.names,
         methods = kept.methods, descriptions = kept.descriptions
-    FROM kept WHERE (named.host_id, named.chunk_id) = (host, kept.chunk_id);
+    FROM kept WHERE named.host_id = host AND named.chunk_id = ANY (chunks)
+        AND named.chunk_id = kept.chunk_id;
     DELETE FROM knowledge_named_t AS named
     WHERE named.host_id = host AND named.chunk_id = ANY (chunks) AND named.norms && given;
 END $$;
