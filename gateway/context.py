@@ -1,6 +1,7 @@
 """The context of a message: identity, session, client."""
 
 import asyncio
+import hashlib
 import itertools
 import secrets
 import time
@@ -354,6 +355,11 @@ class Context(Struct):
     @property
     def principal(self) -> Principal:
         return self.identity.principal
+
+    @property
+    def upload_digest(self) -> str | None:
+        """SHA-256 of the upload, in hex; None: there is none."""
+        return None if self.upload is None else hashlib.sha256(self.upload).hexdigest()
 
     def require_identity(self) -> None:
         """Raises the Fault of a failed authentication, if any."""

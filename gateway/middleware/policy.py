@@ -100,6 +100,9 @@ class ForwarderGuard(PolicyGuard):
 
 
 def arguments_for_approvers(call: ToolCall) -> str:
-    """The arguments of a call as JSON, secrets masked."""
+    """The arguments of a call as JSON, secrets masked, and size and SHA-256 of its upload."""
     masks = masks_of(bytes(call.tool.input_schema))
-    return format_arguments(call.arguments, encode(call.arguments), masks, SHOWN_BYTES).decode()
+    text = format_arguments(call.arguments, encode(call.arguments), masks, SHOWN_BYTES).decode()
+    if (upload := call.context.upload) is None:
+        return text
+    return f"{text} and {len(upload)} bytes, SHA-256 {call.context.upload_digest}"

@@ -1,7 +1,7 @@
 """Calls of a wing's operations for HTTP requests of other shapes: policy, limits and audit hold
 for them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -45,12 +45,16 @@ class ToolCalls:
         headers = CallHeaders(authorization=request.headers.get("authorization"), client=client)
         return Context(identity, V2025_11_25, new_request_id(), headers=headers)
 
-    def upload_app(self, path: str, operation: str) -> Starlette:
+    def upload_app(self, path: str, operation: str, query: Sequence[str] = ()) -> Starlette:
         """App that takes bytes by PUT and calls an operation with them: they are the upload of its
-        context, the parameters of path and query are its arguments."""
+        context, the parameters of the path and those of `query` are its arguments."""
 
         async def put(request: Request) -> Response:
             context = await self.context(request)
+            if unknown := [name for name in request.query_params if name not in query]:
+                expected = " and ".join(query) or "none"
+                text = f"Unknown query parameter {unknown[0][:60]!r}; expected {expected}."
+                raise ProblemDetails(422, "invalid", text)
             context.upload = await request.body()
             arguments = {**request.query_params, **request.path_params}
             call = partial(self.call_tool, context, operation, arguments)

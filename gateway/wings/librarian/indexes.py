@@ -43,7 +43,7 @@ class CodeIndexed(Struct, frozen=True):
 
 class CodeIndexes:
     def __init__(self, parts: WingParts, shelves: LibraryAccess) -> None:
-        self.app = ToolCalls(parts).upload_app(f"{INDEXES}/{{collection}}", OPERATION)
+        self.app = ToolCalls(parts).upload_app(f"{INDEXES}/{{collection}}", OPERATION, ("below",))
         self._shelves = shelves
         self._settings: LibrarianSettings = parts.settings
         # An index of the largest size takes half a minute of a thread.

@@ -104,6 +104,25 @@ async def test_an_approval_covers_only_the_approved_definition_of_a_tool(
         await guarded(call(one=tool("pay", id=ID, digest="of another description")))
 
 
+async def test_an_approval_covers_only_the_approved_upload(database: Database) -> None:
+    """Bytes beside the arguments are approved with them, by their size and digest."""
+    guarded = judging(database.pool, **WAITS).guard(Upstream([DONE]))
+
+    def uploading(data: bytes) -> ToolCall:
+        wanted = call()
+        wanted.context.upload = data
+        return wanted
+
+    with pytest.raises(ApprovalRequired) as asked:
+        await guarded(uploading(b"harmless"))
+    await agreed(database, asked.value)
+    for other in (uploading(b"hostile"), call()):
+        with pytest.raises(ApprovalRequired):
+            await guarded(other)
+    assert await guarded(uploading(b"harmless")) is DONE
+    assert "and 8 bytes, SHA-256 " in arguments_for_approvers(uploading(b"harmless"))
+
+
 @pytest.mark.parametrize(
     "first",
     [ASKS, TooManyRequests("later", 1.0), Unavailable("later")],
