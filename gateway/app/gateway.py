@@ -50,6 +50,7 @@ from registry.search.feedback import Feedback
 from registry.search.indexes import ensure_indexes
 from schemas.errors import ToolgateError
 from schemas.jsonrpc import Request
+from schemas.signals import AsyncSignal
 
 if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.jobs import Jobs
@@ -257,10 +258,12 @@ class Gateway:
         """Listener: erases texts of a person in approvals, jobs and the log of searches."""
         if (pool := self._handle.pool()) is None:
             return
-        await Approvals(pool, tenant).erase(principal)
-        await Feedback(self._handle.pool).erase(tenant, principal)
+        erased: AsyncSignal[str, str] = AsyncSignal()  # a failure of one keeps no other from it
+        erased.subscribe(lambda tenant, principal: Approvals(pool, tenant).erase(principal))
+        erased.subscribe(Feedback(self._handle.pool).erase)
         if has_jobs(self.settings):
-            await JobStore(pool).erase(tenant, principal)
+            erased.subscribe(JobStore(pool).erase)
+        await erased.publish(tenant, principal)
 
     async def wait_for_wings(self) -> None:
         """Wait until each wing that is not optional has been open."""

@@ -378,8 +378,8 @@ class JobStore:
         it is no longer its own, and can store nothing more of it."""
         async with borrow(self._pool) as connection:
             await connection.execute(
-                "UPDATE job_t SET result = NULL, problem = NULL, note = '', request = 'null',"
-                " principal = 'null',"
+                "UPDATE job_t SET result = NULL, problem = NULL, note = '', location = '',"
+                " request = 'null', principal = 'null',"
                 " state = CASE WHEN ended_ts IS NULL THEN 'cancelled' ELSE state END,"
                 " ended_ts = coalesce(ended_ts, clock_timestamp())"
                 " WHERE host_id = %s AND principal_id = %s",
