@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from anyio import CancelScope
+
 from config.settings import Settings
 from gateway.admin.service import AdminAction
 from gateway.app.operations import RegistryParts, registry_operations
@@ -75,13 +77,23 @@ class LocalOperations(OperationClient):
         if operation.id in WITH_CATALOG:
             await self._load()
         context = Context(Identity(self.principal, verified=True), V2025_11_25, new_request_id())
+        status = 500  # of an interruption
         try:
-            response = await answer_call(self._server, operation, arguments, context)
+            response = await self._response(operation, arguments, context)
+            status = response.status
+            return response
+        finally:
+            if operation.effect != "read":
+                with CancelScope(shield=True):
+                    await self._record(operation, arguments, status, context.request_id)
+
+    async def _response(
+        self, operation: Operation, arguments: Mapping[str, Any], context: Context
+    ) -> OperationResponse:
+        try:
+            return await answer_call(self._server, operation, arguments, context)
         except ProblemDetails as problem:
-            response = problem_response(problem, context.request_id)
-        if operation.effect != "read":
-            await self._record(operation, arguments, response.status, context.request_id)
-        return response
+            return problem_response(problem, context.request_id)
 
     async def _record(
         self, operation: Operation, arguments: Mapping[str, Any], status: int, request_id: str

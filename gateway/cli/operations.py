@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
+from inspect import cleandoc
 from typing import IO, Any, TypeVar
 
 import click
@@ -111,7 +112,7 @@ def make_command(
 
     @click.command(word, help=_help(row, operation), short_help=row.summary or operation.summary)
     @json_option
-    @gateway_options(key_required=False)
+    @gateway_options(key_required=False, local=not group.remote)
     @settings_option
     def command(
         settings: Settings,
@@ -172,7 +173,7 @@ def _help(row: CommandRow, operation: Operation) -> str:
     if row.examples:
         lines = "".join(f"\n  {example}" for example in row.examples)
         parts.append(f"\b\nExample{'s' * (len(row.examples) > 1)}:{lines}")
-    return "\n\n".join(filter(None, parts))
+    return "\n\n".join(cleandoc(part) for part in parts if part)
 
 
 @asynccontextmanager
@@ -287,15 +288,21 @@ class OperationCall:
         return {**names, first: named[0]}
 
     def print(self, answers: Sequence[tuple[Json, Any]], *, as_json: bool) -> None:
+        """One JSON text for all answers, or a sentence or table for each."""
+        values = [value for _, value in answers]
+        if as_json and not any(self._is_job(value) for value in values):
+            print_json(values if self._row.each else values[0])
+            return
         for names, value in answers:
-            self._print(names, value, as_json=as_json)
+            self._print(names, value)
 
-    def _print(self, names: Json, value: Any, *, as_json: bool) -> None:
+    def _is_job(self, value: Any) -> bool:
+        return self._operation.job is not None and isinstance(value, dict) and "job" in value
+
+    def _print(self, names: Json, value: Any) -> None:
         row = self._row
-        if self._operation.job is not None and isinstance(value, dict) and "job" in value:
+        if self._is_job(value):
             finish(value)
-        elif as_json and value is not None:
-            print_json(value)
         elif row.prints:
             out.print(value[row.prints], markup=False)
             remark(self._sentence(names, value))

@@ -129,7 +129,8 @@ def option(member: Member, word: str = "") -> click.Option:
     if member.is_flag:
         turned = "no-" if member.default is True else ""
         flag = f"--{word or turned + member.word}"
-        return click.Option([flag, member.name], is_flag=True, help=member.help or None)
+        text = f"Turn off: {member.help}" if turned and member.help else member.help
+        return click.Option([flag, member.name], is_flag=True, help=text or None)
     word = word or member.word
     text = member.help.replace(".", "; repeatable.") if member.is_list else member.help
     return click.Option(

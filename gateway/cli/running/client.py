@@ -37,11 +37,10 @@ REFUSED_FILES = frozenset({413, 422})
 AS_JOB, RESPOND_ASYNC = "as_job", {"Prefer": "respond-async"}  # RFC 7240
 
 
-def gateway_options(*, key_required: bool) -> Callable[[F], F]:
-    """Add `--url` and `--key-file`."""
-    url = click.option(
-        "--url", metavar="URL", help="URL of the gateway [default: server.host and server.port]."
-    )
+def gateway_options(*, key_required: bool, local: bool = False) -> Callable[[F], F]:
+    """Add `--url` and `--key-file`; `local`: without both the command works in the registry."""
+    default = "none, the registry" if local else "server.host and server.port"
+    url = click.option("--url", metavar="URL", help=f"URL of a gateway [default: {default}].")
     key = click.option(
         "--key-file", metavar="FILE", type=click.File("r"), required=key_required,
         help="File with an API key or a bearer token; - reads standard input.",

@@ -13,6 +13,9 @@ import psycopg
 import pytest
 
 from config.settings import DatabaseSettings
+from registry.database.postgres import Database
+from registry.sources.store import ToolStore
+from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Recorder, pets
 from tests.gateway.cli.processes import DEADLINE_S, Served, command, serving
 
@@ -178,10 +181,8 @@ async def test_a_terminated_listener_comes_back_and_hears_of_changes(
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
         await gateway.event("database_connection_lost")
-        code, _, err = await command(
-            "sources", "remove", "pets", "--yes", TOOLGATE_DATABASE__URL=url
-        )
-        assert code == 0, err
+        async with Database.open(database_settings) as database:
+            await ToolStore(database.pool).remove(HOST, "pets")
         async with asyncio.timeout(DEADLINE_S):
             await stream.content.readuntil(b"notifications/tools/list_changed")
         _, listed = await post(http, gateway.url + "/rpc", CALL | {"method": "tools/list"})
