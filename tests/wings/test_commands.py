@@ -68,7 +68,7 @@ async def test_its_operations_are_commands(settings: Settings) -> None:
         code, said = await called("operations")
         assert (code, "Write a note down" in said) == (0, True)
         code, said = await called("add")
-        assert (code, "text" in said) == (1, True)
+        assert (code, "text" in said) == (2, True)
         code, said = await called("nothing")
         assert (code, "toy_nothing" in said) == (2, True)
 

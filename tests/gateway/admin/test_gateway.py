@@ -182,7 +182,7 @@ async def test_a_new_key_works_as_soon_as_returned(
     monkeypatch.setattr(AccessFeed, "run", hears_nothing)
     async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
         api = await described(client.url, client.http)
-        made = (await api("POST", "/keys", {"name": "at-once", "scopes": ["a"]})).json
+        made = (await api("POST", "/keys", {"name": "at-once"})).json
         headers = {"X-API-Key": made["secret"]}
         ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         assert (await client.post("/rpc", ping, headers))[0] == 200

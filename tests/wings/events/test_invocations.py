@@ -104,10 +104,11 @@ async def test_the_clock_of_the_database_decides(
     url = settings.database.url
     async with await AsyncConnection.connect(url) as connection:
         await connection.execute("CREATE SCHEMA IF NOT EXISTS shifted")
-        await connection.execute(
-            "CREATE OR REPLACE FUNCTION shifted.now() RETURNS timestamptz STABLE LANGUAGE sql"
-            f" AS $$ SELECT pg_catalog.now() + interval '{hours} hours' $$"
-        )
+        for clock in ("now", "clock_timestamp"):
+            await connection.execute(
+                f"CREATE OR REPLACE FUNCTION shifted.{clock}() RETURNS timestamptz LANGUAGE sql"
+                f" AS $$ SELECT pg_catalog.{clock}() + interval '{hours} hours' $$"
+            )
     path = quote("-csearch_path=shifted,public,pg_catalog")
     shifted = f"{url}{'&' if '?' in url else '?'}options={path}"
     database = msgspec.structs.replace(settings.database, url=shifted)

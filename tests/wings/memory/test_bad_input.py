@@ -310,7 +310,7 @@ async def test_every_front_refuses_with_the_same_words(client: Client) -> None:
     tool = await client.rpc({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call})
     pairs = [f"{name}={value}" for name, value in body.items()]
     code, _, printed = await command("memory", "add", *pairs, "--url", client.url)
-    assert code == 1
+    assert code == 2
     for told in (json.dumps(json.loads(rest), ensure_ascii=False), json.dumps(rpc), printed):
         assert [word for word in words if word not in told.replace('\\"', '"')] == []
     assert words[0] in json.dumps(tool).replace('\\"', '"').replace('\\"', '"')
