@@ -125,7 +125,7 @@ class SchemaDocument:
 
 
 def _last_segment(uri: str) -> str:
-    """What is left of a URI whatever it is relative to."""
+    """The part of a URI that stays, whatever base it is relative to."""
     return uri.rpartition("/")[2]
 
 
