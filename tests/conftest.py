@@ -25,7 +25,8 @@ pytest_plugins = [
 # `make test-browser` runs those; they need Chromium.
 collect_ignore = [] if os.environ.get("TOOLGATE_BROWSER") else ["browser"]
 
-LOGGERS = (None, "toolgate", "toolgate.access", "uvicorn")
+LOGGERS = ("", "toolgate", "toolgate.access", "uvicorn")
+LEVELS = {name: logging.getLogger(name).level for name in LOGGERS}
 
 
 def pytest_collection_finish() -> None:
@@ -36,13 +37,22 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
-    """Whatever a test configures, the next one hears what it listens for."""
+    """Whatever a test configures, or a fixture of more than a test, the next one hears what it
+    listens for."""
     root = logging.getLogger()
-    handlers, levels = list(root.handlers), [logging.getLogger(name).level for name in LOGGERS]
+    handlers = list(root.handlers)
+    reset_levels()
     yield
     root.handlers[:] = [one for one in root.handlers if one in handlers]
-    for name, level in zip(LOGGERS, levels, strict=True):
+    reset_levels()
+
+
+def reset_levels() -> None:
+    for name, level in LEVELS.items():
         logging.getLogger(name).setLevel(level)
+    upstream = logging.getLogger("toolgate.upstream")  # commands listen to it, and let none hear
+    upstream.setLevel(logging.NOTSET)
+    upstream.propagate = True
 
 
 @pytest.fixture

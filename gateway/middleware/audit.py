@@ -133,8 +133,8 @@ class AuditTrail:
             note.arguments = encode(call.arguments)
             if keep:
                 note.shown = self._format_shown(tool, call.arguments, note.arguments)
-            if (upload := call.context.upload_digest) is not None:
-                note.arguments += upload.encode()
+            if call.context.upload is not None:
+                note.arguments += (call.context.upload_digest or "").encode()
             result = await execute(call)
             note.result_bytes = _size(result)
             if not note.decision:
