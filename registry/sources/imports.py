@@ -187,8 +187,7 @@ class Sources:
 
         A description that was rolled back is not imported again, unless `force`.
         """
-        spec = await self._with_stored_credentials(spec)
-        source = await self._find(spec)
+        spec, source = await self._read(spec)
         known = await self._existing_source(spec)
         if known is not None and not force and is_rolled_back(known, spec, source):
             held = known.rolled_back.version if known.rolled_back else None
@@ -199,8 +198,7 @@ class Sources:
 
     async def import_changed(self, spec: ImportSpec) -> ImportReport | None:
         """Import a source, or None when it is unchanged since the last import."""
-        spec = await self._with_stored_credentials(spec)
-        source = await self._find(spec)
+        spec, source = await self._read(spec)
         known = await self._existing_source(spec)
         if known is not None and (
             is_rolled_back(known, spec, source) or is_current(known, spec, source)
@@ -223,20 +221,13 @@ class Sources:
         SourceExists, and ImportRejected."""
         if await self._store.source(self._host_id, spec.name) is not None:
             raise SourceExists(spec.name)
-        spec = await self._with_stored_credentials(spec)
-        if document is None:
-            return await self._save(
-                spec, await self._find(spec), progress, _check_absent(spec.name)
-            )
-        uploaded = _read_upload(spec, document, self._limits)
-        return await self._save(*uploaded, progress, _check_absent(spec.name))
+        return await self._save(
+            *await self._read(spec, document), progress, _check_absent(spec.name)
+        )
 
     async def preview(self, spec: ImportSpec, document: bytes | None = None) -> ImportReport:
         """Outcome of `create` without writing anything. Raises ImportRejected."""
-        spec = await self._with_stored_credentials(spec)
-        if document is None:
-            return await _dry_run(spec, await self._find(spec))
-        return await _dry_run(*_read_upload(spec, document, self._limits))
+        return await _dry_run(*await self._read(spec, document))
 
     async def upload(
         self,
@@ -252,8 +243,7 @@ class Sources:
             raise LookupError(name)
         if not source.location.startswith(UPLOAD):
             raise ImportRejected(f"{name} was not uploaded: it is read where it was found.")
-        spec = await self._with_stored_credentials(as_imported(source))
-        uploaded = _read_upload(spec, document, self._limits)
+        uploaded = await self._read(as_imported(source), document)
         return await self._save(*uploaded, progress, _check_version(name, expected_number))
 
     async def _existing_source(self, spec: ImportSpec) -> Source | None:
@@ -275,8 +265,14 @@ class Sources:
         credentials += [known for known in stored if known.name not in names]
         return replace(spec, options=structs.replace(options, credentials=tuple(credentials)))
 
-    async def _find(self, spec: ImportSpec) -> FoundSource:
-        return await find(spec, self._limits, self._origins)
+    async def _read(
+        self, spec: ImportSpec, document: bytes | None = None
+    ) -> tuple[ImportSpec, FoundSource]:
+        """The description, uploaded or at its location, and the spec that it is imported by."""
+        spec = await self._with_stored_credentials(spec)
+        if document is not None:
+            return _read_upload(spec, document, self._limits)
+        return spec, await find(spec, self._limits, self._origins)
 
     async def _save(
         self,
