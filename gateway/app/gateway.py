@@ -50,7 +50,6 @@ from registry.search.feedback import Feedback
 from registry.search.indexes import ensure_indexes
 from schemas.errors import ToolgateError
 from schemas.jsonrpc import Request
-from schemas.signals import AsyncSignal
 
 if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.jobs import Jobs
@@ -108,7 +107,7 @@ class Gateway:
             events=events,
         )
         self._upstreams = self._by_binding()
-        events.person_erased.subscribe(self._erase_person)
+        self._subscribe_erasures()
         self.admin: AdminApi | None = None
         self.console: Console | None = None  # made by `app`, as the admin API is
         self.jobs = self._jobs()
@@ -254,16 +253,22 @@ class Gateway:
             answering=self._answering(),
         )
 
-    async def _erase_person(self, tenant: str, principal: str) -> None:
-        """Listener: erases texts of a person in approvals, jobs and the log of searches."""
-        if (pool := self._handle.pool()) is None:
-            return
-        erased: AsyncSignal[str, str] = AsyncSignal()  # a failure of one keeps no other from it
-        erased.subscribe(lambda tenant, principal: Approvals(pool, tenant).erase(principal))
-        erased.subscribe(Feedback(self._handle.pool).erase)
+    def _subscribe_erasures(self) -> None:
+        """Have the texts of an erased person deleted in approvals, jobs and the log of searches."""
+        pool, person_erased = self._handle.pool, self.events.person_erased
+
+        async def erase_approvals(tenant: str, principal: str) -> None:
+            if (opened := pool()) is not None:
+                await Approvals(opened, tenant).erase(principal)
+
+        async def erase_jobs(tenant: str, principal: str) -> None:
+            if (opened := pool()) is not None:
+                await JobStore(opened).erase(tenant, principal)
+
+        person_erased.subscribe(erase_approvals)
+        person_erased.subscribe(Feedback(pool).erase)
         if has_jobs(self.settings):
-            erased.subscribe(JobStore(pool).erase)
-        await erased.publish(tenant, principal)
+            person_erased.subscribe(erase_jobs)
 
     async def wait_for_wings(self) -> None:
         """Wait until each wing that is not optional has been open."""
