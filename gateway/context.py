@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, MutableMapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -335,6 +336,18 @@ class RunMark(Struct, frozen=True, omit_defaults=True):
     tainted: bool = False  # its model has read text from outside
 
 
+@dataclass(frozen=True)
+class Upload:
+    """Bytes of a request beside its arguments, which are approved and audited with these."""
+
+    data: bytes
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256, in hex."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
 class Context(Struct):
     """The context of one message."""
 
@@ -350,16 +363,11 @@ class Context(Struct):
     note: AuditDraft | None = None  # None: no audit
     failed: Fault | None = None  # the error of a failed message
     run: RunMark | None = None  # None: not made for a run of an agent
-    upload: bytes | None = None  # bytes of a request beside its arguments
+    upload: Upload | None = None
 
     @property
     def principal(self) -> Principal:
         return self.identity.principal
-
-    @property
-    def upload_digest(self) -> str | None:
-        """SHA-256 of the upload, in hex; None: there is none."""
-        return None if self.upload is None else hashlib.sha256(self.upload).hexdigest()
 
     def require_identity(self) -> None:
         """Raises the Fault of a failed authentication, if any."""

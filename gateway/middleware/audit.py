@@ -134,7 +134,7 @@ class AuditTrail:
             if keep:
                 note.shown = self._format_shown(tool, call.arguments, note.arguments)
             if call.context.upload is not None:
-                note.arguments += (call.context.upload_digest or "").encode()
+                note.arguments += call.context.upload.digest.encode()
             result = await execute(call)
             note.result_bytes = _size(result)
             if not note.decision:

@@ -105,4 +105,4 @@ def arguments_for_approvers(call: ToolCall) -> str:
     text = format_arguments(call.arguments, encode(call.arguments), masks, SHOWN_BYTES).decode()
     if (upload := call.context.upload) is None:
         return text
-    return f"{text} and {len(upload)} bytes, SHA-256 {call.context.upload_digest}"
+    return f"{text} and {len(upload.data)} bytes, SHA-256 {upload.digest}"

@@ -100,8 +100,8 @@ def _approval_fault(call: ToolCall, id_: str, until: datetime) -> ApprovalRequir
 def _digest(call: ToolCall) -> str:
     """Digest of tool revision, arguments and upload, independent of the order of members."""
     content = [call.tool.id, call.tool.digest, call.arguments]
-    if (upload := call.context.upload_digest) is not None:
-        content.append(upload)
+    if call.context.upload is not None:
+        content.append(call.context.upload.digest)
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
 
 

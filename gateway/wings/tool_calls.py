@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.context import CallHeaders, Context, new_request_id
+from gateway.context import CallHeaders, Context, Upload, new_request_id
 from gateway.operations.http import check_known, run_while_connected
 from gateway.operations.problems import MEDIA_TYPE, ProblemDetails
 from gateway.wings.abc import WingParts
@@ -55,7 +55,7 @@ class ToolCalls:
                 expected = " and ".join(query) or "none"
                 text = f"Unknown query parameter {unknown[0][:60]!r}; expected {expected}."
                 raise ProblemDetails(422, "invalid", text)
-            context.upload = await request.body()
+            context.upload = Upload(await request.body())
             arguments = {**request.query_params, **request.path_params}
             call = partial(self.call_tool, context, operation, arguments)
             result = check_result(await run_while_connected(request.receive, call))

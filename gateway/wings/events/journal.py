@@ -39,10 +39,6 @@ class Conflict(ToolgateError):
     """The correlation id or idempotency key belongs to another request."""
 
 
-class StaleDelivery(ToolgateError):
-    """The delivery is not the current one of its invocation: its fence is old, or it has ended."""
-
-
 class Draft(Struct, frozen=True, kw_only=True):
     """An invocation to be accepted."""
 

@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from config.knowledge import KnowledgeSettings
-from gateway.context import Principal
+from gateway.context import Principal, Upload
 from gateway.operations.problems import ProblemDetails, bad_request
 from gateway.wings.documents.reading.kinds import EXTENSIONS
 from gateway.wings.knowledge.documents import new_track_id
@@ -233,7 +233,7 @@ class LightRag:
         if extension not in FILE_TYPES:
             text = f"Unsupported file type. Supported types: {FILE_TYPES}"
             raise bad_request(text)
-        workspace.context.upload = data
+        workspace.context.upload = Upload(data)
         arguments = {"collection": workspace.collection, "path": name}
         result = await workspace.call("knowledge_add_file", arguments)
         track_id = msgspec.json.decode(structured_body(result), type=FilesIngested).track_id

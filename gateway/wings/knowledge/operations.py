@@ -508,7 +508,7 @@ def _file_bytes(asked: OperationInput, body: AddFile) -> bytes:
     if body.data is None:
         if upload is None:
             raise invalid("data: expected the bytes of the file in base64")
-        return upload
+        return upload.data
     try:
         return base64.b64decode(body.data, validate=True)
     except (binascii.Error, ValueError) as error:

@@ -65,7 +65,7 @@ class CodeIndexes:
         context = context_of(asked)
         if context.upload is None:
             raise invalid(f"Expected the bytes of an index, by PUT to {INDEXES}/COLLECTION.")
-        data = context.upload
+        data = context.upload.data
         files = read_index(data, self._settings.index, from_thread.check_cancelled)
         try:
             async with self._turns.turn(asked.tenant, asked.principal.id):

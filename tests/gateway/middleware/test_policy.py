@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from config.access import Rule
 from gateway.abc import ToolCall
-from gateway.context import AuditDraft, Context, Identity, Principal
+from gateway.context import AuditDraft, Context, Identity, Principal, Upload
 from gateway.middleware.policy import PolicyGuard, arguments_for_approvers
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.visibility import PolicyView
@@ -110,7 +110,7 @@ async def test_an_approval_covers_only_the_approved_upload(database: Database) -
 
     def uploading(data: bytes) -> ToolCall:
         wanted = call()
-        wanted.context.upload = data
+        wanted.context.upload = Upload(data)
         return wanted
 
     with pytest.raises(ApprovalRequired) as asked:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from config.librarian import IndexLimits
 from config.load import load
+from gateway.context import Upload
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.librarian.indexes import CodeIndexes
 from gateway.wings.librarian.library_access import WRITE
@@ -311,7 +312,7 @@ async def test_indexes_are_read_sequentially() -> None:
     [operation] = indexes.operations
     asked = input_of(operation, identity_of("ann", frozenset({WRITE})), {"collection": "code"})
     assert asked.context is not None
-    asked.context.upload = INDEX
+    asked.context.upload = Upload(INDEX)
     async with anyio.create_task_group() as group:
         for _ in range(3):
             group.start_soon(operation.handle, asked)
