@@ -5,34 +5,12 @@ A wing brings its own in `WingContributions.pages`.
 
 from collections.abc import Mapping
 
-from gateway.operations.view import ColumnKind, ResourceView
-
-
-def _view(
-    path: str,
-    title: str,
-    lists: str,
-    columns: tuple[tuple[str, str, ColumnKind], ...],
-    *,
-    shows: str = "",
-    key: str = "",
-    acts: tuple[str, ...] = (),
-    adds: tuple[str, ...] = (),
-    empty: str = "",
-    parameter: str = "",
-    names: str = "",
-    ended: str = "",
-) -> ResourceView:
-    return ResourceView(
-        title=title, path=path, lists=lists, columns=columns, shows=shows, key=key, acts=acts,
-        adds=adds, empty=empty, parameter=parameter, names=names, ended=ended,
-    )  # fmt: skip
-
+from gateway.operations.view import ResourceView
 
 VIEWS: Mapping[str, ResourceView] = {
     view.path: view
     for view in (
-        _view(
+        ResourceView(
             "skills", "Skills", "listSkills",
             (("name", "Name", "code"), ("description", "Description", "text"),
              ("version", "Version", "badge"), ("tools", "Tools", "number")),
@@ -42,7 +20,7 @@ VIEWS: Mapping[str, ResourceView] = {
             adds=("importSkills",),
             empty="A skill is a text that tells a model how to do a task, and the tools for it.",
         ),
-        _view(
+        ResourceView(
             "agents", "Agents", "listAgents",
             (("name", "Name", "code"), ("description", "Description", "text"),
              ("model_name", "Model", "text"), ("skills", "Skills", "text")),
@@ -50,7 +28,7 @@ VIEWS: Mapping[str, ResourceView] = {
             acts=("putAgent", "grantSkills", "revokeSkills", "deleteAgent"), adds=("putAgent",),
             empty="An agent is a caller to whom skills are granted.",
         ),
-        _view(
+        ResourceView(
             "sessions", "Sessions", "listSessions",
             (("id", "Session", "code"), ("principal", "Caller", "text"),
              ("client", "Client", "text"),
@@ -59,7 +37,7 @@ VIEWS: Mapping[str, ResourceView] = {
             shows="getSession", key="id", parameter="session", acts=("endSession",),
             empty="A session begins when an MCP client connects.",
         ),
-        _view(
+        ResourceView(
             "keys", "API keys", "listKeys",
             (("name", "Name", "code"), ("principal", "Caller", "text"),
              ("scopes", "Scopes", "text"),
@@ -69,21 +47,21 @@ VIEWS: Mapping[str, ResourceView] = {
             acts=("rotateKey", "revokeKey"), adds=("createKey",),
             empty="A key lets a program call the gateway. It is shown once, when it is made.",
         ),
-        _view(
+        ResourceView(
             "tools", "Tools", "listTools",
             (("name", "Name", "code"), ("source", "Source", "code"),
              ("description", "Description", "text")),
             shows="getTool", key="name", parameter="tool",
             empty="Tools come from sources that are imported.",
         ),
-        _view(
+        ResourceView(
             "sources", "Sources", "listSources",
             (("name", "Name", "code"), ("tools", "Tools", "number"), ("kind", "Kind", "badge"),
              ("location", "Description", "text")),
             shows="getSource", key="name", parameter="source",
             empty="A source is a service whose operations are tools.",
         ),
-        _view(
+        ResourceView(
             "approvals", "Approvals", "listApprovals",
             (("id", "Id", "code"), ("expires", "Waits until", "time"),
              ("principal", "Caller", "text"), ("tool", "Tool", "code"),
@@ -91,13 +69,13 @@ VIEWS: Mapping[str, ResourceView] = {
             shows="getApproval", key="id", parameter="approval",
             empty="No call waits for an approval.",
         ),
-        _view(
+        ResourceView(
             "rules", "Rules", "listRules",
             (("name", "Name", "code"), ("origin", "Origin", "badge"), ("rule", "Rule", "text")),
             shows="getRule", key="name", parameter="rule",
             empty="Without a rule that matches, policy.default decides on a call.",
         ),
-        _view(
+        ResourceView(
             "revocations", "Revocations", "listRevocations",
             (("id", "Revocation", "code"), ("subject", "Caller", "text"), ("jti", "Token", "code"),
              ("reason", "Reason", "text"), ("expires", "Ends", "time")),
@@ -105,14 +83,14 @@ VIEWS: Mapping[str, ResourceView] = {
             acts=("deleteRevocation",), adds=("revokeTokens",),
             empty="Tokens that were withdrawn before their end.",
         ),
-        _view(
+        ResourceView(
             "secrets", "Secrets", "listSecrets",
             (("source", "Source", "code"), ("scheme", "Scheme", "code"), ("kind", "Kind", "badge"),
              ("updated", "Changed", "time")),
             adds=("putSecret", "deleteSecret"),
             empty="Credentials that sources are called with, encrypted.",
         ),
-        _view(
+        ResourceView(
             "jobs", "Jobs", "listJobs",
             (("job", "Job", "code"), ("operation", "Operation", "code"),
              ("state", "State", "badge"), ("done", "Done", "number"), ("total", "Of", "number"),
@@ -121,7 +99,7 @@ VIEWS: Mapping[str, ResourceView] = {
             acts=("cancelJob",), adds=("removeEndedJobs",),
             empty="Imports and verifications that run in the background.",
         ),
-        _view(
+        ResourceView(
             "toolsets", "Toolsets", "listToolsets",
             (("name", "Name", "code"), ("tools", "Tools", "number"), ("sources", "Sources", "text"),
              ("mode", "Mode", "badge")),

@@ -9,12 +9,12 @@ from typing import Literal
 ColumnKind = Literal["text", "code", "time", "badge", "number"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ResourceView:
     """A list of entries, each of them, and what may be done with it: operations, by their ids."""
 
-    title: str
     path: str  # one segment of the console's addresses, and the group of its commands
+    title: str
     lists: str
     columns: tuple[tuple[str, str, ColumnKind], ...]  # member, label, and how it is shown
     shows: str = ""  # the operation that shows an entry

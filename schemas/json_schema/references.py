@@ -90,18 +90,14 @@ class SchemaDocument:
         self.has_known_bases = len(embedded) <= _BASES
         self._bases = [root, *embedded[:_BASES]]
 
-    def find(self, reference: object) -> Any:
-        """The first target of a reference; ABSENT if there is none in the document."""
-        return next(iter(self._targets_of(reference)), ABSENT)
-
     def targets(self, schema: Json) -> Iterator[Any]:
         """All targets that the references of a schema may have; ABSENT for one that has none."""
         for keyword in REFERENCE_KEYWORDS:
             if isinstance(reference := schema.get(keyword), str):
                 yield from self._targets_of(reference) or (ABSENT,)
 
-    def _targets_of(self, reference: object) -> Sequence[Any]:
-        if not isinstance(reference, str) or len(reference) > _LONGEST:
+    def _targets_of(self, reference: str) -> Sequence[Any]:
+        if len(reference) > _LONGEST:
             return ()
         if (known := self._targets.get(reference)) is None:
             known = self._targets[reference] = list(self._look_up(reference))
