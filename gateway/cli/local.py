@@ -14,7 +14,7 @@ from anyio import CancelScope
 from config.settings import Settings
 from gateway.admin.service import AdminAction
 from gateway.app.operations import RegistryParts, registry_operations
-from gateway.cli.common.acts import VIA, actor, record_entry
+from gateway.cli.common.acts import VIA, actor
 from gateway.cli.common.arguments import json_or_text
 from gateway.cli.common.credentials import stored_in
 from gateway.cli.common.database import Registry, open_registry
@@ -110,7 +110,7 @@ class LocalOperations(OperationClient):
         )
         key = self._settings.audit.key.encode()
         entry = action.entry(datetime.now(UTC), key, VIA)
-        await record_entry(self._registry.database.pool, self._settings, entry)
+        await self._registry.trail.add(entry)
 
     async def _load(self) -> None:
         """Read tools and rules, as a gateway does at its start."""

@@ -20,7 +20,7 @@ from config.load import load
 from config.logging import configure
 from config.settings import LoggingSettings, Settings
 from gateway.app.components import components_of
-from gateway.cli.common.acts import Act, record
+from gateway.cli.common.acts import Act, CommandTrail, open_trail
 from gateway.cli.common.failure import NO_DATABASE, TERMINATED, USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE, config_option
 from gateway.cli.common.output import err
@@ -75,6 +75,7 @@ class Registry:
     database: Database
     store: ToolStore
     host_id: str
+    trail: CommandTrail
 
 
 @asynccontextmanager
@@ -83,16 +84,17 @@ async def open_registry(
 ) -> AsyncIterator[Registry]:
     """`act`: the change to record in the audit log."""
     _note_instances(settings)
-    async with Database.open(
+    opened = Database.open(
         settings.database, wait=False, migrate=migrate, components=components_of(settings)
-    ) as database:
+    )
+    async with opened as database, open_trail(database.pool, settings) as trail:
         outcome = "failed"
         try:
-            yield Registry(database, ToolStore(database.pool), settings.tenant.host_id)
+            yield Registry(database, ToolStore(database.pool), settings.tenant.host_id, trail)
             outcome = "ok"
         finally:
             if act is not None:
-                await record(database.pool, settings, act, outcome)
+                await trail.record(act, outcome)
 
 
 def _note_instances(settings: Settings) -> None:

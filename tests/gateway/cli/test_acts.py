@@ -3,9 +3,15 @@
 import json
 from pathlib import Path
 
+import psycopg
 import pytest
+from msgspec.structs import replace
+from psycopg import sql
 
-from gateway.cli.common.acts import actor
+from config.settings import Settings
+from gateway.audit.verification import verify
+from gateway.cli.common.acts import Act, actor
+from gateway.cli.common.database import open_registry
 from tests.fixtures_gateway import pets
 from tests.gateway.cli.conftest import Toolgate
 
@@ -65,3 +71,45 @@ def test_commands_are_audited(
     ]
     assert "s3cret" not in str(found)
     assert toolgate("audit", "verify").code == 0
+
+
+def test_a_command_writes_one_chain(toolgate: Toolgate, settings_file: Path) -> None:
+    """All changes of one command are records of one chain, in their order (mending b)."""
+    document = str(settings_file.with_name("pets.json"))
+    assert toolgate("import", "openapi", document, "--name", "pets").code == 0
+    before = toolgate("audit", "verify", "--json").json
+    names = ["getPet", "listPets", "createPet"]
+    assert toolgate("tools", "disable", *names).code == 0
+    after = toolgate("audit", "verify", "--json").json
+    assert after["problems"] == []
+    assert len(after["heads"]) == len(before["heads"]) + 1
+    (head,) = [head for head in after["heads"] if head not in before["heads"]]
+    assert head["sequence"] == len(names)
+    recorded = toolgate("audit", "search", "--limit", "3", "--json").json
+    assert [record["subject"] for record in recorded] == names[::-1]
+
+
+@pytest.mark.anyio
+async def test_a_record_that_was_not_stored_stays_in_the_chain(settings: Settings) -> None:
+    """A chain that the database refused for a while has all records of the command (mending b)."""
+    settings = replace(settings, audit=replace(settings.audit, mode="always"))
+    async with open_registry(settings) as registry:
+        pool = registry.database.pool
+
+        async def rename(name: str, new: str) -> None:
+            statement = sql.SQL("ALTER TABLE {} RENAME TO {}")
+            async with pool.connection() as connection:
+                await connection.execute(
+                    statement.format(sql.Identifier(name), sql.Identifier(new))
+                )
+
+        await registry.trail.record(Act("createKey", "a"), "ok")
+        await rename("audit_t", "absent_t")
+        try:
+            with pytest.raises(psycopg.Error):
+                await registry.trail.record(Act("createKey", "b"), "ok")
+        finally:
+            await rename("absent_t", "audit_t")
+    async with open_registry(settings) as registry:
+        report = await verify(registry.database.pool, registry.host_id, b"")
+    assert (report.problems, report.records, len(report.heads)) == ([], 2, 1)
