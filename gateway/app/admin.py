@@ -10,18 +10,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from config.settings import Settings
 from gateway.admin.health import Health
+from gateway.admin.parts import JobParts, RegistryParts, dependencies
 from gateway.admin.resources.jobs import JobOperations
 from gateway.admin.resources.search import Find
 from gateway.admin.resources.sessions import SessionOperations
 from gateway.admin.resources.status import Restart, StatusOperations
 from gateway.admin.service import AdminAction, AdminApi
-from gateway.app.operations import (
-    RegistryParts,
-    dependencies,
-    registry_operations,
-    resources_with_jobs,
-    search_operations,
-)
+from gateway.app.operations import WITH_JOBS, registry_operations
 from gateway.context import Identify
 from gateway.methods.results import SERVER
 from gateway.operations.openapi import describe
@@ -106,8 +101,7 @@ def _with_jobs(parts: AdminParts, operations: Sequence[Operation]) -> Sequence[O
     """The operations, and those on their jobs; or all of them without jobs."""
     if parts.defer is None:
         return [replace(operation, job=None) for operation in operations]
-    ground = dependencies(parts.settings, parts.pool)
-    return with_jobs(parts.settings, ground, operations, parts.jobs_of_wings)
+    return with_jobs(parts.settings, parts.ground, operations, parts.jobs_of_wings)
 
 
 def with_jobs(
@@ -135,18 +129,16 @@ def operations_as_jobs(
     settings: Settings, pool: Callable[[], Pool | None], lister: Lister, find: Find
 ) -> Sequence[Operation]:
     """The operations that run as jobs, for processes that serve none."""
-    ground = dependencies(settings, pool)
-    resources = (
-        *resources_with_jobs(settings, ground, lambda: settings.sources, lister),
-        search_operations(settings, ground, find),
+    parts = JobParts(
+        settings=settings, pool=pool, sources=lambda: settings.sources, lister=lister, find=find
     )
-    operations = [operation for each in resources for operation in each.operations]
-    return with_jobs(settings, ground, operations)
+    operations = [operation for each in WITH_JOBS for operation in each.of(parts).operations]
+    return with_jobs(settings, parts.ground, operations)
 
 
 def _operations(parts: AdminParts) -> tuple[Operation, ...]:
     settings, sessions = parts.settings, parts.sessions
-    ground = dependencies(settings, parts.pool)
+    ground = parts.ground
 
     def numbers() -> tuple[str, str, int, int]:
         return SERVER.version, parts.node, len(sessions), parts.streams()

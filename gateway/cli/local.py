@@ -4,26 +4,24 @@ The caller is the operating-system user, with the scope `admin` and the operator
 recorded in the audit log as the same operations of the API, with the front `cli`.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from anyio import CancelScope
 
 from config.settings import Settings
+from gateway.admin.parts import RegistryParts
 from gateway.admin.service import AdminAction
-from gateway.app.operations import RegistryParts, registry_operations
 from gateway.cli.common.acts import VIA, actor
 from gateway.cli.common.arguments import json_or_text
-from gateway.cli.common.credentials import stored_in
 from gateway.cli.common.database import Registry, open_registry
 from gateway.cli.common.failure import USAGE, fail
-from gateway.cli.common.lister import open_lister
+from gateway.cli.common.lazy import import_later, load
 from gateway.cli.running.client import NO_TEXTS, GatewayAnswer, OperationClient, OperationRefused
-from gateway.cli.search.serving import search_registry
 from gateway.context import Context, Identity, Principal, new_request_id
-from gateway.hybrid.functions import load_functions
 from gateway.operations.calls import answer_call, body_in
 from gateway.operations.operation import ALL, Operation
 from gateway.operations.problems import ProblemDetails
@@ -33,33 +31,40 @@ from gateway.operations.serving import (
     OperationServer,
     problem_response,
 )
-from gateway.policy.engine import Engine
 from gateway.state.idempotency import IdempotencyKeys
-from registry.access.policies import stored_rules
 from registry.catalog.catalogs import Catalogs
-from registry.search import SearchQuery, SearchResult
-from registry.sources.source_reader import ImportSpec
 from schemas.jsonrpc import decode_json, encode
 from schemas.mcp.revisions import V2025_11_25
 
+ALL_RESOURCES = "gateway.app.operations:RESOURCES"
 WITH_CATALOG = frozenset({"explain", "showDefinitions", "tryRule"})  # others read the tables
 
 
 class LocalOperations(OperationClient):
-    def __init__(self, settings: Settings, registry: Registry, tenant: str) -> None:
+    def __init__(
+        self, settings: Settings, registry: Registry, tenant: str, resources: Sequence[str] = ()
+    ) -> None:
+        """`resources`: "module:class" of those whose operations are called; the others are imported
+        when one of theirs is."""
         self._settings = settings
         self._registry = registry
         roles = frozenset({settings.admin.operator_role})
         self.principal = Principal(actor(), tenant, frozenset({ALL}), roles=roles)
         self._catalogs = Catalogs(settings.toolsets)
-        self._engine = Engine(settings.policy, {})
-        operations = registry_operations(self._parts())
+        self._engine: Any = None
+        self._serve([load(resource) for resource in resources])
+
+    def _serve(self, resources: Iterable[Any]) -> None:
+        parts = self._parts()
+        operations = [row for resource in resources for row in resource.of(parts).operations]
         runner = IdempotentRunner(IdempotencyKeys(lambda: None, 1))  # commands send no keys
-        self._server = OperationServer(operations, runner, settings.admin.path)
+        self._server = OperationServer(operations, runner, self._settings.admin.path)
 
     async def call(
         self, name: str, given: Mapping[str, Any], texts: Mapping[str, str] = NO_TEXTS
     ) -> GatewayAnswer:
+        if name not in self._server.by_id:
+            self._serve(load(ALL_RESOURCES))
         operation = self._server.by_id.get(name)
         if operation is None:
             fail(f"{name} is about a gateway that runs: name it with --url", USAGE)
@@ -116,36 +121,33 @@ class LocalOperations(OperationClient):
         """Read tools and rules, as a gateway does at its start."""
         pool, tenant = self._registry.database.pool, self.principal.tenant
         await self._catalogs.reload(self._registry.store, tenant)
-        stored = await stored_rules(pool)
-        self._engine = Engine(self._settings.policy, stored.get(tenant, {}))
+        stored = await load("registry.access.policies:stored_rules")(pool)
+        make_engine = load("gateway.policy.engine:Engine")
+        self._engine = make_engine(self._settings.policy, stored.get(tenant, {}))
 
     def _parts(self) -> RegistryParts:
-        settings, pool = self._settings, self._registry.database.pool
+        settings, registry = self._settings, self._registry
         return RegistryParts(
             settings=settings,
-            pool=lambda: pool,
+            pool=lambda: registry.database.pool,
             sources=lambda: settings.sources,
-            lister=self._list_server,
+            lister=partial(
+                import_later("gateway.cli.common.lister:list_server"), settings, registry
+            ),
             catalogs=self._catalogs,
             engine=lambda _tenant: self._engine,
-            find=self._search,
-            functions=lambda: load_functions(settings.functions),
+            find=partial(import_later("gateway.cli.search.serving:find_tools"), settings, registry),
+            functions=partial(
+                import_later("gateway.hybrid.functions:load_functions"), settings.functions
+            ),
             scripts=lambda: settings.scripts,
         )
-
-    async def _list_server(self, spec: ImportSpec) -> bytes:
-        stored = await stored_in(self._settings, self._registry)
-        async with open_lister(self._settings, stored) as lister:
-            return await lister(spec)
-
-    async def _search(self, query: SearchQuery) -> SearchResult:
-        return (await search_registry(self._settings, self._registry, query)).found
 
 
 @asynccontextmanager
 async def open_operations(
-    settings: Settings, tenant: str | None = None
+    settings: Settings, tenant: str | None = None, resources: Sequence[str] = ()
 ) -> AsyncIterator[LocalOperations]:
-    """The operations for a tenant; None: the gateway's own."""
+    """The operations for a tenant; None: the gateway's own. `resources`: as `LocalOperations`."""
     async with open_registry(settings) as registry:
-        yield LocalOperations(settings, registry, tenant or registry.host_id)
+        yield LocalOperations(settings, registry, tenant or registry.host_id, resources)

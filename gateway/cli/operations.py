@@ -9,7 +9,6 @@ without them operations run in this process, over the registry.
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
-from importlib import import_module
 from inspect import cleandoc
 from typing import IO, Any, TypeVar
 
@@ -20,7 +19,7 @@ from gateway.admin.views import VIEWS
 from gateway.cli.commands import GROUPS, STATUS, CommandGroup, CommandRow
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, CommandFailure, fail
-from gateway.cli.common.lazy import LazyGroup
+from gateway.cli.common.lazy import LazyGroup, load
 from gateway.cli.common.options import ask, json_option, tenant_option, yes_option
 from gateway.cli.common.output import out, print_json, remark, say
 from gateway.cli.common.parameters import (
@@ -46,9 +45,7 @@ from registry.names.similar_names import did_you_mean
 
 LISTS = frozenset({"items", "next"})  # members of a page
 HINTED = 2000  # entries among which a similar name is looked for
-LOCAL = (
-    "gateway.cli.local"  # imported by commands that run here: the rows of all resources are slow
-)
+LOCAL = "gateway.cli.local:open_operations"  # imported by commands that run here
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -95,8 +92,7 @@ def declared_operations(resources: Sequence[str]) -> Mapping[str, Operation]:
     """The rows of resources. They are made without what handlers need, which nothing calls here."""
     operations: dict[str, Operation] = {}
     for target in resources:
-        module, _, name = target.partition(":")
-        resource = getattr(import_module(module), name)
+        resource = load(target)
         operations |= {row.id: row for row in object.__new__(resource).operations}
     return operations
 
@@ -184,10 +180,12 @@ async def open_client(
     key_file: IO[str] | None,
     tenant: str | None = None,
     remote: bool = False,
+    resources: Sequence[str] = (),
 ) -> AsyncIterator[OperationClient]:
-    """The operations of the gateway that options name, or of this process."""
+    """The operations of the gateway that options name, or of this process, which imports
+    `resources` alone."""
     if not remote and url is None and key_file is None:
-        async with import_module(LOCAL).open_operations(settings, tenant) as operations:
+        async with load(LOCAL)(settings, tenant, resources) as operations:
             yield operations
         return
     if tenant is not None:
@@ -236,7 +234,12 @@ class OperationCall:
     ) -> Sequence[tuple[Json, Any]]:
         """Path parameters and response of each call."""
         opened = open_client(
-            settings, url=url, key_file=key_file, tenant=tenant, remote=self._group.remote
+            settings,
+            url=url,
+            key_file=key_file,
+            tenant=tenant,
+            remote=self._group.remote,
+            resources=self._group.resources,
         )
         async with opened as client:
             return [(names, await self._call(client, names)) for names in self._names()]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from gateway.admin.parts import RegistryParts
 from gateway.operations.operation import (
     Operation,
     OperationDependencies,
@@ -77,6 +78,10 @@ class AgentView(Struct, frozen=True):
 class AgentOperations:
     def __init__(self, ground: OperationDependencies) -> None:
         self._ground = ground
+
+    @classmethod
+    def of(cls, parts: RegistryParts) -> "AgentOperations":
+        return cls(parts.ground)
 
     @property
     def operations(self) -> Sequence[Operation]:

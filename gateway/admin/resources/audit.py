@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from gateway.admin.parts import JobParts
 from gateway.audit.queries import (
     AuditQuery,
     LegacyClient,
@@ -75,6 +76,10 @@ class AuditOperations:
         self._ground = ground
         self._key = key
         self._verifying = False
+
+    @classmethod
+    def of(cls, parts: JobParts) -> "AuditOperations":
+        return cls(parts.ground, parts.settings.audit.key.encode())
 
     @property
     def operations(self) -> Sequence[Operation]:

@@ -5,9 +5,11 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from gateway.admin.parts import JobParts
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput, ToolName
 from gateway.operations.problems import ProblemDetails, not_found
+from gateway.wings.table import wing_kinds
 from registry.embedding import population
 from registry.embedding.kinds import Kinds
 from registry.embedding.status import EmbeddingStatus, status
@@ -41,6 +43,10 @@ class EmbeddingOperations:
     def __init__(self, ground: OperationDependencies, kinds: Kinds) -> None:
         self._ground = ground
         self._kinds = kinds
+
+    @classmethod
+    def of(cls, parts: JobParts) -> "EmbeddingOperations":
+        return cls(parts.ground, wing_kinds(parts.settings))
 
     @property
     def operations(self) -> Sequence[Operation]:

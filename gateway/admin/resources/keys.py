@@ -7,7 +7,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from config.types import END, ScopeName
-from gateway.admin.scopes import check_scopes, known_scopes
+from gateway.admin.parts import RegistryParts
+from gateway.admin.scopes import check_scopes, known_scopes, scopes_of_settings
 from gateway.context import Principal
 from gateway.operations.operation import (
     ALL,
@@ -131,6 +132,10 @@ class KeyOperations:
         self._ground = ground
         self._reload = reload
         self._scopes = scopes
+
+    @classmethod
+    def of(cls, parts: RegistryParts) -> "KeyOperations":
+        return cls(parts.ground, parts.reload, scopes_of_settings(parts.settings))
 
     @property
     def operations(self) -> Sequence[Operation]:

@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from config.settings import Scripts
 from config.sources import SourceSettings
+from gateway.admin.parts import RegistryParts
 from gateway.admin.resources.secrets import SecretOperations
 from gateway.admin.resources.tools import (
     Description,
@@ -84,6 +85,13 @@ class ManualToolOperations:
         self._secrets = secrets
         self._makings = makings
         self._making = CapacityLimiter(1)  # a schema of a megabyte takes many seconds
+
+    @classmethod
+    def of(cls, parts: RegistryParts) -> "ManualToolOperations":
+        networks = parts.settings.imports.private_networks
+        makings = ManualToolSettings(parts.sources, parts.functions, parts.scripts, networks)
+        tools, secrets = ToolOperations.of(parts), SecretOperations.of(parts)
+        return cls(parts.ground, tools, secrets, makings)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -162,7 +170,7 @@ class ManualToolOperations:
         new = address.name not in known.sources
         if self._is_of_settings(asked, address.name):
             self._check_operator(asked, f"A tool of {address.name}, which the settings name,")
-        elif new and await self._secrets.of(asked.tenant, address.name):
+        elif new and await self._secrets.has_secrets(asked.tenant, address.name):
             raise conflict(f"There are secrets for {address.name}, which it would get.")
         elif not new and known.sources[address.name].base_url_trusted:
             self._check_trusted(asked, address.name)

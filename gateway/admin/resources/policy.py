@@ -13,6 +13,7 @@ from config.access import Policy, Rule
 from config.conflicts import rule_problems
 from config.settings import Toolset
 from config.types import ScopeName, ToolsetName
+from gateway.admin.parts import RegistryParts
 from gateway.audit.queries import AuditQuery, search
 from gateway.audit.records import AuditEntry
 from gateway.context import Principal
@@ -124,6 +125,18 @@ class PolicyOperations:
         self._engine = engine
         self._catalogs = catalogs
         self._levels = levels
+
+    @classmethod
+    def of(cls, parts: RegistryParts) -> "PolicyOperations":
+        settings = parts.settings
+        return cls(
+            parts.ground,
+            settings.policy,
+            toolsets=settings.toolsets,
+            engine=parts.engine,
+            catalogs=parts.catalogs,
+            levels=settings.limits.json_depth,
+        )
 
     @property
     def operations(self) -> Sequence[Operation]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from gateway.admin.parts import JobParts
 from gateway.operations.jobs import AsJob, Job
 from gateway.operations.operation import Line, Operation, OperationDependencies, OperationInput
 from gateway.operations.problems import Mistake, ProblemDetails, invalid
@@ -96,6 +97,12 @@ class SearchOperations:
         self._ground = ground
         self._find = find
         self._usage = usage
+
+    @classmethod
+    def of(cls, parts: JobParts) -> "SearchOperations":
+        ground, search = parts.ground, parts.settings.search
+        usage = UsageLog(ground.opened, search.usage_log_days, search.query_characters)
+        return cls(ground, parts.find, usage)
 
     @property
     def operations(self) -> Sequence[Operation]:

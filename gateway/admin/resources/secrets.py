@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from config.sources import SchemeSettings, SourceSettings
+from gateway.admin.parts import JobParts
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput
 from gateway.operations.pages import ListPage, Paging
 from gateway.operations.problems import ProblemDetails, conflict, not_found
@@ -41,6 +42,17 @@ class SecretOperations:
     host_id: str  # the gateway's own tenant, the only one whose secrets it reads
     wanted: Callable[[], Mapping[str, SourceSettings]]  # sources of the settings
     strategies: Collection[str] = ()  # chat models, whose keys have the source MODELS
+
+    @classmethod
+    def of(cls, parts: JobParts) -> "SecretOperations":
+        ground, settings = parts.ground, parts.settings
+        return cls(
+            ground,
+            Keys.of(settings.secrets),
+            host_id=ground.host_id,
+            wanted=parts.sources,
+            strategies=settings.models.strategies,
+        )
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -110,7 +122,7 @@ class SecretOperations:
     async def rotate(self, asked: OperationInput) -> RotatedSecrets:
         return RotatedSecrets(await self._secrets(asked.tenant).rotate())
 
-    async def of(self, tenant: str, source: str) -> bool:
+    async def has_secrets(self, tenant: str, source: str) -> bool:
         """Whether a source has any secrets."""
         return any(secret.source == source for secret in await self._secrets(tenant).all())
 

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from config.settings import SkillsSettings
 from config.types import SourceName
+from gateway.admin.parts import RegistryParts
 from gateway.operations.operation import (
     Line,
     Operation,
@@ -145,6 +146,10 @@ class SkillOperations:
     def __init__(self, ground: OperationDependencies, limits: SkillsSettings) -> None:
         self._ground = ground
         self._limits = limits
+
+    @classmethod
+    def of(cls, parts: RegistryParts) -> "SkillOperations":
+        return cls(parts.ground, parts.settings.skills)
 
     @property
     def operations(self) -> Sequence[Operation]:

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 
 from config.settings import Imports
 from config.sources import SourceSettings
+from gateway.admin.parts import JobParts
 from gateway.admin.resources.imports import Document, Import, ImportRequest
 from gateway.admin.resources.secrets import SecretOperations
 from gateway.operations.jobs import AsJob
@@ -105,6 +106,16 @@ class SourceOperations:
         self._secrets = secrets
         self._running: Counter[str] = Counter()  # running imports by tenant
 
+    @classmethod
+    def of(cls, parts: JobParts) -> "SourceOperations":
+        return cls(
+            parts.ground,
+            parts.settings.imports,
+            wanted=parts.sources,
+            lister=parts.lister,
+            secrets=SecretOperations.of(parts),
+        )
+
     @property
     def operations(self) -> Sequence[Operation]:
         item, page, again = "/sources/{source}", ListPage[SourceView], AsJob(lock="source:{source}")
@@ -186,7 +197,7 @@ class SourceOperations:
         ProblemDetails."""
         body: Import = asked.body
         self._check_ours(asked, body.name)
-        if await self._secrets.of(asked.tenant, body.name):
+        if await self._secrets.has_secrets(asked.tenant, body.name):
             raise conflict(f"There are secrets for {body.name}, which it would get.")
         document, base_url = None, None
         if isinstance(body, ImportRequest):

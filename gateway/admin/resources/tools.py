@@ -10,6 +10,7 @@ from anyio import CapacityLimiter, to_thread
 from msgspec import Meta, Struct
 
 from config.types import END
+from gateway.admin.parts import RegistryParts
 from gateway.operations.operation import (
     Line,
     Operation,
@@ -168,6 +169,10 @@ class ToolOperations:
         self._tiers = tiers
         self._catalogs = catalogs
         self._shaping = CapacityLimiter(1)  # a schema of megabytes takes seconds, once for each
+
+    @classmethod
+    def of(cls, parts: RegistryParts) -> "ToolOperations":
+        return cls(parts.ground, parts.settings.policy.tiers, parts.catalogs)
 
     @property
     def operations(self) -> Sequence[Operation]:

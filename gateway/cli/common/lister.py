@@ -18,6 +18,7 @@ from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.transports import Transports
 from gateway.upstreams.remote_documents import RemoteDocuments
+from registry.sources.source_reader import ImportSpec
 
 
 class _NoAudience:
@@ -81,3 +82,9 @@ async def open_asking(
         stored = await stored_in(settings, registry)
         async with open_lister(settings, stored) as lister:
             yield registry, lister, stored
+
+
+async def list_server(settings: Settings, registry: Registry, spec: ImportSpec) -> bytes:
+    """The lists of a server, with the credentials of the registry. Raises ImportRejected."""
+    async with open_lister(settings, await stored_in(settings, registry)) as lister:
+        return await lister(spec)

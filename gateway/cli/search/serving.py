@@ -37,6 +37,11 @@ async def search_registry(
         return CommandSearchResult(await search.run(query), failure, serving.note)
 
 
+async def find_tools(settings: Settings, registry: Registry, query: SearchQuery) -> SearchResult:
+    """The search result alone. Raises what `search_registry` raises."""
+    return (await search_registry(settings, registry, query)).found
+
+
 async def _warmed_up(embedder: Embedder) -> str | None:
     """Load the model before the timed query; returns the reason of a failure."""
     try:
