@@ -80,7 +80,7 @@ def near(name: str, catalog: Catalog) -> list[str]:
 
 def _one(catalog: Catalog, chosen: SelectedProfile, called: str, arguments: Json) -> Json:
     name, path = arguments["name"], arguments.get("path", "")
-    tool = _find_tool(catalog, chosen, name)
+    tool = _find_tool(catalog, name)
     if tool is None:
         raise InvalidParams(unknown_tool(name, catalog))
 
@@ -92,7 +92,7 @@ def _one(catalog: Catalog, chosen: SelectedProfile, called: str, arguments: Json
 
 def _several(catalog: Catalog, ceiling: ListingBudget, arguments: Json) -> Json:
     names = list(dict.fromkeys(arguments["names"]))
-    tools_by_name = {name: _find_tool(catalog, ceiling.chosen, name) for name in names[:NAMES]}
+    tools_by_name = {name: _find_tool(catalog, name) for name in names[:NAMES]}
     tools = [tool for tool in tools_by_name.values() if tool is not None]
     missing = [name for name, tool in tools_by_name.items() if tool is None]
     if not tools:
@@ -161,8 +161,8 @@ def _fold_schema(fold: Fold, schema: Any) -> Any:
     return schema if fits else fold(schema).schema
 
 
-def _find_tool(catalog: Catalog, chosen: SelectedProfile, name: str) -> Tool | None:
-    tool = catalog.find(name, chosen)
+def _find_tool(catalog: Catalog, name: str) -> Tool | None:
+    tool = catalog.find(name)
     if tool is None or name in (tool.name, *tool.aliases):
         return tool
     return replace(tool, name=name)  # as the client's list has it

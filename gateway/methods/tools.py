@@ -67,20 +67,18 @@ class CallToolResolver:
         self._lists = lists
         self._handles = handles
 
-    async def resolve(
-        self, own: Tool, arguments: Json, context: Context, request: Request | None = None
-    ) -> tuple[str, Json]:
+    async def resolve(self, own: Tool, arguments: Json, context: Context) -> tuple[str, Json]:
         """The target tool's name in the caller's list, and the arguments to pass to it.
         Raises InvalidParams for invalid arguments, and for a tool that does not exist, is hidden
         from the caller, or does not belong to the skill that the caller names."""
-        catalog, chosen = self._lists.visible(context), self._lists.profile(context, request)
+        catalog = self._lists.visible(context)
         arguments = {**arguments, "arguments": _read(arguments.get("arguments", {}))}
         if problems := problems_of(catalog.checker(own), arguments):
             raise InvalidArguments(
                 problem_text(problems), [problem.argument for problem in problems]
             )
         name: str = arguments["name"]
-        tool = catalog.find(name, chosen)
+        tool = catalog.find(name)
         if tool is None:
             raise InvalidParams(unknown_tool(name, catalog))
         if tool.binding == CALLS:
@@ -162,7 +160,7 @@ class ToolMethods:
         catalog, plans = self._plans.of_caller(context, self._lists)
         plan = plans.get(name)
         if plan is None:
-            plan = self._plan(catalog, name, context, request)
+            plan = self._plan(catalog, name)
         tool, arguments = plan.tool, params.arguments or {}
         if params.task is not None and context.revision.tasks and not plan.is_own:
             check_task(catalog, tool)
@@ -211,9 +209,9 @@ class ToolMethods:
         profile = self._lists.profile(context, request).name  # built-in tools use that of lists
         return replaced(context, options=replace(context.options, profile=profile))
 
-    def _plan(self, catalog: Catalog, name: str, context: Context, request: Request) -> CallPlan:
+    def _plan(self, catalog: Catalog, name: str) -> CallPlan:
         """The plan of the tool of this name in the caller's list. Raises InvalidParams."""
-        tool = catalog.find(name, self._lists.profile(context, request))
+        tool = catalog.find(name)
         if tool is None:
             raise InvalidParams(f"Unknown tool: {name[:100]}")
         return self._plans.plan(catalog, tool)
@@ -224,7 +222,7 @@ class ToolMethods:
         """Forward call_tool as if the client had called the tool itself, other params kept. Raises
         InvalidArguments."""
         try:
-            name, inner = await self._call_tool.resolve(own, arguments, context, request)
+            name, inner = await self._call_tool.resolve(own, arguments, context)
         except InvalidParams as fault:
             raise _refusal(own, fault.message) from fault
         params = {**params_of(request), "name": name, "arguments": inner}

@@ -14,6 +14,7 @@ from registry.catalog.lookup import Lookup, by_service
 from registry.catalog.resources import CatalogResources, ResourceLocation
 from registry.catalog.toolsets import members
 from registry.display.disclosure import DESCRIBER
+from registry.display.profile_names import ProfileNames
 from registry.display.profiles import SelectedProfile
 from registry.display.tool_shaper import ToolShaper
 from registry.names.tool_names import is_reserved, qualify
@@ -50,13 +51,15 @@ class Catalog:
         checkers: dict[str, Checker] | None = None,
         view_of: "Catalog | None" = None,
         own_tasks: OwnTasks | None = None,
+        names: ProfileNames | None = None,
     ) -> None:
         """A snapshot. `shaper` rewrites tools for lists; without it they are listed as they are.
         `denied` are ids of tools that are hidden from this view. `searchable`: the gateway's own
         tools for finding others are part of it. `checkers` are compiled schemas by the name of a
         tool, shared with another catalog. `view_of`: the catalog whose ids of hybrid actions and
         URIs of resources resolve as they do there, or not at all. `own_tasks`: how calls
-        run as tasks of the gateway; None: they do not."""
+        run as tasks of the gateway; None: they do not. `names` are those of the catalog that this
+        is a part of; None: it is a whole one."""
         self.own_tasks: Final = own_tasks
         self.tools: Final = tuple(sorted(tools, key=lambda tool: tool.name))
         self.sources: Final = {source.name: source for source in sources}
@@ -68,14 +71,17 @@ class Catalog:
         self.denied: Final = denied
         self.shaper: Final = shaper or ToolShaper()
         self._searchable = searchable
-        self._lookup = Lookup(self.tools, self.shaper.profiles)
+        self._names = names or ProfileNames(
+            (tool.name for tool in self.tools), self.shaper.profiles
+        )
+        self._lookup = Lookup(self.tools, self._names)
         self.lists: Final = CatalogLists(
             self.tools,
             self.items,
             servers=self.servers,
             skills=skills,
             shaper=self.shaper,
-            lookup=self._lookup,
+            names=self._names,
             searchable=searchable,
             own_tasks=own_tasks,
         )
@@ -107,10 +113,10 @@ class Catalog:
     def by_id(self, tool_id: str) -> Tool | None:
         return self._lookup.by_id.get(tool_id)
 
-    def find(self, name: str, chosen: SelectedProfile | None = None) -> Tool | None:
-        """The tool of this name; else the one that a profile renamed to it, preferably `chosen`;
-        else the one that formerly had the name."""
-        return self._lookup.find(name, chosen) or self._own_by_name.get(name)
+    def find(self, name: str) -> Tool | None:
+        """The tool of this name; else the one that some profile renamed to it; else the one that
+        formerly had the name."""
+        return self._lookup.find(name) or self._own_by_name.get(name)
 
     def find_called(self, name: str) -> Tool | None:
         """The tool of a call that is made later: `SOURCE.TOOL`, or a name as in `find`."""
@@ -137,7 +143,7 @@ class Catalog:
 
     def display_name(self, tool: Tool, chosen: SelectedProfile) -> str:
         """The tool's name in a profile."""
-        return self._lookup.display_name(tool, chosen)
+        return self._names.of(tool.name, chosen)
 
     def service(self, id_: str) -> Tool | None:
         """The tool that calls the hybrid action `id_`; of several, one that runs inside the
@@ -209,6 +215,7 @@ class Catalog:
             checkers=self._checkers,
             view_of=self if is_view else None,
             own_tasks=self.own_tasks,
+            names=self._names,
         )
 
     def toolset(self, name: str, toolset: Toolset) -> "Catalog":

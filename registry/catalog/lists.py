@@ -14,11 +14,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from registry.catalog.lookup import Lookup
 from registry.display.budgets import LEVELS, tokens
 from registry.display.disclosure import DESCRIBER, DESCRIBES, own_tools
+from registry.display.profile_names import ProfileNames
 from registry.display.profiles import SelectedProfile
-from registry.display.tool_shaper import ShapedTool, ToolShaper, for_objects, shown_names
+from registry.display.tool_shaper import ShapedTool, ToolShaper, for_objects
 from registry.skills.snapshot import Agent, SkillSnapshot, prompts_of, resources_of
 from schemas.binding import Does, GatewayBinding
 from schemas.mcp.messages import ListKind
@@ -218,6 +218,7 @@ class ToolList:
         shaper: ToolShaper,
         *,
         chosen: SelectedProfile,
+        names: ProfileNames,
         task_support: TaskSupportOf,
     ) -> None:
         """`tools` are ordered by name."""
@@ -225,7 +226,7 @@ class ToolList:
         self._tools = tools
         self._shaper = shaper
         self._task_support = task_support
-        self.names = shown_names([tool.name for tool in tools], chosen)
+        self.names = names.replacements(chosen)
         self.level, shown, self.costs = self._fitting()
         self.tokens = sum(self.costs.values())
         self.left_out = {
@@ -370,7 +371,7 @@ class CatalogLists:
         servers: Mapping[str, ServerFacts],
         skills: SkillSnapshot,
         shaper: ToolShaper,
-        lookup: Lookup,
+        names: ProfileNames,
         searchable: bool,
         own_tasks: OwnTasks | None = None,
     ) -> None:
@@ -383,7 +384,7 @@ class CatalogLists:
         self._servers = servers
         self._skills = skills
         self._shaper = shaper
-        self._lookup = lookup
+        self._names = names
         self._searchable = searchable
         self._tool_lists: Memo[str, ToolList] = Memo(LISTS_LIMIT)
         self._short_lists: Memo[tuple[str, ...], ShortList] = Memo(SHORT_LISTS_LIMIT)
@@ -415,7 +416,11 @@ class CatalogLists:
         made = self._tool_lists.get(chosen.name)
         if made is None:
             made = ToolList(
-                self._tools, self._shaper, chosen=chosen, task_support=self._task_support
+                self._tools,
+                self._shaper,
+                chosen=chosen,
+                names=self._names,
+                task_support=self._task_support,
             )
             self._tool_lists.put(chosen.name, made)
         return made
@@ -432,7 +437,7 @@ class CatalogLists:
             own = [self.own[task] for task in does if task in self.own]
             made = ShortList(
                 [*own, *more],
-                {tool.name: self._lookup.display_name(tool, chosen) for tool in more},
+                {tool.name: self._names.of(tool.name, chosen) for tool in more},
                 self._shaper,
                 chosen=chosen,
                 task_support=self._task_support,

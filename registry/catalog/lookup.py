@@ -9,8 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from registry.display.profiles import Profiles, SelectedProfile
-from registry.display.tool_shaper import shown_names
+from registry.display.profile_names import ProfileNames
 from schemas.tool import Tool
 
 log = logging.getLogger("toolgate.catalog")
@@ -76,13 +75,12 @@ def by_words(texts: Mapping[str, str], query: str, limit: int) -> list[tuple[str
 
 
 class Lookup:
-    def __init__(self, tools: Sequence[Tool], profiles: Profiles) -> None:
+    def __init__(self, tools: Sequence[Tool], names: ProfileNames) -> None:
+        """`names` are those of all tools of the tenant, also of a part of its catalog."""
         self.by_name: Mapping[str, Tool] = {tool.name: tool for tool in tools}
         self._by_alias = {alias: tool for tool in tools for alias in tool.aliases}
         self._tools = tools
-        self._profiles = profiles
-        self._renamed: dict[str, Mapping[str, str]] = {}
-        self._originals: dict[str, Mapping[str, str]] = {}
+        self._names = names
 
     @cached_property
     def by_id(self) -> Mapping[str, Tool]:
@@ -92,40 +90,17 @@ class Lookup:
         """The tool of this name; else the one that formerly had it."""
         return self.by_name.get(name) or self._by_alias.get(name)
 
-    def find(self, name: str, chosen: SelectedProfile | None) -> Tool | None:
-        """The tool of this name; else the one that a profile renamed to it, preferably `chosen`;
-        else the one that formerly had the name."""
-        if name in self.by_name:
-            return self.by_name[name]
-        if name in self._displayed_names:
-            for profile in (chosen or self._profiles.default, *self._profiles):
-                if name in (names := self._originals_of(profile)):
-                    return self.by_name[names[name]]
-        return self.get(name)
+    def find(self, name: str) -> Tool | None:
+        """The tool of this name; else the one that some profile renamed to it; else the one that
+        formerly had the name."""
+        tool = self.by_name.get(name)
+        return tool or self._find_renamed(name) or self._by_alias.get(name)
 
-    @cached_property
-    def _displayed_names(self) -> frozenset[str]:
-        """The names of tools in any profile."""
-        every = (self._profiles.default, *self._profiles)
-        return frozenset(name for profile in every for name in self._originals_of(profile))
+    def _find_renamed(self, name: str) -> Tool | None:
+        """The tool that has this name in some profile, and another one in the catalog."""
+        original = self._names.originals.get(name)
+        return None if original is None else self.by_name.get(original)
 
     def is_free(self, name: str) -> bool:
         """Whether no tool has the name, or formerly had it, in any profile."""
-        return name not in self._displayed_names and self.get(name) is None
-
-    def display_name(self, tool: Tool, chosen: SelectedProfile) -> str:
-        """The tool's name in a profile."""
-        return self._renamed_by(chosen).get(tool.name, tool.name)
-
-    def _renamed_by(self, chosen: SelectedProfile) -> Mapping[str, str]:
-        """Names in a profile, by names in the catalog."""
-        if chosen.name not in self._renamed:
-            self._renamed[chosen.name] = shown_names(list(self.by_name), chosen)
-        return self._renamed[chosen.name]
-
-    def _originals_of(self, chosen: SelectedProfile) -> Mapping[str, str]:
-        """Names in the catalog, by names in a profile."""
-        if chosen.name not in self._originals:
-            names = self._renamed_by(chosen)
-            self._originals[chosen.name] = {shown: name for name, shown in names.items()}
-        return self._originals[chosen.name]
+        return self.find(name) is None

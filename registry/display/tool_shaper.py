@@ -13,8 +13,7 @@ remaining space is shared evenly, input schemas in a few tokens for all before a
 
 import logging
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +31,6 @@ from registry.display.rewrites import (
     rewritten,
 )
 from registry.display.summaries import first_sentence, shorten
-from registry.names.tool_names import HASH_DIGITS, add_suffix
 from schemas.errors import ParseError
 from schemas.json_schema.keywords import DEFINITION_KEYWORDS, Json
 from schemas.json_schema.references import find, has_references, reference_of, reference_to
@@ -257,40 +255,6 @@ class ToolShaper:
             return False
         whole = len(tool.input_schema) + len(tool.output_schema) + _texts(tool)
         return not (self.budgets and self.budgets.output_schemas) or whole > limits.tool
-
-
-def shown_names(names: Sequence[str], chosen: SelectedProfile) -> Mapping[str, str]:
-    """Names that a profile changes, by their original names. A name depends on others only where
-    they collide; then on the order of the names."""
-    limit, letter = chosen.name_limit, chosen.profile.name_letter
-    pairs = _names_but_for_case(names) if chosen.profile.names_fold else frozenset()
-    names_by_original: dict[str, str] = {}
-    taken: set[str] | None = None
-    for name in names:
-        begins = not letter or name[:1].isalpha() or name[:1] == "_"
-        if begins and len(name) <= limit and name not in pairs:
-            continue
-        taken = {name.casefold() for name in names} if taken is None else taken
-        names_by_original[name] = next(
-            candidate
-            for candidate in _candidates(name if begins else f"_{name}", name, limit)
-            if candidate.casefold() not in taken
-        )
-        taken.add(names_by_original[name].casefold())
-    return names_by_original
-
-
-def _names_but_for_case(names: Sequence[str]) -> frozenset[str]:
-    """The names that differ from another only in case."""
-    claims = Counter(map(str.casefold, names))
-    return frozenset(name for name in names if claims[name.casefold()] > 1)
-
-
-def _candidates(plain: str, name: str, limit: int) -> Iterator[str]:
-    if len(plain) <= limit:
-        yield plain
-    for digits in range(HASH_DIGITS, limit - 1):
-        yield add_suffix(plain, name, limit, digits)
 
 
 def _with_fields(raw: Raw) -> Raw:

@@ -16,15 +16,16 @@ again.
 
 Names of the gateway's own tools are reserved, those of the operations of all wings included,
 whether or not it offers the tool at the moment: a client that knows a name from an earlier list, or
-from its instructions, must not reach another owner's tool by it.
+from its instructions, must not reach another owner's tool by it. For the same reason no source gets
+a name under which a profile may show another owner's tool (`NameForms`): anybody can compute it.
 """
 
 import hashlib
 import itertools
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from registry.names.uris import looks_wrapped, wrap_uri
@@ -45,8 +46,8 @@ _ALIKE = str.maketrans({"_": None, "-": None, "1": "l", "i": "l", "0": "o"})
 
 def is_reserved(name: str) -> bool:
     """Whether `name` is, or is confusable with, the name of one of the gateway's own tools, also
-    behind the name of the gateway or of a wing."""
-    return _skeleton(name) in _SKELETONS
+    behind the name of the gateway or of a wing, or shortened by a profile."""
+    return _skeleton(name) in _SKELETONS or bool(_OWN_FORMS.shown_as(name))
 
 
 def _skeleton(name: str) -> str:
@@ -151,8 +152,62 @@ def _transliterate(text: str) -> tuple[str, bool]:
     return "".join(char if char.isascii() else " " for char in kept), lost
 
 
-def _digest(text: str, digits: int = HASH_DIGITS) -> str:
+def _digest(text: str, digits: int | None = HASH_DIGITS) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
+
+
+def begins_plainly(name: str) -> bool:
+    """Whether a name begins with a letter or `_`; a profile may write `_` before any other."""
+    return name[:1].isalpha() or name[:1] == "_"
+
+
+def may_be_form(name: str) -> bool:
+    """Whether `NameForms.shown_as` has an answer for a name at all: most have none."""
+    is_behind = name[:1] == "_" and not begins_plainly(name[1:])
+    return is_behind or _split_hash(name.casefold()) is not None
+
+
+class NameForms:
+    """The forms in which profiles of clients may show tools of these names: behind `_`, or a part
+    of the beginning with eight or more digits of the hash of the whole (`add_suffix`)."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._behind: defaultdict[str, list[str]] = defaultdict(list)
+        self._by_digest: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        for name in names:
+            if not begins_plainly(name):
+                self._behind[f"_{name}".casefold()].append(name)
+            digest = _digest(name, None)
+            self._by_digest[digest[:HASH_DIGITS]].append((digest, name))
+
+    def shown_as(self, form: str) -> Set[str]:
+        """The names of the tools that may be shown as `form`, whatever the case of its letters."""
+        form = form.casefold()
+        names = set(self._behind.get(form, ()))
+        stem, digits = _split_hash(form) or ("", "")
+        for digest, name in self._by_digest.get(digits[:HASH_DIGITS], ()):
+            if digest.startswith(digits) and f"_{name}".casefold().startswith((stem, f"_{stem}")):
+                names.add(name)
+        return names
+
+
+_OWN_FORMS = NameForms((*RESERVED_NAMES, *WING_TOOLS))
+
+
+class TakenNames:
+    """Names of the active tools of other owners, and the forms in which profiles show these."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        names = list(names)
+        self._folded = {name.casefold() for name in names}
+        self._forms = NameForms(names)
+
+    def __contains__(self, name: str) -> bool:
+        return name.casefold() in self._folded
+
+    def shows(self, name: str) -> bool:
+        """Whether a profile may show another owner's tool by this name."""
+        return bool(self._forms.shown_as(name))
 
 
 PLAIN_CANDIDATES = 3  # the first candidates: a previous name among them is kept
@@ -197,12 +252,11 @@ class Naming:
         self,
         wanted: Mapping[str, Candidates],
         before: Mapping[str, str],
-        taken: Set[str],
-        fold: Callable[[str], str] = str.casefold,
+        is_taken: Callable[[str], bool],
     ) -> dict[str, str]:
-        """Assign names by key, where one can be had. `before`: previous names; `taken`: names of
-        other sources, folded. Previous holders come first, so that no newcomer takes their
-        names."""
+        """Assign names by key, where one can be had. `before`: previous names; `is_taken`: whether
+        a name is kept for another source. Previous holders come first, so that no newcomer takes
+        their names."""
         kept = {} if self.rule_changed or self.own else before
         used_names: set[str] = set()
         names = {}
@@ -214,7 +268,7 @@ class Naming:
                 (
                     candidate
                     for candidate in candidates
-                    if candidate not in used_names and fold(candidate) not in taken
+                    if candidate not in used_names and not is_taken(candidate)
                 ),
                 None,
             )
@@ -235,7 +289,15 @@ def _could_give(candidates: Iterator[str], name: str) -> bool:
 def _is_hashed_form(name: str, whole: str) -> bool:
     """Whether `name` is `whole` in portable length with a hash, as the earlier rule made it of a
     long name and of one that differed from another only in case."""
-    stem, _, digits = name.rpartition("_")
-    if len(digits) < HASH_DIGITS or not _HEXADECIMAL.fullmatch(digits):
+    parts = _split_hash(name)
+    if parts is None:
         return False
+    stem, digits = parts
     return stem == whole[: PORTABLE_LIMIT - len(digits) - 1].rstrip("_-")
+
+
+def _split_hash(name: str) -> tuple[str, str] | None:
+    """The stem and the digits of a name that ends as `add_suffix` writes it; None: it does not."""
+    stem, _, digits = name.rpartition("_")
+    is_hash = len(digits) >= HASH_DIGITS and _HEXADECIMAL.fullmatch(digits)
+    return (stem, digits) if is_hash else None

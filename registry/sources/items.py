@@ -129,7 +129,8 @@ def _assign(
         else partial(naming.uris, draft.name)
         for draft in drafts
     }
-    return naming.assign(wanted, before, taken, _fold(drafts[0].kind if drafts else "prompt"))
+    fold = _fold(drafts[0].kind if drafts else "prompt")
+    return naming.assign(wanted, before, lambda name: fold(name) in taken)
 
 
 def _fold(kind: str) -> Any:

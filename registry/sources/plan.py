@@ -22,7 +22,7 @@ from msgspec import Raw, Struct
 from psycopg import AsyncConnection
 
 from registry.importers.drafts import ItemDraft
-from registry.names.tool_names import Naming, is_reserved
+from registry.names.tool_names import Naming, TakenNames, is_reserved
 from registry.sources.items import ItemsSaved
 from schemas.binding import Binding
 from schemas.hidden import without_hidden_in
@@ -220,12 +220,10 @@ def changes(
     naming: Naming,
     drafts: Sequence[ToolDraft],
     known: Mapping[str, KnownOperation],
-    taken: set[str],
+    taken: TakenNames,
 ) -> Changes:
-    """Compare `drafts` with what is `known` of their source, by key.
-
-    `taken` holds the case-folded names of the active tools of other sources.
-    """
+    """Compare `drafts` with what is `known` of their source, by key. `taken`: by the active tools
+    of other sources."""
     stored = {draft.key: storable(draft) for draft in drafts}
     matches = match_operations(drafts, known)
     previous = {key: known[old] for key, old in matches.items()}
@@ -266,13 +264,13 @@ def changes(
 
 
 def _aliases(
-    names: Mapping[str, str], previous: Mapping[str, KnownOperation], taken: set[str]
+    names: Mapping[str, str], previous: Mapping[str, KnownOperation], taken: TakenNames
 ) -> Iterator[tuple[str, str]]:
     """The previous names of renamed tools, unless another tool has that name."""
     used_names = set(names.values())
     for key, before in previous.items():
         old = before.name
-        is_free = old not in used_names and old.casefold() not in taken and not is_reserved(old)
+        is_free = old not in used_names and old not in taken and not is_reserved(old)
         if is_free and key in names and before.present:
             yield before.name, before.tool_id
 
@@ -281,14 +279,16 @@ def assign(
     naming: Naming,
     drafts: Sequence[ToolDraft],
     known: Mapping[str, KnownOperation],
-    taken: set[str],
+    taken: TakenNames,
 ) -> dict[str, str]:
     """Assign names by key; see `Naming.assign`. The names of the gateway's own tools are
-    reserved."""
+    reserved. A name that a tool of the source has now stays, even if a tool of another source would
+    be shown by it without that: no list has shown it so."""
+    present = {operation.name for operation in known.values() if operation.present}
     return naming.assign(
         {draft.key: partial(naming.tool_names, draft.name, draft.key) for draft in drafts},
         {key: operation.name for key, operation in known.items()},
-        taken,
+        lambda name: name in taken or (name not in present and taken.shows(name)),
     )
 
 

@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
 from registry.database.rows import lock
-from registry.names.tool_names import Naming, is_reserved
+from registry.names.tool_names import Naming, TakenNames, is_reserved
 from schemas.source import facts_of
 
 log = logging.getLogger("toolgate.registry")
@@ -63,7 +63,7 @@ async def reclaim_names(
 def _plan(tools: Sequence[_Named], wanted: Collection[str]) -> _Plan:
     own = [tool for tool in tools if facts_of(tool.kind).own]
     claimed = {name.casefold() for name in (*wanted, *(tool.plain for tool in own))}
-    taken = {tool.name.casefold() for tool in tools} | claimed
+    taken, given = TakenNames([*(tool.name for tool in tools), *claimed]), set[str]()
     names: dict[str, str] = {}
     renamed: list[RenamedTool] = []
     for tool in tools:
@@ -71,8 +71,14 @@ def _plan(tools: Sequence[_Named], wanted: Collection[str]) -> _Plan:
         if facts_of(tool.kind).own or not is_squatter:
             continue
         candidates = Naming(tool.source or BY_HAND).tool_names(tool.name, tool.key or tool.id)
-        name = next(candidate for candidate in candidates if candidate.casefold() not in taken)
-        taken.add(name.casefold())
+        name = next(
+            candidate
+            for candidate in candidates
+            if candidate not in taken
+            and not taken.shows(candidate)
+            and candidate.casefold() not in given
+        )
+        given.add(name.casefold())
         names[tool.id] = name
         renamed.append(RenamedTool(tool.name, name, tool.source))
     plain = {tool.id: tool.plain for tool in own if tool.plain != tool.name}

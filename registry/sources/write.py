@@ -18,7 +18,7 @@ from psycopg.errors import LockNotAvailable
 from psycopg.types.json import Json, Jsonb
 
 from registry.database.rows import lock
-from registry.names.tool_names import Naming
+from registry.names.tool_names import Naming, TakenNames
 from registry.sources.items import ItemSaving, ItemsSaved
 from registry.sources.pins import SourcePins, document
 from registry.sources.plan import (
@@ -457,17 +457,18 @@ class ImportWriter:
         )
         return {key: KnownOperation(*rest) async for key, *rest in rows}
 
-    async def _taken_names(self, api_id: str | None) -> set[str]:
-        """Case-folded names of the active tools of other sources."""
+    async def _taken_names(self, api_id: str | None) -> TakenNames:
+        """Names of the active tools of other sources."""
         rows = await self._connection.execute(
             """
-            SELECT lower(tool.name) FROM tool_t AS tool
+            SELECT tool.name FROM tool_t AS tool
             LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
             WHERE host_id = %s AND tool.active AND endpoint.api_id IS DISTINCT FROM %s
             """,
             [self._host_id, api_id],
         )
-        return {name async for (name,) in rows}
+        names = [name async for (name,) in rows]
+        return await to_thread.run_sync(TakenNames, names)
 
     async def _retire(self, plan: Changes) -> None:
         """Deactivate removed tools, and free names and keys that other tools get."""

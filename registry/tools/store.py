@@ -16,7 +16,7 @@ from psycopg.types.json import Json, Jsonb
 
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
-from registry.names.tool_names import is_reserved
+from registry.names.tool_names import NameForms, is_reserved, may_be_form
 from registry.sources.plan import storable, without_invisible
 from registry.tools.edits import (
     Address,
@@ -234,7 +234,7 @@ class ManualTools:
     ) -> None:
         """Check that the source `owner` ("": tools made by hand) may give a tool this name. Raises
         ToolRefused for one that is reserved or taken; a name of another owner's tool is taken in
-        any case of its letters."""
+        any case of its letters, and so are the names by which profiles may show that."""
         if is_reserved(name):
             raise ToolRefused(f"{name}: the name is kept for the gateway's own tools; take another")
         async with connection.cursor(row_factory=class_row(CatalogRow)) as cursor:
@@ -252,6 +252,25 @@ class ManualTools:
                 raise ToolRefused(
                     f"{name}: there is a tool {taken.name} already, which {holder}{state}"
                 )
+        if may_be_form(name):
+            await self._check_forms(connection, name, owner, except_id)
+
+    async def _check_forms(
+        self, connection: AsyncConnection, name: str, owner: str, except_id: str | None
+    ) -> None:
+        """Check that no profile may show another owner's tool by a name. Raises ToolRefused."""
+        async with connection.cursor(row_factory=class_row(CatalogRow)) as cursor:
+            await cursor.execute(
+                _CATALOG_ROW + b" AND (tool.active OR tool.disabled)"
+                b" AND tool.tool_id IS DISTINCT FROM %s",
+                [self._host_id, except_id],
+            )
+            rows = await cursor.fetchall()
+        names = [row.name for row in rows if ("" if row.manual else row.source) != owner]
+        for tool in (await to_thread.run_sync(NameForms, names)).shown_as(name):
+            raise ToolRefused(
+                f"{name}: clients may see the tool {tool} by this name, shortened; take another"
+            )
 
     async def _is_described(self, connection: AsyncConnection, tool_id: str) -> bool:
         """Whether the current description of an imported tool still has it."""

@@ -24,9 +24,9 @@ from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS, tokens
 from registry.display.disclosure import DESCRIBER
+from registry.display.profile_names import accepts
 from registry.display.profiles import PLAIN
 from registry.display.summaries import shorten
-from registry.display.tool_shaper import shown_names
 from schemas.binding import Does, GatewayBinding
 from schemas.errors import Fault, RelayedFault, ToolgateError
 from schemas.hybrid import ServiceFailed
@@ -280,7 +280,7 @@ def _definition(catalog: Catalog, tool: Tool, name: str, profile: str) -> ToolDe
     cannot express it, so that the model has to call it through `call_tool`."""
     profiles = catalog.shaper.profiles
     chosen = profiles.chosen_profile(profile) or profiles.default
-    if chosen.profile.names_fold or shown_names([name], msgspec.structs.replace(chosen, prefix="")):
+    if chosen.profile.names_fold or not accepts(msgspec.structs.replace(chosen, prefix=""), name):
         name = catalog.display_name(tool, chosen)
     shown = catalog.shaper.express(tool, chosen, DESCRIBER.name)
     if shown.left_out is not None:

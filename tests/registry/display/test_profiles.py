@@ -1,5 +1,8 @@
 """Tools as clients and the providers of their models accept them."""
 
+import hashlib
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,9 +17,12 @@ from registry.catalog.catalog import Catalog
 from registry.display.disclosure import DESCRIBER
 from registry.display.outlines import Fold
 from registry.display.portable_patterns import is_portable
-from registry.display.profiles import BUILT_IN, PLAIN, Profiles
+from registry.display.profile_names import ProfileNames
+from registry.display.profiles import BUILT_IN, PLAIN, Profiles, SelectedProfile
 from registry.display.rewrites import NotExpressible, argument_aliases, rewritten
-from registry.display.tool_shaper import ToolShaper, shown_names
+from registry.display.tool_shaper import ToolShaper
+from registry.names import tool_names
+from registry.names.tool_names import add_suffix
 from schemas.tool import Tool
 from tests.properties import examples
 from tests.registry.anyschema import instances, schemas
@@ -350,6 +356,10 @@ def test_required_descriptions_are_filled_in() -> None:
     assert [one["description"] for one in shown] == ["a", "Bee", "See"]
 
 
+def shown_names(names: Sequence[str], chosen: SelectedProfile) -> Mapping[str, str]:
+    return ProfileNames(names, Profiles(SETTINGS.profiles)).replacements(chosen)
+
+
 def test_names_leave_room_for_prefixes_of_the_client() -> None:
     name = "a_tool_with_a_name_of_exactly_sixty_four_characters_in_all_so_it"
     rules = shaper()
@@ -359,7 +369,7 @@ def test_names_leave_room_for_prefixes_of_the_client() -> None:
         assert all(len(chosen.prefix + one) <= chosen.profile.name_limit for one in shown)
         assert "short" in shown
         for one in shown:
-            found = catalog.find(one, chosen)
+            found = catalog.find(one)
             assert found is not None
             assert found.name == ("short" if one == "short" else name)
     assert catalog.find(name) is catalog.get(name)
@@ -407,6 +417,77 @@ def test_names_that_a_client_folds_are_told_apart() -> None:
     assert shown.keys() == {"findOrder", "findorder"}
     assert len({name.casefold() for name in shown.values()}) == 2
     assert shown_names(names[::-1], chosen) == shown
+
+
+SHORT = replace(BUILT_IN["claude"], name_limit=30, name_prefix="")
+CLOSE = {
+    "short": SHORT,
+    "lettered": replace(SHORT, name_letter=True, name_limit=31),
+    "folding": replace(SHORT, names_fold=True, name_limit=128),
+    "tiny": replace(SHORT, name_limit=16),
+}
+WHOLE = [f"{word}_{'of_every_customer_' * 3}" for word in ("list", "2fa", "List")]
+MIMICS = [
+    *(
+        add_suffix(plain, name, limit, digits)
+        for name, (limit, digits) in product(WHOLE, ((16, 8), (30, 8), (30, 9), (128, 8)))
+        for plain in {name, name if name[0].isalpha() else f"_{name}"}
+    ),
+    f"_{WHOLE[1]}",
+    add_suffix("2fa", WHOLE[0]),
+    add_suffix(WHOLE[0], WHOLE[0], 30).upper(),
+]
+
+
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
+@given(st.sets(st.sampled_from([*WHOLE, *MIMICS]), max_size=12), st.data())
+def test_a_call_reaches_the_tool_that_a_list_had_by_its_name(
+    names: set[str], data: st.DataObject
+) -> None:
+    """In every profile, and wherever a caller sees a part of the tools only (mending 35)."""
+    rules = ToolShaper(None, Profiles(replace(SETTINGS.profiles, custom=CLOSE)))
+    catalog = Catalog([described(name) for name in sorted(names)], shaper=rules)
+    hidden = data.draw(st.sets(st.sampled_from(sorted(names)))) if names else set()
+    view = catalog.narrow(tool for tool in catalog.tools if tool.name not in hidden)
+    for chosen, part in product(rules.profiles, (catalog, view)):
+        shown = [part.display_name(tool, chosen) for tool in part.tools]
+        assert [tool["name"] for tool in listed(part, chosen.name, rules)] == shown
+        assert len({name.casefold() if chosen.profile.names_fold else name for name in shown}) == (
+            len(shown)
+        )
+        for tool, name in zip(part.tools, shown, strict=True):
+            assert part.find(name) is tool
+            assert catalog.find(name) is tool
+
+
+def test_a_name_of_two_tools_is_that_of_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever finds a name with the same hash is not called by it (mending 35)."""
+    monkeypatch.setattr(tool_names, "_digest", colliding_digest)
+    profiles = Profiles(replace(SETTINGS.profiles, custom=CLOSE))
+    known = "list_every_open_invoice_of_a_customer"
+    before = ProfileNames([known], profiles)
+    for newcomer in ("list_every_open_invoice_of_a_baker", "list_every_open_invoice_of_a_driver"):
+        after = ProfileNames([known, newcomer], profiles)
+        for chosen in map(profiles.chosen_profile, ("short", "lettered", "tiny")):
+            assert chosen is not None
+            assert after.of(known, chosen) not in (before.of(known, chosen), known)
+        assert not set(before.originals) & set(after.originals)
+
+
+def colliding_digest(text: str, digits: int | None = tool_names.HASH_DIGITS) -> str:
+    """A hash whose first eight digits are those of every text."""
+    return f"{'0' * 8}{hashlib.sha256(text.encode()).hexdigest()}"[:digits]
+
+
+def test_a_tool_has_a_name_however_many_are_in_use() -> None:
+    """A server that lists every shortened name of its tool breaks no list (mending 35)."""
+    profiles = Profiles(replace(SETTINGS.profiles, custom=CLOSE))
+    mimics = [add_suffix(WHOLE[0], WHOLE[0], 16, digits) for digits in range(8, 15)]
+    tiny = profiles.chosen_profile("tiny")
+    assert tiny is not None
+    names = ProfileNames([WHOLE[0], *mimics], profiles)
+    assert len(names.of(WHOLE[0], tiny)) == 16
+    assert names.of(WHOLE[0], tiny) not in mimics
 
 
 def test_a_list_for_a_profile_is_written_once() -> None:

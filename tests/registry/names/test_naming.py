@@ -47,7 +47,7 @@ def test_a_uri_that_would_pass_for_another_sources_is_never_plain() -> None:
 
 def assign_names(naming: Naming, taken: set[str], *plain: str, **before: str) -> dict[str, str]:
     wanted = {name: partial(naming.names, name, name) for name in plain}
-    return naming.assign(wanted, before, taken)
+    return naming.assign(wanted, before, lambda name: name.casefold() in taken)
 
 
 def test_prefixed_names_of_two_sources_stay_apart() -> None:

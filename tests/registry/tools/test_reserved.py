@@ -8,7 +8,13 @@ import pytest
 from registry.catalog.catalog import Catalog
 from registry.database.postgres import Database
 from registry.display.disclosure import DESCRIBER, own_tools
-from registry.names.tool_names import DISCLOSURE_TOOLS, RESERVED_NAMES, SKILL_TOOLS, is_reserved
+from registry.names.tool_names import (
+    DISCLOSURE_TOOLS,
+    RESERVED_NAMES,
+    SKILL_TOOLS,
+    add_suffix,
+    is_reserved,
+)
 from registry.sources.store import ToolStore
 from registry.tools.edits import ToolRefused
 from registry.tools.store import ManualTools
@@ -119,3 +125,48 @@ async def test_manual_tools_cannot_have_reserved_names(
     refused = f"{name}: the name is kept for the gateway's own tools; take another"
     with pytest.raises(ToolRefused, match=refused):
         await by_hand.add([new(name)])
+
+
+LONG = "list_every_open_invoice_of_a_customer_with_its_lines_and_taxes_by_currency"
+
+
+@pytest.mark.parametrize("limit", [16, 24])
+def test_a_shortened_name_of_an_operation_is_reserved(limit: int) -> None:
+    """A client with a long prefix leaves no more to names (mending 35)."""
+    assert is_reserved(add_suffix("knowledge_collections", "knowledge_collections", limit))
+    assert not is_reserved(add_suffix("knowledge_collections", "my_collections", limit))
+
+
+@pytest.mark.parametrize("profile", ["claude", "cursor", "gemini"])
+async def test_a_server_does_not_get_the_shortened_name_of_a_foreign_tool(
+    store: ToolStore, profile: str
+) -> None:
+    """Anybody can compute the name of a tool in a profile (mending 35)."""
+    await imported(store, snapshot(tool(LONG)), spec("bank"))
+    before = await catalog(store)
+    chosen = before.shaper.profiles.chosen_profile(profile)
+    assert chosen is not None
+    known = before.display_name(before.tools[0], chosen)
+    assert known != LONG
+    await imported(store, snapshot(tool(known), tool(known.upper())), spec("thief"))
+    after = await catalog(store)
+    assert len(after.tools) == 3
+    called = after.find(known)
+    assert called is not None
+    assert (called.source, after.display_name(called, chosen)) == ("bank", known)
+    assert {name for name in after.sources if after.find_called(f"{name}.{known}")} == {
+        "bank",
+        "thief",
+    }
+
+
+async def test_manual_tools_cannot_have_the_shortened_name_of_another_tool(
+    database: Database, store: ToolStore
+) -> None:
+    by_hand = ManualTools(database.pool, HOST)
+    await store.save(HOST, SHOP, [draft(LONG), draft("2fa", "/2fa@get")])
+    for name, shown in ((add_suffix(LONG, LONG, 49), LONG), ("_2FA", "2fa")):
+        refused = f"{name}: clients may see the tool {shown} by this name, shortened; take another"
+        with pytest.raises(ToolRefused, match=refused):
+            await by_hand.add([new(name)])
+    await by_hand.add([new(add_suffix(LONG, "another", 49)), new("_3fa")])
