@@ -11,7 +11,8 @@ import click
 from config.settings import Settings
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import fail
-from gateway.cli.common.output import err, harmless, one_line, remark
+from gateway.cli.common.output import err, remark, stream
+from gateway.cli.common.text import one_line
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 from gateway.http.events import EventStream, ServerEvent
 from schemas.errors import ParseError
@@ -132,7 +133,7 @@ class Chat:
         match event["type"]:
             case "ResponseChunk":
                 self._in_line = True
-                click.echo(harmless(event["text"]), nl=False)
+                stream(event["text"])
                 return ""
             case "ToolCallStart":
                 written = f"{event['tool']} {encode(event['arguments']).decode()}"
@@ -161,17 +162,17 @@ class Chat:
             self._note(f".. waits for an approval: toolgate approvals approve {approval}")
             return
         self._end_line()
-        click.echo(f"Approval {approval}: {harmless(call)}", err=True)
+        err.print(one_line(f"Approval {approval}: {call}"))
         approve = click.confirm("Approve this call?", default=False, err=True)
         await self._approver.call("agent_decide", {"approve": approve}, {"approval": approval})
 
     def _note(self, text: str) -> None:
         self._end_line()
-        err.print(one_line(text), style="dim", markup=False)
+        err.print(one_line(text), style="dim")
 
     def _end_line(self) -> None:
         if self._in_line:
-            click.echo()
+            stream("\n")
         self._in_line = False
 
 

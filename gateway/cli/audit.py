@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import anyio
 import click
 import msgspec
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from config.settings import Settings
 from gateway.audit.queries import AuditQuery, RecordedEntry, ends, export, follow, search
@@ -20,6 +18,7 @@ from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option, seconds_of, tenant_option
 from gateway.cli.common.output import err, print_json, print_rows, remark, say
+from gateway.cli.common.progress import progress_bar
 
 COMMANDS = {
     "tail": ("gateway.cli.audit:tail", "Show the last records, and follow new ones."),
@@ -214,9 +213,8 @@ async def _search(
 
 async def _verify(settings: Settings) -> ChainReport:
     async with open_registry(settings) as registry:
-        bar = Progress(BarColumn(), MofNCompleteColumn(), TextColumn("records"), console=err)
-        with bar if err.is_terminal else nullcontext():
-            task = bar.add_task("", total=None)
+        with progress_bar() as bar:
+            task = bar.add_task("records", total=None)
             return await verify(
                 registry.database.pool,
                 registry.host_id,

@@ -7,7 +7,8 @@ import click
 
 from config.settings import Settings
 from gateway.cli.common.database import run, settings_option
-from gateway.cli.common.output import out, print_json
+from gateway.cli.common.output import print_json, say
+from gateway.cli.common.text import one_line
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 
 ROOT = "/events/v1"
@@ -40,7 +41,7 @@ def tail(
             state = (event["status"], event["attempt"])
             if known.get(event["id"]) != state:
                 known[event["id"]] = state
-                out.print(_line(event), markup=False, highlight=False, soft_wrap=True)
+                say(one_line(_line(event)))
         if once:
             return
         if len(known) > KEPT:

@@ -15,7 +15,7 @@ from config.settings import Settings
 from gateway.app.components import components_of
 from gateway.cli.common.checks import collect
 from gateway.cli.common.database import open_registry, run, settings_option
-from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.common.options import CONFIG_FILE, json_option
 from gateway.cli.common.output import print_json, print_rows, say
 from gateway.cli.common.patterns import idle_in_registry
@@ -144,16 +144,16 @@ def _warn_of_environment(settings: Settings) -> None:
     checks = [*run(collect(world(settings))), *run(wings_of_installation(settings))]
     check = [check for check in checks if check.status != "ok"]
     for finding in [*check, *(run(missing_imports(settings)) if settings.sources else ())]:
-        click.echo(f"toolgate: warning: {finding.detail}", err=True)
+        warn(f"warning: {finding.detail}")
 
 
 def _warn_of_patterns(settings: Settings) -> None:
     patterns = run(idle_in_registry(settings))
     for pattern in patterns or ():
-        click.echo(f"toolgate: warning: {pattern}", err=True)
+        warn(f"warning: {pattern}")
     if patterns is None:
         text = "patterns of rules and toolsets are unchecked: the database cannot be read"
-        click.echo(f"toolgate: {text}", err=True)
+        warn(text)
 
 
 def _origin(ctx: click.Context) -> str:

@@ -14,12 +14,12 @@ from urllib.parse import quote
 import anyio
 import click
 from msgspec import Struct
-from rich.progress import Progress
 
 from config.settings import Settings
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.output import err, print_json, print_rows
+from gateway.cli.common.progress import progress_bar
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 from gateway.wings.table import wing_kinds
 from registry.embedding.abc import EmbeddingFailed
@@ -231,7 +231,7 @@ def _files(paths: Sequence[Path]) -> "Iterator[SourceFile]":
         if isinstance(content, SourceFile):
             yield content
         else:
-            err.print(f"{content.path}: {content.reason}", markup=False)
+            err.print(f"{content.path}: {content.reason}")
 
 
 async def _upload_files(
@@ -245,13 +245,13 @@ async def _upload_files(
         for path, entry in tracked:
             content = read_file(path, str(entry.file), WantedFiles())
             if isinstance(content, LeftOut):
-                err.print(f"{content.path}: {content.reason}", markup=False)
+                err.print(f"{content.path}: {content.reason}")
                 continue
             place = f"{FILES}/{quote(collection, safe='')}/{quote(path)}"
             answer = await gateway.put(place, content.data or b"")
             if answer.problem:
                 failed.append(path)
-                err.print(f"{path}: {answer.problem}", markup=False)
+                err.print(f"{path}: {answer.problem}")
                 continue
             for name in counts:
                 counts[name] += answer.value[name]
@@ -265,7 +265,7 @@ async def _watch_files(gateway: RunningGateway, paths: Sequence[Path], collectio
         try:
             current = _list_files(paths)
         except OSError as error:
-            err.print(f"{error.filename}: {error.strerror}", markup=False)
+            err.print(f"{error.filename}: {error.strerror}")
             current = before
         changed = [(path, entry) for path, entry in current.items() if before.get(path) != entry]
         if changed:
@@ -303,7 +303,7 @@ async def _on_ray(
     from gateway.wings.knowledge.bulk import upload_on_ray
 
     async with open_registry(settings) as registry:
-        with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+        with progress_bar() as progress:
             stored = progress.add_task("documents", total=None)
             vectors = progress.add_task("vectors", total=None)
             report, count = await upload_on_ray(
@@ -317,7 +317,7 @@ async def _on_ray(
                 embedded=lambda count: progress.update(vectors, completed=count),
             )
     for failure in report.failed:
-        err.print(f"{failure.path}: {failure.reason}", markup=False)
+        err.print(f"{failure.path}: {failure.reason}")
     return {
         "added": report.added,
         "changed": report.changed,
@@ -355,7 +355,7 @@ async def _reembed_all(settings: Settings, address: str) -> "ReembeddingReport":
     from gateway.wings.knowledge.bulk import reembed_on_ray
 
     async with open_registry(settings) as registry:
-        with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+        with progress_bar() as progress:
             vectors = progress.add_task("vectors", total=None)
             return await reembed_on_ray(
                 registry.database,
@@ -395,5 +395,5 @@ def export(
 @contextmanager
 def _track(entries: Sequence[Any], what: str) -> Iterator[Iterator[Any]]:
     """The entries, with a progress bar at a terminal."""
-    with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+    with progress_bar() as progress:
         yield iter(progress.track(entries, description=what))

@@ -10,12 +10,12 @@ from typing import IO, Any
 
 import click
 from msgspec import Struct
-from rich.progress import Progress
 
 from config.settings import Settings
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import FAILED
 from gateway.cli.common.output import err, print_json, print_rows
+from gateway.cli.common.progress import progress_bar
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 from registry.evaluation.results import ndcg
 from registry.evaluation.sets import Record, records
@@ -165,7 +165,7 @@ def import_(settings: Settings, *, file: Path, key_file: IO[str] | None, url: st
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
     read = MemoryLines.of(file)
     for problem in read.problems:
-        err.print(problem, markup=False)
+        err.print(problem)
     counts = run(_import(gateway, read, settings.rpc.path))
     print_json({**counts, "unreadable": len(read.problems)})
     if read.problems:
@@ -221,7 +221,7 @@ async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[
             refused = told.pop("refused", ())
             counts.update(told)
             for line in refused:
-                err.print(f"memory {begin + line['index'] + 1}: {line['reason']}", markup=False)
+                err.print(f"memory {begin + line['index'] + 1}: {line['reason']}")
             if refused:
                 counts["refused"] += len(refused)
             begin += len(some)
@@ -248,5 +248,5 @@ def _batches(entries: Sequence[Any]) -> list[Sequence[Any]]:
 @contextmanager
 def _track(entries: Sequence[Any], what: str) -> Iterator[Iterator[Any]]:
     """The entries, with a progress bar at a terminal."""
-    with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+    with progress_bar() as progress:
         yield iter(progress.track(entries, description=what))

@@ -13,7 +13,8 @@ from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
-from gateway.cli.common.output import harmless, print_json, print_rows, remark
+from gateway.cli.common.output import print_json, print_rows, remark, stream
+from gateway.cli.common.text import harmless
 from gateway.wings.models.abc import (
     ChatMessage,
     ContentChunk,
@@ -168,12 +169,12 @@ async def _stream_answer(
                 async for event in events:
                     match event:
                         case ContentChunk(text):
-                            click.echo(harmless(text), nl=False)
+                            stream(text)
                         case ReasoningChunk(text) if reasoning:
-                            click.echo(harmless(text), nl=False, err=True)
+                            stream(text, to_err=True)
                         case StatusUpdate(status, phase):
                             remark(f"{status}: {phase}")
                         case FinalResponse() | ToolCallsComplete():
-                            click.echo()
+                            stream("\n")
         except ModelFailed as error:
             fail(f"{error}" + (f": {error.detail}" if error.detail else ""))

@@ -21,7 +21,7 @@ from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, CommandFailure, fail
 from gateway.cli.common.lazy import LazyGroup, load
 from gateway.cli.common.options import ask, json_option, tenant_option, yes_option
-from gateway.cli.common.output import out, print_json, remark, say
+from gateway.cli.common.output import print_json, remark, say
 from gateway.cli.common.parameters import (
     DOCUMENT,
     Member,
@@ -31,6 +31,7 @@ from gateway.cli.common.parameters import (
     option,
 )
 from gateway.cli.common.tables import cell, print_entries, print_entry
+from gateway.cli.common.text import one_line
 from gateway.cli.running.client import (
     OperationClient,
     OperationRefused,
@@ -307,7 +308,7 @@ class OperationCall:
         if self._is_job(value):
             finish(value)
         elif row.prints:
-            out.print(value[row.prints], markup=False)
+            say(one_line(str(value[row.prints])))
             remark(self._sentence(names, value))
         elif row.says:
             say(self._sentence(names, value))
@@ -324,7 +325,7 @@ class OperationCall:
         members = value if isinstance(value, dict) else {}
         given = {name: cell(member, "text") for name, member in self._given.items()}
         facts = {**given, **names, **members, "given": given, "written": self._written}
-        return self._row.says.format_map(_Facts(facts))
+        return one_line(self._row.says.format_map(_Facts(facts)))
 
 
 async def hinting(

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
-from rich.progress import Progress
 
 from gateway.cli.common.database import run
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.options import Number, json_option
-from gateway.cli.common.output import err, print_json, print_rows, say
+from gateway.cli.common.output import print_json, print_rows, say
+from gateway.cli.common.progress import progress_bar
 from gateway.parity import report
 from gateway.parity.report import compare
 from gateway.parity.runner import VectorOutcome, VectorPlan, check_services, plan, play, reach
@@ -211,7 +211,7 @@ async def _outcomes(
 @contextmanager
 def _progress(runs: Sequence[VectorRun]) -> Iterator[Iterator[VectorRun]]:
     """The runs, with a progress bar at a terminal."""
-    with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+    with progress_bar() as progress:
         yield iter(progress.track(runs, description="vectors"))
 
 

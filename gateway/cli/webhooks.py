@@ -11,7 +11,8 @@ from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
-from gateway.cli.common.output import out, print_json, print_rows, remark
+from gateway.cli.common.output import print_json, print_rows, remark, say
+from gateway.cli.common.text import one_line
 from gateway.cli.events import ROOT
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 
@@ -101,7 +102,7 @@ def rotate(gateway: RunningGateway, name: str) -> None:
 
 def _show(made: dict[str, Any]) -> None:
     if "secret" in made:
-        out.print(made["secret"], markup=False)
+        say(one_line(made["secret"]))
         remark(f"The secret of {made['name']}. Store it now: it is not shown again.")
 
 

@@ -11,7 +11,7 @@ from config.conflicts import rule_problems
 from config.settings import Settings
 from gateway.app.access import Identities
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
-from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, remark, say
 from gateway.cli.common.patterns import Idle, idle_rules, known_tools
@@ -158,7 +158,7 @@ def check(settings: Settings, as_json: bool) -> None:
         ]
         print_json([*problems, *({**warning, "warning": True} for warning in warnings)])
     for idle in unused if not as_json else ():
-        click.echo(f"toolgate: warning: {idle}", err=True)
+        warn(f"warning: {idle}")
     for problem in problems if not as_json else ():
         member = f".{problem['member']}" if problem["member"] else ""
         say(f"{problem['rule']}{member}: {problem['problem']}")

@@ -287,7 +287,7 @@ def mint(
     if as_json:
         print_json({"token": text, "claims": claims})
         return
-    out.print(text, markup=False)
+    out.print(text)
     if auth.mode != "jwt":
         remark(f"auth.mode is {auth.mode}: tokens are used only if it is jwt.")
 

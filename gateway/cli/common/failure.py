@@ -10,6 +10,7 @@ from typing import IO, Any, NoReturn
 
 import click
 
+from gateway.cli.common.text import harmless
 from registry.names.similar_names import did_you_mean
 from schemas.urls import without_queries
 
@@ -26,7 +27,12 @@ class CommandFailure(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         prefix = click.style("toolgate:", fg="red", bold=True)
         color = False if os.environ.get("NO_COLOR") else None  # None: color if it is a terminal
-        click.echo(f"{prefix} {self.message}", file, err=True, color=color)
+        click.echo(f"{prefix} {harmless(self.message)}", file, err=True, color=color)
+
+
+def warn(text: str) -> None:
+    """Print a remark on standard error, for people and logs; the command goes on."""
+    click.echo(f"toolgate: {harmless(text)}", err=True)
 
 
 def fail(message: str, exit_code: int = FAILED) -> NoReturn:

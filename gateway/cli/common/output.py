@@ -2,21 +2,42 @@
 
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import click
 import msgspec
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
-from schemas.hidden import visible, visible_json
+from gateway.cli.common.text import harmless, is_harmless, one_line
+from schemas.hidden import visible_json
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
 
-# Descriptions and answers are untrusted text. Escape sequences can rewrite a terminal, and
-# bidirectional marks show a line in another order than it has.
+class Printer(Console):
+    """Console of untrusted text: it has no markup, and writes hidden characters out.
+
+    Whatever is printed passes `render`: texts, tables, bars.
+    """
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or is_harmless(segment.text):
+                yield segment
+            else:
+                yield Segment(harmless(segment.text), segment.style)
+
+
+out = Printer()
+err = Printer(stderr=True)
+
 GAP = 2
 ROOM = 20  # minimum width of the last column
 
@@ -28,19 +49,25 @@ def print_json(value: Any) -> None:
 
 def say(text: str, style: str = "") -> None:
     """Print `text` literally, square brackets included."""
-    out.print(Text(harmless(text), style=style))
+    out.print(Text(text, style=style))
+
+
+def stream(text: str, *, to_err: bool = False) -> None:
+    """Print a part of a text that comes in parts."""
+    click.echo(harmless(text), nl=False, err=to_err)
 
 
 def remark(text: str) -> None:
     """Print for an interactive user; omitted in pipes and logs."""
     if out.is_terminal:
-        out.print(Text(harmless(text), style="dim"))
+        out.print(Text(text, style="dim"))
 
 
 def print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], wrap: bool = False) -> None:
     """Aligned columns. In a pipe rows alone, unabridged; at a terminal the last column is wrapped
     if `wrap`, else cut; other columns stay whole because users may have to copy them."""
     cells = [[one_line(cell) for cell in row] for row in rows]
+    titles = [one_line(title) for title in titles]
     lines = [titles, *cells] if out.is_terminal else cells
     widths = [max(map(cell_len, column)) + GAP for column in list(zip(*lines, strict=True))[:-1]]
     if not out.is_terminal:
@@ -66,16 +93,3 @@ def _fit(text: str, room: int, wrap: bool) -> list[str]:
     if cell_len(text) <= room:
         return [text]
     return textwrap.wrap(text, room) if wrap else [set_cell_size(text, room - 1) + "…"]
-
-
-def harmless(text: str) -> str:
-    r"""`text` with control characters and invisible characters escaped, as in `\u{1b}`."""
-    return visible(text).replace("\r", "\\u{d}")
-
-
-def one_line(text: str) -> str:
-    return harmless(" ".join(text.split()))
-
-
-def first_line(text: str) -> str:
-    return text.strip().partition("\n")[0]

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gateway.cli.common.output import first_line, print_rows, say
+from gateway.cli.common.output import print_rows, say
+from gateway.cli.common.text import first_line, one_line
 from schemas.jsonrpc import encode
 
 MINUTES = len("2026-01-01T00:00")
@@ -34,7 +35,7 @@ def print_entry(value: Any) -> None:
     for name, member in value.items():
         if name in short or member in (None, "", [], {}):
             continue
-        say(f"\n{name}:")
+        say(f"\n{one_line(name)}:")
         if isinstance(member, list) and all(isinstance(entry, Mapping) for entry in member):
             print_entries((), member)
         elif isinstance(member, str):

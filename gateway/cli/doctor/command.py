@@ -20,8 +20,9 @@ from gateway.cli.common.database import named_file, open_registry, run
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lister import open_lister
 from gateway.cli.common.options import config_option, json_option
-from gateway.cli.common.output import harmless, out, print_json, print_rows
+from gateway.cli.common.output import out, print_json, print_rows
 from gateway.cli.common.patterns import idle_in_settings, idle_patterns, rules_not_evaluated
+from gateway.cli.common.text import harmless
 from gateway.cli.doctor.environment import import_checks, replica, rights, wings, world
 from gateway.cli.doctor.local_checks import (
     files,
@@ -214,6 +215,6 @@ def _print(checks: list[Check]) -> None:
     for check in checks:
         style = STYLES[check.status]
         table.add_row(Text(MARKS[check.status], style), check.name, harmless(check.detail))
-    out.print(table, soft_wrap=False, markup=False)
+    out.print(table, soft_wrap=False)
     counts = Counter(check.status for check in checks)
     out.print(f"{counts['ok']} ok, {counts['warning']} to look at, {counts['failed']} failed")

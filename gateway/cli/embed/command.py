@@ -5,13 +5,15 @@ from dataclasses import replace
 
 import anyio
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import TimeRemainingColumn
 
 from config.settings import EmbeddingSettings, Settings
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import fail
 from gateway.cli.common.options import json_option
-from gateway.cli.common.output import err, harmless, print_json, print_rows, remark, say
+from gateway.cli.common.output import err, print_json, print_rows, remark, say
+from gateway.cli.common.progress import progress_bar
+from gateway.cli.common.text import harmless
 from gateway.cli.doctor.registry import mismatch
 from gateway.cli.serve.worker import crews_of, open_embedders
 from gateway.wings.table import wing_kinds
@@ -173,11 +175,8 @@ async def _embed_all(registry: Registry, crew: WorkerPool) -> int:
 
 async def _watch(registry: Registry, crew: WorkerPool) -> None:
     """Wait until the queue is empty or the crew displaced; shows a progress bar at a terminal."""
-    columns = (
-        TextColumn("Embedding"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    )  # fmt: skip
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task("", total=None)
+    with progress_bar(TimeRemainingColumn()) as bar:
+        task = bar.add_task("Embedding", total=None)
         total, warned = 0, False
         while not crew.is_displaced:
             counts = await tasks(registry.database.pool, crew.kinds)
@@ -193,4 +192,4 @@ async def _watch(registry: Registry, crew: WorkerPool) -> None:
 
 
 def _warn(text: str) -> None:
-    err.print(harmless(text), markup=False)
+    err.print(harmless(text))

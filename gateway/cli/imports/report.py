@@ -19,7 +19,8 @@ import msgspec
 from rich.text import Text
 
 from gateway.cli.common.failure import UNWANTED, USAGE, fail
-from gateway.cli.common.output import harmless, one_line, out, print_json, print_rows, say
+from gateway.cli.common.output import out, print_json, print_rows, say
+from gateway.cli.common.text import harmless, one_line
 from registry.display.budgets import tokens
 from registry.documents.addresses import PrivateAddress, check_url_host
 from registry.sources.imports import ImportReport

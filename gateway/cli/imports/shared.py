@@ -10,8 +10,6 @@ from typing import Any, cast
 
 import click
 import msgspec
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bar
 
 from config.decode import kind_of
 from config.settings import Settings
@@ -21,7 +19,7 @@ from gateway.cli.common.credentials import Stored, missing
 from gateway.cli.common.database import run
 from gateway.cli.common.failure import no_such
 from gateway.cli.common.lister import open_asking, open_lister
-from gateway.cli.common.output import err
+from gateway.cli.common.progress import progress_bar
 from gateway.cli.imports.report import (
     F,
     ReportOptions,
@@ -239,8 +237,7 @@ async def _refresh(settings: Settings, name: str) -> tuple[ImportReport, Stored]
 @contextmanager
 def progress_of(name: str) -> Iterator[Progress]:
     """Progress bar on standard error at a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bar(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+    with progress_bar() as bar:
         task = bar.add_task(f"Reading {name}", total=None)
 
         def advance(done: int, total: int) -> None:

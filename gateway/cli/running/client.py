@@ -20,7 +20,7 @@ from config.settings import Settings
 from gateway.cli.common.arguments import json_or_text
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import FAILED, USAGE, CommandFailure, fail
-from gateway.cli.common.output import one_line
+from gateway.cli.common.text import one_line
 from gateway.cli.common.tls import trusting
 from registry.names.similar_names import did_you_mean
 from schemas.errors import ParseError

@@ -4,11 +4,12 @@ import asyncio
 from typing import Any
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from gateway.cli.common.database import run
 from gateway.cli.common.failure import fail
 from gateway.cli.common.output import err, print_json
+from gateway.cli.common.progress import progress_bar
+from gateway.cli.common.text import one_line
 from gateway.cli.running.client import OperationClient, RunningGateway, gateway_option
 
 POLL_S = 0.5
@@ -36,9 +37,8 @@ async def wait_for_job(
 ) -> Json:
     """The job after its end, with its progress on standard error. `cancels`: an interrupt cancels
     it. `names`: of the operations that show and cancel it."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     try:
-        with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        with progress_bar() as bar:
             task, shown = bar.add_task(job, total=None), ""
             while True:
                 job_view: Json = (await gateway.call(names[0], {"job": job})).value
@@ -46,7 +46,7 @@ async def wait_for_job(
                     return job_view
                 bar.update(task, completed=job_view.get("done", 0), total=job_view.get("total"))
                 if not err.is_terminal and shown != (shown := _progress(job_view)):
-                    err.print(f"{job_view['state']} {shown}".rstrip())
+                    err.print(one_line(f"{job_view['state']} {shown}"))
                 await asyncio.sleep(POLL_S)
     except asyncio.CancelledError:
         if cancels:
@@ -58,7 +58,7 @@ def finish(job: Json) -> None:
     """Print an ended job; fail if the job failed."""
     print_json(job)
     if job["state"] == "failed":
-        fail(job.get("problem", {}).get("detail", "the job failed"))
+        fail(one_line(job.get("problem", {}).get("detail", "the job failed")))
 
 
 def _progress(job: Json) -> str:

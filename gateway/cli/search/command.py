@@ -11,7 +11,8 @@ from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import fail
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option, source_option
-from gateway.cli.common.output import first_line, one_line, print_json, print_rows, say
+from gateway.cli.common.output import print_json, print_rows, say
+from gateway.cli.common.text import first_line, one_line
 from gateway.cli.search.serving import CommandSearchResult, search_registry
 from registry.embedding.texts import sentences
 from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult

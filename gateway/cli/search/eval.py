@@ -9,12 +9,12 @@ from typing import Literal, get_args
 
 import click
 from msgspec.structs import replace
-from rich.progress import Progress
 
 from config.settings import EmbeddingProvider, Settings
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import UNWANTED, USAGE, fail
 from gateway.cli.common.output import err, out, print_json, print_rows, say
+from gateway.cli.common.progress import progress_bar
 from gateway.cli.search.serving import open_serving
 from registry.evaluation import report
 from registry.evaluation.corpus import Corpus, of_catalog, of_registry
@@ -291,7 +291,7 @@ async def _corpus(
 @contextmanager
 def _progress() -> Iterator[Callable[[str], Heard]]:
     """A progress bar for each step of a set, at a terminal."""
-    with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
+    with progress_bar() as progress:
         bar = progress.add_task("", total=None)
 
         def of(name: str) -> Heard:

@@ -15,7 +15,8 @@ from gateway.cli.common.database import Registry, open_registry, run, settings_o
 from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.lister import open_asking
 from gateway.cli.common.options import json_option
-from gateway.cli.common.output import harmless, one_line, out, print_json, print_rows, remark, say
+from gateway.cli.common.output import out, print_json, print_rows, remark, say
+from gateway.cli.common.text import harmless, one_line
 from gateway.cli.imports.report import (
     Format,
     ReportingCommand,

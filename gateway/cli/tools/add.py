@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from config.settings import Settings
 from gateway.cli.common.acts import Act
 from gateway.cli.common.database import open_registry, run, settings_option
-from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.common.options import check_tier, finding_options, json_option
 from gateway.cli.common.output import print_json, remark, say
 from gateway.hybrid.functions import load_functions
@@ -145,7 +145,7 @@ def add(
         where = f", through the source {new.address.name}" if new.address else ""
         say(f"{'Would add' if dry_run else 'Added'} {new.draft.name}{where}.")
     for warning in _warnings(settings, made):
-        click.echo(f"toolgate: {warning}", err=True)
+        warn(warning)
     if not dry_run and not as_json:
         remark(f"Try it: toolgate tools show {made[0].draft.name}")
 

@@ -13,7 +13,8 @@ from config.settings import Settings
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.options import ask, yes_option
-from gateway.cli.common.output import harmless, out, remark, say
+from gateway.cli.common.output import out, remark, say
+from gateway.cli.common.text import harmless
 from gateway.cli.local import open_operations
 from gateway.cli.operations import hinting
 from gateway.cli.running.client import GatewayAnswer

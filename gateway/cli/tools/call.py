@@ -14,7 +14,8 @@ from gateway.cli.common.arguments import parse_arguments, read_object, read_pair
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import fail, no_such
 from gateway.cli.common.options import json_option
-from gateway.cli.common.output import harmless, out, print_json
+from gateway.cli.common.output import out, print_json
+from gateway.cli.common.text import harmless
 from gateway.context import Context, Identity, new_request_id
 from registry.catalog.lookup import by_service
 from schemas.jsonrpc import ErrorReply, Request
@@ -75,7 +76,7 @@ def _print_content(item: dict[str, Any]) -> None:
     elif item["text"].startswith(("{", "[")):
         out.print(_readable(item["text"]))
     else:
-        out.print(harmless(item["text"]), markup=False)
+        out.print(harmless(item["text"]))
 
 
 def _readable(text: str) -> JSON | str:

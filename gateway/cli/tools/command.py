@@ -9,8 +9,10 @@ import click
 from config.settings import Settings
 from gateway.cli.common.catalog import check_source, how_to_get_tools
 from gateway.cli.common.database import open_registry, run, settings_option
+from gateway.cli.common.failure import warn
 from gateway.cli.common.options import json_option, source_option
-from gateway.cli.common.output import first_line, one_line, print_json, print_rows, remark
+from gateway.cli.common.output import print_json, print_rows, remark
+from gateway.cli.common.text import first_line, one_line
 from gateway.cli.search.serving import search_registry
 from gateway.cli.tools.costs import print_costs
 from gateway.cli.tools.show import held_back, summary, waiting
@@ -104,7 +106,7 @@ def search_(
     result, is_empty = run(_search(settings, " ".join(query), limit, Among(**among), words))
     hits = result.hits
     if result.note and not is_empty:
-        click.echo(f"toolgate: {one_line(result.note)}", err=True)
+        warn(one_line(result.note))
     if as_json:
         print_json(hits)
         return

@@ -6,7 +6,8 @@ from typing import Any
 from config.settings import Settings
 from gateway.cli.common.checks import Check
 from gateway.cli.common.failure import no_such
-from gateway.cli.common.output import first_line, print_json, print_rows, remark
+from gateway.cli.common.output import print_json, print_rows, remark
+from gateway.cli.common.text import first_line
 from registry.catalog.catalog import Catalog
 from registry.catalog.lists import ToolList
 from registry.display.budgets import tokens
