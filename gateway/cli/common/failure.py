@@ -6,11 +6,11 @@
 
 import os
 from collections.abc import Iterable
+from importlib import import_module
 from typing import IO, Any, NoReturn
 
 import click
 
-from gateway.cli.common.text import harmless
 from registry.names.similar_names import did_you_mean
 from schemas.urls import without_queries
 
@@ -27,16 +27,22 @@ class CommandFailure(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         prefix = click.style("toolgate:", fg="red", bold=True)
         color = False if os.environ.get("NO_COLOR") else None  # None: color if it is a terminal
-        click.echo(f"{prefix} {harmless(self.message)}", file, err=True, color=color)
+        click.echo(f"{prefix} {_harmless(self.message)}", file, err=True, color=color)
 
 
 def warn(text: str) -> None:
     """Print a remark on standard error, for people and logs; the command goes on."""
-    click.echo(f"toolgate: {harmless(text)}", err=True)
+    click.echo(f"toolgate: {_harmless(text)}", err=True)
 
 
 def fail(message: str, exit_code: int = FAILED) -> NoReturn:
     raise CommandFailure(message, exit_code)
+
+
+def _harmless(text: str) -> str:
+    # imported by commands that fail: help has nothing to escape
+    escaped: str = import_module("gateway.cli.common.text").harmless(text)
+    return escaped
 
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> NoReturn:
