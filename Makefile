@@ -131,7 +131,7 @@ format: $(STAMP)-check ## rewrite the code to the format
 	$(BIN)/ruff check --fix .
 
 schemas: $(STAMP)-run ## write the published JSON Schemas anew, and the reference that shows them
-	$(BIN)/python -m config.schema
+	$(BIN)/python -m config.published_schema
 	$(BIN)/python -m gateway.wings.events.asyncapi
 	$(BIN)/python .ci/reference.py
 

@@ -18,13 +18,13 @@ import click
 import yaml
 from msgspec import UNSET
 
-from config.document import KeyPath
 from config.load import DEFAULTS, load
-from config.schema import descriptions
+from config.published_schema import descriptions
+from config.yaml_document import KeyPath
 from gateway.app.gateway import Gateway
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.main import cli
-from gateway.methods.discovery import openrpc
+from gateway.methods.rpc_discover import openrpc
 from gateway.protocol.dispatcher import METHODS
 from gateway.wings.events.asyncapi import document
 from schemas import errors

@@ -21,13 +21,13 @@ from benchmarks.toolgate import COMMAND, Installation, installation, serving
 from config.load import load as load_settings
 from config.settings import Settings
 from registry.database.postgres import Database
+from registry.embedding.backfills import refresh
+from registry.embedding.embedder_factory import make_embedder
 from registry.embedding.models import register
-from registry.embedding.population import refresh
-from registry.embedding.providers import make_embedder
 from registry.embedding.status import tasks
 from registry.evaluation.sets import CatalogTool
 from registry.evaluation.temporary_catalog import load
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 
 COUNT, QUICK_COUNT = 4000, 400  # tools
 AGAIN = 1000  # tools that a gateway embeds again

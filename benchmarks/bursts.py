@@ -21,8 +21,8 @@ from starlette.routing import Route
 from yarl import URL
 
 from benchmarks.processes import free_port
-from gateway.http.http1 import Site
-from gateway.http.pool import IDLE_S, Pool
+from gateway.http_client.http1 import Site
+from gateway.http_client.pool import IDLE_S, Pool
 
 APART_S = 5.0
 STARTED_S = 20.0

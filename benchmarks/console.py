@@ -27,8 +27,8 @@ from config.settings import Settings
 from gateway.operations.pages import cursor
 from registry.database.postgres import EMBEDDED, Database, borrow
 from registry.evaluation.temporary_catalog import CARELESS
-from registry.sources.plan import SourceDraft
-from registry.sources.store import ToolStore
+from registry.sources.import_plan import SourceDraft
+from registry.sources.tool_store import ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.source import OpenAPIOptions
 from schemas.tool import ToolDraft

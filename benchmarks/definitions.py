@@ -28,7 +28,7 @@ from benchmarks.toolgate import installation, serving
 from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions, CodeSymbol
 from gateway.wings.documents.chunking.cut import CODE, cut
 from gateway.wings.documents.chunking.grammars import parser
-from gateway.wings.documents.reading.kinds import media_type
+from gateway.wings.documents.reading.media_types import media_type
 
 GOALS = {"flask": 80.0, "cobra": 84.0, "json": 70.0}
 QUERIES = 200

@@ -24,8 +24,8 @@ from config.events import EventsSettings
 from config.load import load as load_settings
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Pause
-from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import AcceptedInvocation, Delivery, Draft, End, Journal
+from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.redis_engine import RedisEngine
 from gateway.wings.events.sweeper import Upkeep
 from gateway.wings.events.wakeups import WORK, WakeupChannel

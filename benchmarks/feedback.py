@@ -21,7 +21,7 @@ from rich.table import Table
 
 from config.load import load
 from registry.database.postgres import Database, borrow
-from registry.embedding.providers import make_embedder
+from registry.embedding.embedder_factory import make_embedder
 from registry.evaluation.corpus import Corpus, load_corpus
 from registry.evaluation.evaluate import sample_requests
 from registry.evaluation.results import ndcg

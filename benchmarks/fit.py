@@ -22,7 +22,7 @@ from rich.table import Table
 
 from benchmarks.quality import OWN
 from config.load import load
-from registry.embedding.abc import Vectors
+from registry.embedding.embedder import Vectors
 from registry.evaluation.corpus import Corpus, of_catalog
 from registry.evaluation.evaluate import sample_requests
 from registry.evaluation.sets import QUERIES, TOOLS, read_catalog, read_requests

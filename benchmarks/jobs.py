@@ -36,9 +36,9 @@ from rich.console import Console
 
 from benchmarks.table import Row, render
 from config.load import load
-from registry.database.fragments import compose
 from registry.database.leases import Leases
 from registry.database.postgres import Database, Notice, Pool, borrow
+from registry.database.sql_fragments import compose
 
 CONCURRENCIES = (1, 8, 32)
 ROUNDS = 3

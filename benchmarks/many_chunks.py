@@ -29,20 +29,20 @@ import numpy as np
 from benchmarks.multihop import GOALS
 from config.load import load
 from config.settings import Settings
-from config.types import VECTOR_DIMENSION
+from config.value_types import VECTOR_DIMENSION
 from gateway.app.components import components_of
+from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import NewDocument
 from gateway.wings.knowledge.filters import ChunkFilter
-from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.search import KIND, ChunkQuery, Mode
 from gateway.wings.knowledge.wiring import KnowledgeParts
 from gateway.wings.table import wing_components
 from registry.access.secrets import Keys
 from registry.database.postgres import Database
-from registry.embedding.abc import Embedder, Vectors
-from registry.embedding.kinds import search_kinds
+from registry.embedding.embedder import Embedder, Vectors
 from registry.embedding.models import register, settle
+from registry.embedding.search_kinds import search_kinds
 from registry.embedding.worker import Worker
 from registry.search.indexes import ensure_indexes
 

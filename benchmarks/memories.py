@@ -37,7 +37,7 @@ from benchmarks.toolgate import Installation, installation, serving
 from config.load import load
 from config.settings import Settings
 from gateway.cli.memory import DEPTHS, RecallScores, mean, scores
-from gateway.wings.memory.readers import Reader
+from gateway.wings.memory.caller_owners import Reader
 from gateway.wings.memory.rows import NewMemory
 from gateway.wings.memory.store import MemoryStore, Target
 from registry.database.embedded import Embedded

@@ -33,7 +33,7 @@ from benchmarks.toolgate import installation, serving
 from config.load import load
 from config.settings import Settings
 from registry.database.postgres import Database
-from registry.embedding.providers import make_embedder
+from registry.embedding.embedder_factory import make_embedder
 from registry.evaluation.corpus import Corpus, load_corpus
 from registry.evaluation.sets import CatalogTool
 from registry.evaluation.temporary_catalog import CARELESS

@@ -47,7 +47,7 @@ from gateway.app.gateway import Gateway
 from registry.database.postgres import Database
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = tuple(f"{ROOT / name}{os.sep}" for name in ("config", "gateway", "registry", "schemas"))

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from config.models import Currency, Rate
-from config.types import Amount, Count, Seconds
+from config.value_types import Amount, Count, Seconds
 
 
 class AgentBudget(Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,16 +19,16 @@ from config.access import (
     Policy,
     Rule,
 )
-from config.document import KeyPath, Problem, Where, dotted_path
 from config.models import AUTO, Strategy
 from config.networks import is_loopback, is_unencrypted
 from config.settings import EmbeddingSettings, PurposeModel, Settings
 from config.sources import SchemeSettings, SourceSettings
+from config.yaml_document import KeyPath, Problem, Where, dotted_path
+from schemas.cel_expressions import InvalidExpression, compile_expression
 from schemas.errors import Fault
-from schemas.expressions import InvalidExpression, compile_expression
 from schemas.json_schema.validators import ValidationError, compile_validator
 from schemas.jsonrpc import decode_strict
-from schemas.patterns import InvalidPattern, Pattern
+from schemas.rule_patterns import InvalidPattern, Pattern
 from schemas.schedules import Schedule
 from schemas.wing_tools import WING_TOOLS
 

@@ -17,7 +17,8 @@ import yaml
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import fields
 
-from config.document import (
+from config.foreign_settings import explanation
+from config.yaml_document import (
     UNREADABLE,
     KeyPath,
     Loader,
@@ -27,7 +28,6 @@ from config.document import (
     dotted_path,
     expand_text,
 )
-from config.elsewhere import explanation
 from schemas.urls import without_credentials
 
 PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from config.types import (
+from config.value_types import (
     Amount,
     Bytes,
     CalledName,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from config.types import END, Bytes, Count, CronSchedule, Port, Seconds, Share
+from config.value_types import END, Bytes, Count, CronSchedule, Port, Seconds, Share
 
 AUTO = "auto"
 CollectionName = Annotated[

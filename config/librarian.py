@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from config.models import Currency, Rate
-from config.types import Amount, Bytes, Count, CronSchedule, Seconds, Share
+from config.value_types import Amount, Bytes, Count, CronSchedule, Seconds, Share
 
 AUTO = "auto"  # the default strategy of `models`
 

@@ -28,9 +28,16 @@ from config.decode import (
     kind_of,
     members,
 )
-from config.document import KeyPath, Problem, SettingsError, YamlDocument, YamlValue, expand_text
 from config.models import Strategy
 from config.settings import EmbeddingSettings, PurposeModel, Settings
+from config.yaml_document import (
+    KeyPath,
+    Problem,
+    SettingsError,
+    YamlDocument,
+    YamlValue,
+    expand_text,
+)
 from schemas.urls import without_credentials
 
 PREFIX = "TOOLGATE_"

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from config.types import (
+from config.value_types import (
     Amount,
     Bytes,
     Count,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from config.types import (
+from config.value_types import (
     END,
     VERBATIM,
     Amount,

@@ -30,7 +30,7 @@ from config.librarian import LibrarianSettings
 from config.memory import MemorySettings
 from config.models import ModelsSettings
 from config.sources import SourceSettings
-from config.types import (
+from config.value_types import (
     Amount,
     Bytes,
     Connections,

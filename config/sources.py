@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from config.types import (
+from config.value_types import (
     Bytes,
     Count,
     EntryName,

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Struct
 
-from config.types import DisclosureMode
+from config.value_types import DisclosureMode
 from schemas.errors import Fault
 from schemas.hybrid import (
     AUTH_TOKEN_SCOPE_MISMATCH,

@@ -28,7 +28,7 @@ from schemas.json_schema.keywords import (
 from schemas.json_schema.references import SchemaDocument
 from schemas.json_schema.walk import nodes, subschemas
 from schemas.jsonrpc import DEPTH, decode_json, encode, nests_within
-from schemas.untrusted import mapping, sequence
+from schemas.untrusted_json import mapping, sequence
 from schemas.urls import without_queries
 
 KEYWORD = "x-mask"

@@ -23,7 +23,7 @@ from registry.database.embedded import Embedded
 from registry.database.migrate import REGISTRY
 from registry.database.postgres import Database
 from registry.jobs.store import JOBS
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from tests.recycling import Recycling
 
 HOST = "00000000-0000-0000-0000-000000000001"

@@ -37,7 +37,7 @@ SMOKE = (  # tools come in, are stored, found and called
 PAGES = ("links", "names", "prose", "reference")  # of tests/documentation, those without processes
 KINDS = (  # of files outside the packages: the beginning of a path, and its tests
     ("docs/", tuple(f"tests/documentation/test_{name}.py" for name in PAGES)),
-    ("schemas/json/", ("tests/config/test_schema.py",)),
+    ("schemas/json/", ("tests/config/test_published_schema.py",)),
     ("deploy/", ("tests/deploy", "tests/test_locks.py")),
     ("pyproject.toml", ("tests/test_locks.py",)),
     ("examples/", ("tests/examples",)),

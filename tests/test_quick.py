@@ -15,7 +15,7 @@ from tests.quick import ROOT, nearby_tests
     [
         ("registry/access/keys.py", "tests/registry/access/test_keys.py"),
         ("gateway/methods/prompts.py", "tests/gateway/methods/test_prompts.py"),
-        ("registry/sources/store.py", "tests/registry/sources/test_store.py"),
+        ("registry/sources/tool_store.py", "tests/registry/sources/test_tool_store.py"),
         ("tests/schemas/test_globs.py", "tests/schemas/test_globs.py"),
         ("README.md", "tests/documentation/test_links.py"),
     ],

@@ -18,29 +18,29 @@ from starlette.routing import Route
 from config.access import ADMIN_TOOLSET, LimitsSettings, SecretsSettings
 from config.settings import Settings
 from config.sources import SchemeSettings
-from gateway.abc import Counter, Events, Guard, Middleware, Rates
-from gateway.admin.service import AdminAction
+from gateway.admin.http_api import AdminAction
+from gateway.audit.database_writer import AuditWriter, is_recorded
 from gateway.audit.records import AuditEntry, printable
 from gateway.audit.retention import maintain_regularly
-from gateway.audit.writer import AuditWriter, is_recorded
 from gateway.context import Context, Identify
 from gateway.guards.authentication import USED_EVERY_S, Authenticator
 from gateway.guards.authorization_server import AuthorizationServer
-from gateway.guards.bodies import BodyBudget
+from gateway.guards.body_budget import BodyBudget
 from gateway.guards.connections import BoundedProtocol, bounded_protocol
 from gateway.guards.oauth import WELL_KNOWN, Challenges, ResourceIdentifiers, WellKnown, demanding
 from gateway.guards.shedding import Shedding
+from gateway.interfaces import Counter, Events, Guard, Middleware, Rates
 from gateway.middleware.audit import AuditTrail
-from gateway.middleware.breaker import Breaker
+from gateway.middleware.circuit_breaker import Breaker
 from gateway.middleware.guardrails import Guardrails
-from gateway.middleware.limits import RateLimits, RefusalCounts
+from gateway.middleware.message_metrics import Metrics
 from gateway.middleware.policy import ForwarderGuard, PolicyGuard, arguments_for_approvers
-from gateway.middleware.telemetry import Metrics
+from gateway.middleware.rate_limits import RateLimits, RefusalCounts
 from gateway.operations.jobs import JobAct
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.visibility import Denials, PolicyView
 from gateway.state.rates import LeasedRates, LocalRates
-from registry.access.follower import AccessFeed, Load
+from registry.access.access_feed import AccessFeed, Load
 from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalogs import Catalogs
 from registry.database.embedded import directory_of

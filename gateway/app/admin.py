@@ -10,19 +10,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from config.settings import Settings
 from gateway.admin.health import Health
+from gateway.admin.http_api import AdminAction, AdminApi
 from gateway.admin.parts import JobParts, RegistryParts, dependencies
 from gateway.admin.resources.jobs import JobOperations
 from gateway.admin.resources.search import Find
 from gateway.admin.resources.sessions import SessionOperations
 from gateway.admin.resources.status import Restart, StatusOperations
-from gateway.admin.service import AdminAction, AdminApi
 from gateway.app.operations import WITH_JOBS, registry_operations
 from gateway.context import Identify
-from gateway.methods.results import SERVER
+from gateway.methods.results_by_revision import SERVER
 from gateway.operations.openapi import describe
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput
+from gateway.operations.operation_server import Defer, IdempotentRunner
 from gateway.operations.problems import ProblemDetails
-from gateway.operations.serving import Defer, IdempotentRunner
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions
 from registry.database.postgres import Pool

@@ -10,19 +10,19 @@ from starlette.types import ASGIApp
 
 from config.access import ADMIN_TOOLSET
 from config.settings import Settings
-from gateway.abc import Middleware, Upstream
-from gateway.admin.service import AdminApi
-from gateway.admin.tools import OperationLists, counting
+from gateway.admin.http_api import AdminApi
+from gateway.admin.operation_tools import OperationLists, counting
 from gateway.app.access import Access
-from gateway.app.application import batches_of, mcp_front, rpc_front, rpc_rules
-from gateway.app.methods import session_methods, tool_methods
+from gateway.app.method_tables import session_methods, tool_methods
+from gateway.app.routes import batches_of, mcp_front, rpc_front, rpc_rules
 from gateway.app.shared_state import SharedState
-from gateway.methods.answers import AnswerProcessing
-from gateway.methods.calls import CallPlans
+from gateway.interfaces import Middleware, Upstream
+from gateway.methods.call_plans import CallPlans
 from gateway.methods.describe_tools import Describe
+from gateway.methods.result_processing import AnswerProcessing
 from gateway.methods.tools import BuiltInTools, ToolMethods
-from gateway.operations.calls import OperationUpstream
-from gateway.operations.tools import OperationCatalogs
+from gateway.operations.tool_calls import OperationUpstream
+from gateway.operations.tool_definitions import OperationCatalogs
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.transports.jsonrpc_http import JsonRpcHTTP
 from gateway.transports.streamable_http import toolset_fronts

@@ -6,25 +6,25 @@ from functools import partial
 from typing import Any
 
 from config.settings import Settings
-from gateway.abc import Upstream
+from gateway.admin.http_api import AdminApi
 from gateway.admin.resources.status import Examine
-from gateway.admin.service import AdminApi
 from gateway.admin.worker_peers import STATUS_S, WorkerPeers
 from gateway.app.access import Access
-from gateway.app.methods import calling
+from gateway.app.method_tables import calling
 from gateway.app.shared_state import SharedState
 from gateway.app.upstreams import Federation
-from gateway.console.app import Console
+from gateway.console.asgi_app import Console
 from gateway.console.figures import Figures
 from gateway.console.operations import ConsoleParts
 from gateway.context import Context
+from gateway.interfaces import Upstream
 from gateway.middleware.guardrails import Guardrails
-from gateway.middleware.telemetry import Metrics
+from gateway.middleware.message_metrics import Metrics
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.upstreams.call_recording import CallRecording, RecordingClient, RecordingRelay
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.mcp.relay import McpUpstream
-from gateway.wings.abc import CallTool, WingContributions
+from gateway.wings.interface import CallTool, WingContributions
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from schemas.errors import Fault

@@ -9,13 +9,13 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from config.settings import EmbeddingSettings
-from gateway.abc import Events
+from gateway.interfaces import Events
 from registry.database.postgres import AWAY, Database, DatabaseHandle
-from registry.embedding.abc import Embedder, EmbeddingFailed
+from registry.embedding.embedder import Embedder, EmbeddingFailed
+from registry.embedding.embedder_factory import Embedders, ServingEmbedder, make_embedder
 from registry.embedding.health import HealthCheckedEmbedder
-from registry.embedding.kinds import KINDS, Kinds
 from registry.embedding.models import register
-from registry.embedding.providers import Embedders, ServingEmbedder, make_embedder
+from registry.embedding.search_kinds import KINDS, Kinds
 from registry.embedding.worker_pool import After, WorkerPool, no_op
 
 log = logging.getLogger("toolgate.embedding")

@@ -12,24 +12,24 @@ from starlette.types import ASGIApp
 
 from config.reload import REQUEST_PATH, reload_settings
 from config.settings import Settings
-from gateway.abc import Events, Guard, Middleware, Relay, Upstream
 from gateway.admin.health import Health
+from gateway.admin.http_api import AdminApi
 from gateway.admin.resources.status import Examine, Restart
-from gateway.admin.service import AdminApi
 from gateway.admin.worker_peers import WorkerPeers
 from gateway.app.access import Access, StoredSecrets
 from gateway.app.admin import AdminParts, admin_api, operations_of
-from gateway.app.application import application, fronts
 from gateway.app.components import components_of, has_jobs
 from gateway.app.embedding import Embeddings
-from gateway.app.methods import dispatchers, resource_reader, usage_log
+from gateway.app.method_tables import dispatchers, resource_reader, usage_log
 from gateway.app.metrics import register_gauges
+from gateway.app.routes import application, fronts
 from gateway.app.shared_state import SharedState, reap
 from gateway.app.upstreams import Federation, Upstreams
 from gateway.context import Context, Principal
-from gateway.methods.answers import AnswerProcessing, Mismatches
-from gateway.middleware.telemetry import CallMetrics, LegacyUse, Metrics
-from gateway.operations.serving import OperationServer
+from gateway.interfaces import Events, Guard, Middleware, Relay, Upstream
+from gateway.methods.result_processing import AnswerProcessing, Mismatches
+from gateway.middleware.message_metrics import CallMetrics, LegacyUse, Metrics
+from gateway.operations.operation_server import OperationServer
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.telemetry.traces import no_trace
@@ -40,7 +40,7 @@ from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
-from registry.catalog.lists import OwnTasks
+from registry.catalog.tool_lists import OwnTasks
 from registry.database.postgres import DatabaseHandle
 from registry.display.profiles import Profiles
 from registry.display.tool_shaper import ToolShaper
@@ -54,9 +54,9 @@ from schemas.jsonrpc import Request
 if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.jobs import Jobs
     from gateway.app.metrics_export import MetricsExport
-    from gateway.app.tracing import TraceExport
+    from gateway.app.trace_export import TraceExport
     from gateway.app.wings import Wings
-    from gateway.console.app import Console
+    from gateway.console.asgi_app import Console
     from registry.search.replica import Replica
 
 
@@ -537,10 +537,10 @@ def _tracing(
 ) -> "TraceExport | None":
     if not settings.tracing.enabled:
         return None
-    from gateway.middleware.tracing import Sampler
+    from gateway.middleware.trace_sampling import Sampler
 
     try:
-        from gateway.app.tracing import TraceExport, resource_of
+        from gateway.app.trace_export import TraceExport, resource_of
     except ImportError as error:
         raise ToolgateError(OTEL_MISSING.format("tracing.enabled")) from error
     sampler = Sampler(settings.tracing, metrics, calls)
@@ -552,7 +552,7 @@ def _metrics_export(settings: Settings, metrics: Metrics) -> "MetricsExport | No
         return None
     try:
         from gateway.app.metrics_export import MetricsExport
-        from gateway.app.tracing import resource_of
+        from gateway.app.trace_export import resource_of
     except ImportError as error:
         raise ToolgateError(OTEL_MISSING.format("metrics.otlp.enabled")) from error
     return MetricsExport(settings.metrics.otlp, metrics.registry, resource_of(settings.tracing))

@@ -24,22 +24,22 @@ from prometheus_client.registry import Collector
 from config.settings import Settings
 from gateway.app.admin import job_operations
 from gateway.context import Principal
-from gateway.operations.callers import current_caller
-from gateway.operations.calls import arguments_of
 from gateway.operations.job_requests import REVOCABLE, Acceptance, draft_of, view_of
 from gateway.operations.job_runner import JobRunner, NotOpen
 from gateway.operations.jobs import ENDED, RESPOND_ASYNC, SCHEDULE, Heard, JobAct, JobView
 from gateway.operations.operation import ALL, Operation, OperationInput
+from gateway.operations.operation_server import IdempotentRunner, OperationServer
 from gateway.operations.problems import ProblemDetails, not_found, sentence, unavailable
-from gateway.operations.requests import Headers
-from gateway.operations.serving import IdempotentRunner, OperationServer
+from gateway.operations.request_parsing import Headers
+from gateway.operations.stored_callers import current_caller
+from gateway.operations.tool_calls import arguments_of
 from gateway.policy.visibility import PolicyView
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.wings.table import with_jobs
 from registry.database.postgres import DatabaseHandle, Pool
 from registry.jobs.queue import JobQueue, JobWorker, TooManyJobs
 from registry.jobs.store import JobStore
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from schemas.binding import WingBinding
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode

@@ -8,11 +8,11 @@ from prometheus_client.registry import Collector
 from gateway.admin.health import Health
 from gateway.app.shared_state import SharedState
 from gateway.app.upstreams import Federation
-from gateway.middleware.telemetry import Metrics
+from gateway.middleware.message_metrics import Metrics
 from gateway.upstreams.mcp.servers import ServerGauges
 from registry.catalog.catalog import Catalog
 from registry.catalog.feed import FeedState
-from registry.catalog.lists import ToolList
+from registry.catalog.tool_lists import ToolList
 
 _GAUGES: tuple[tuple[str, str, Callable[[ToolList], float]], ...] = (
     ("toolgate_list_tokens", "Tokens (characters / 4) of all tools as a profile lists them.",

@@ -36,8 +36,8 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Exemplar, Sample
 
 from config.settings import MetricsOtlp
-from gateway.methods.results import SERVER
-from gateway.middleware.telemetry import OTHERS
+from gateway.methods.results_by_revision import SERVER
+from gateway.middleware.message_metrics import OTHERS
 from schemas.mcp.revisions import JSON_RPC, SUPPORTED
 
 log = logging.getLogger("toolgate.metrics")

@@ -9,12 +9,12 @@ import anyio
 
 from config.access import LimitsSettings
 from config.settings import AnswersSettings, Settings
-from gateway.abc import Events
+from gateway.interfaces import Events
 from gateway.methods.capabilities import announced_lists
-from gateway.state.bus import Bus
+from gateway.state.change_notifications import Hub, fingerprint
 from gateway.state.client_requests import ClientRequests, RemoteAnswers
-from gateway.state.hub import Hub, fingerprint
 from gateway.state.idempotency import Idempotency
+from gateway.state.node_bus import Bus
 from gateway.state.open_sessions import SessionLimits
 from gateway.state.peer_nodes import send_heartbeats
 from gateway.state.sessions import Sessions

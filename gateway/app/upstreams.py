@@ -8,13 +8,13 @@ import msgspec
 from config.settings import Scripts, Settings
 from config.sources import SourceSettings
 from gateway import hybrid
-from gateway.abc import Events, Upstream
 from gateway.app.shared_state import SharedState
 from gateway.hybrid import Service
 from gateway.hybrid.functions import Function, load_functions
-from gateway.methods.results import SERVER
-from gateway.protocol.sealed import Sealer, TaskIds
-from gateway.state.hub import Endpoint
+from gateway.interfaces import Events, Upstream
+from gateway.methods.results_by_revision import SERVER
+from gateway.protocol.sealed_state import Sealer, TaskIds
+from gateway.state.change_notifications import Endpoint
 from gateway.state.idempotency import Idempotency
 from gateway.state.stored_answers import StoredAnswers
 from gateway.upstreams.auth.caller import OwnAudiences
@@ -29,7 +29,7 @@ from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.parked_calls import DeferredCalls, ParkedCalls, RemoteParking
 from gateway.upstreams.mcp.relay import McpRelay, McpUpstream
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.transports import Transports
+from gateway.upstreams.mcp.transport_choice import Transports
 from gateway.upstreams.python import ActionLimits, PythonUpstream
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from gateway.upstreams.script import ScriptUpstream

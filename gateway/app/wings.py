@@ -20,13 +20,23 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from config.settings import Settings
-from gateway.abc import Events, Guard, Handler, Log, Middleware, Relay, Route, ToolCall, Upstream
 from gateway.app.access import Access
 from gateway.app.admin import PathPrefix
-from gateway.app.methods import calling
+from gateway.app.method_tables import calling
 from gateway.context import Context, Identify, Principal, new_request_id
-from gateway.guards.bodies import LimitedBody, declared_size
-from gateway.methods.calls import (
+from gateway.guards.body_budget import LimitedBody, declared_size
+from gateway.interfaces import (
+    Events,
+    Guard,
+    Handler,
+    Log,
+    Middleware,
+    Relay,
+    Route,
+    ToolCall,
+    Upstream,
+)
+from gateway.methods.call_plans import (
     CallPlans,
     own_argument_names,
     problem_text,
@@ -34,21 +44,22 @@ from gateway.methods.calls import (
     restore_names,
     without_null,
 )
-from gateway.methods.results import SERVER, call_result
+from gateway.methods.results_by_revision import SERVER, call_result
 from gateway.middleware.guardrails import Guardrails
-from gateway.operations.http import again_later, check_known, send_response
 from gateway.operations.operation import Operation
+from gateway.operations.operation_server import IdempotentRunner, problem_response
 from gateway.operations.pages import Pages
 from gateway.operations.problems import ProblemDetails, bad_request, unavailable
-from gateway.operations.requests import headers_of, too_large
-from gateway.operations.serving import IdempotentRunner, problem_response
+from gateway.operations.request_parsing import headers_of, too_large
+from gateway.operations.rest_api import again_later, check_known, send_response
 from gateway.policy.visibility import PolicyView
 from gateway.protocol.dispatcher import OTHER
 from gateway.state.idempotency import IdempotencyKeys
 from gateway.state.sessions import Sessions
 from gateway.telemetry.traces import Operate, no_trace
 from gateway.upstreams.wing import WingUpstream
-from gateway.wings.abc import (
+from gateway.wings.document_library import Library
+from gateway.wings.interface import (
     AdminAccess,
     Answer,
     CheckCall,
@@ -61,29 +72,28 @@ from gateway.wings.abc import (
     background,
 )
 from gateway.wings.jobs import job_operations
-from gateway.wings.library import Library
-from gateway.wings.models.models import ConfiguredModels, StoredKeys
+from gateway.wings.models.configured_models import ConfiguredModels, StoredKeys
 from gateway.wings.resources_and_prompts import WingRelay, offered_import
-from gateway.wings.serving import (
+from gateway.wings.supervisor import WingLife
+from gateway.wings.table import components_of, load_wings, mistakes, section, with_jobs
+from gateway.wings.wing_operations import (
     ObservedCalls,
     WingApi,
     WingOperations,
     drafts,
     not_open,
 )
-from gateway.wings.supervisor import WingLife
-from gateway.wings.table import components_of, load_wings, mistakes, section, with_jobs
 from registry.access.secrets import Keys
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import SingleFlight
 from registry.database.migrate import migrate
 from registry.database.postgres import AWAY, Database, DatabaseHandle, Pool
-from registry.embedding.abc import Embedder
+from registry.embedding.embedder import Embedder
 from registry.search.query import SearchQuery, SearchResult
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from schemas.binding import WingBinding
 from schemas.errors import (
     Denied,

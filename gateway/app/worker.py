@@ -10,29 +10,29 @@ import anyio
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.abc import Events
 from gateway.app.access import job_entry, spool_dir
 from gateway.app.admin import operations_as_jobs
 from gateway.app.jobs import JobRules, Jobs
 from gateway.app.wings import READY_WAIT_S, library_of, migrate_wing, screening
-from gateway.audit.writer import AuditWriter, is_recorded
+from gateway.audit.database_writer import AuditWriter, is_recorded
 from gateway.context import Context, Principal
-from gateway.methods.results import call_result
+from gateway.interfaces import Events
+from gateway.methods.results_by_revision import call_result
 from gateway.middleware.guardrails import Guardrails
 from gateway.operations.jobs import Heard
-from gateway.operations.serving import IdempotentRunner, OperationServer
+from gateway.operations.operation_server import IdempotentRunner, OperationServer
 from gateway.policy.visibility import PolicyView
 from gateway.state.idempotency import IdempotencyKeys
-from gateway.wings.abc import Task, Wing, WingContributions, WingParts
-from gateway.wings.models.models import ConfiguredModels
-from gateway.wings.serving import WingServer, drafts
+from gateway.wings.interface import Task, Wing, WingContributions, WingParts
+from gateway.wings.models.configured_models import ConfiguredModels
 from gateway.wings.supervisor import WingLife
 from gateway.wings.table import load_wing, section, with_jobs
+from gateway.wings.wing_operations import WingServer, drafts
 from registry.access.secrets import Keys, Secrets
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Database, DatabaseHandle
-from registry.embedding.abc import Embedder
+from registry.embedding.embedder import Embedder
 from registry.search import Search
 from registry.sources.source_reader import Lister
 from schemas.errors import Unavailable

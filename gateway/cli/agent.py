@@ -14,7 +14,7 @@ from gateway.cli.common.failure import fail
 from gateway.cli.common.output import err, remark, stream
 from gateway.cli.common.text import one_line
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
-from gateway.http.events import EventStream, ServerEvent
+from gateway.http_client.sse_parser import EventStream, ServerEvent
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode
 

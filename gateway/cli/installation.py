@@ -10,7 +10,7 @@ import yaml
 from click.shell_completion import get_completion_class
 
 from config.load import mask_secrets, settings_file
-from config.schema import json_schema
+from config.published_schema import json_schema
 from config.settings import Settings
 from gateway.app.components import components_of
 from gateway.cli.common.checks import collect

@@ -22,14 +22,14 @@ from gateway.cli.common.output import err, print_json, print_rows
 from gateway.cli.common.progress import progress_bar
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 from gateway.wings.table import wing_kinds
-from registry.embedding.abc import EmbeddingFailed
+from registry.embedding.embedder import EmbeddingFailed
 from registry.evaluation.results import ndcg
 from registry.evaluation.sets import Record, records
 from schemas.jsonrpc import encode
 
 if TYPE_CHECKING:
     from gateway.wings.documents.reading.sources import SourceFile
-    from gateway.wings.knowledge.bulk import ReembeddingReport
+    from gateway.wings.knowledge.ray_bulk import ReembeddingReport
 
 WATCH_S = 1.0
 ROOT, FILES = "/knowledge/v1", "/knowledge/files"
@@ -300,7 +300,7 @@ async def _on_ray(
     owner: str,
 ) -> dict[str, Any]:
     """Read the files on a cluster, and store them here."""
-    from gateway.wings.knowledge.bulk import upload_on_ray
+    from gateway.wings.knowledge.ray_bulk import upload_on_ray
 
     async with open_registry(settings) as registry:
         with progress_bar() as progress:
@@ -352,7 +352,7 @@ def _require_ray() -> None:
 
 
 async def _reembed_all(settings: Settings, address: str) -> "ReembeddingReport":
-    from gateway.wings.knowledge.bulk import reembed_on_ray
+    from gateway.wings.knowledge.ray_bulk import reembed_on_ray
 
     async with open_registry(settings) as registry:
         with progress_bar() as progress:

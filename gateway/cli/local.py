@@ -13,8 +13,8 @@ from typing import Any
 from anyio import CancelScope
 
 from config.settings import Settings
+from gateway.admin.http_api import AdminAction
 from gateway.admin.parts import RegistryParts
-from gateway.admin.service import AdminAction
 from gateway.cli.common.acts import VIA, actor
 from gateway.cli.common.arguments import json_or_text
 from gateway.cli.common.database import Registry, open_registry
@@ -22,15 +22,15 @@ from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import import_later, load
 from gateway.cli.running.client import NO_TEXTS, GatewayAnswer, OperationClient, OperationRefused
 from gateway.context import Context, Identity, Principal, new_request_id
-from gateway.operations.calls import answer_call, body_in
 from gateway.operations.operation import ALL, Operation
-from gateway.operations.problems import ProblemDetails
-from gateway.operations.serving import (
+from gateway.operations.operation_server import (
     IdempotentRunner,
     OperationResponse,
     OperationServer,
     problem_response,
 )
+from gateway.operations.problems import ProblemDetails
+from gateway.operations.tool_calls import answer_call, body_in
 from gateway.state.idempotency import IdempotencyKeys
 from registry.catalog.catalogs import Catalogs
 from schemas.jsonrpc import decode_json, encode

@@ -15,7 +15,8 @@ from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, remark, stream
 from gateway.cli.common.text import harmless
-from gateway.wings.models.abc import (
+from gateway.wings.models.configured_models import ConfiguredModels
+from gateway.wings.models.messages import (
     ChatMessage,
     ContentChunk,
     FinalResponse,
@@ -25,7 +26,6 @@ from gateway.wings.models.abc import (
     StatusUpdate,
     ToolCallsComplete,
 )
-from gateway.wings.models.models import ConfiguredModels
 from registry.access.secrets import Keys, Secrets
 
 COMMANDS = {

@@ -15,7 +15,7 @@ from typing import IO, Any, TypeVar
 import click
 
 from config.settings import Settings
-from gateway.admin.views import VIEWS
+from gateway.admin.resource_views import VIEWS
 from gateway.cli.commands import GROUPS, STATUS, CommandGroup, CommandRow
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, CommandFailure, fail
@@ -41,7 +41,7 @@ from gateway.cli.running.client import (
 )
 from gateway.cli.running.jobs import finish, wait_for_job
 from gateway.operations.operation import BODY, IF_MATCH, IF_NONE_MATCH, Operation
-from gateway.operations.view import ResourceView
+from gateway.operations.resource_view import ResourceView
 from registry.names.similar_names import did_you_mean
 
 LISTS = frozenset({"items", "next"})  # members of a page

@@ -15,7 +15,7 @@ from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.output import print_json, print_rows
 from gateway.cli.running.client import gateway_options, running_gateway
 from gateway.cli.running.jobs import finish, wait_for_job
-from gateway.wings.abc import Wing
+from gateway.wings.interface import Wing
 from gateway.wings.table import groups, load_wing
 from schemas.errors import ToolgateError
 

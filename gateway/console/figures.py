@@ -14,7 +14,7 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from gateway.middleware.telemetry import Metrics
+from gateway.middleware.message_metrics import Metrics
 from gateway.telemetry.histograms import BUCKETS_S
 
 CALLS = frozenset({"tools/call", "other"})

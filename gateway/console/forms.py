@@ -15,7 +15,7 @@ from schemas.errors import Fault
 from schemas.json_schema.pointers import ABSENT, escape
 from schemas.json_schema.references import find, reference_of, siblings
 from schemas.jsonrpc import decode_strict
-from schemas.patterns import InvalidPattern, Pattern
+from schemas.rule_patterns import InvalidPattern, Pattern
 
 DEPTH = 3  # levels of objects
 FIELDS = 60

@@ -23,9 +23,9 @@ from gateway.console.sessions import (
 )
 from gateway.console.texts import LANGUAGES
 from gateway.context import KEY_MARK, Context, Identity, Principal, new_request_id
-from gateway.operations.callers import caller_of, current_caller, read_caller
 from gateway.operations.operation import ALL
 from gateway.operations.problems import ProblemDetails, unavailable
+from gateway.operations.stored_callers import caller_of, current_caller, read_caller
 from registry.access.keys import ApiKeys
 from registry.database.postgres import Pool
 from schemas.errors import Forbidden, Unavailable

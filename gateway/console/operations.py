@@ -14,17 +14,17 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from config.settings import Settings
+from gateway.admin.http_api import AdminAction, AdminApi
 from gateway.admin.resources.status import Examine
-from gateway.admin.service import AdminAction, AdminApi
 from gateway.console.figures import Figures
 from gateway.console.oauth import IdToken
 from gateway.context import CallHeaders, Context, Identify, Identity, new_request_id
 from gateway.operations.operation import Operation, OperationInput, allows
+from gateway.operations.operation_server import OperationResponse, problem_response
 from gateway.operations.problems import ProblemDetails, lacks_scope, not_found
-from gateway.operations.requests import convert_body, converted_query, read_names, refuse_nul
-from gateway.operations.serving import OperationResponse, problem_response
+from gateway.operations.request_parsing import convert_body, converted_query, read_names, refuse_nul
 from gateway.upstreams.call_recording import CallRecording
-from gateway.wings.abc import CallTool, WingContributions, WingEvent
+from gateway.wings.interface import CallTool, WingContributions, WingEvent
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Pool
 from schemas.errors import Fault

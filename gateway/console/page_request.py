@@ -21,7 +21,7 @@ from gateway.console.operations import ConsoleOperations, ConsoleParts, Operatio
 from gateway.console.sessions import CookieNames, csrf_token
 from gateway.console.texts import LANGUAGES, Texts, visible
 from gateway.context import Identity
-from gateway.methods.results import SERVER
+from gateway.methods.results_by_revision import SERVER
 
 THEMES = ("auto", "light", "dark")
 FIELDS = 2000  # of a posted form

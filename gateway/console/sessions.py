@@ -18,8 +18,8 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 
 from config.access import ConsoleSettings as Settings
-from gateway.operations.callers import StoredCaller, read_caller
-from gateway.protocol.sealed import Sealer
+from gateway.operations.stored_callers import StoredCaller, read_caller
+from gateway.protocol.sealed_state import Sealer
 from registry.database.migrate import Component
 from registry.database.postgres import Pool, borrow
 from schemas.errors import InvalidParams

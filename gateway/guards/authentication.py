@@ -21,8 +21,8 @@ from config.access import Auth
 from gateway.context import KEY_MARK, Identity, Principal
 from gateway.guards.claims import Claims
 from gateway.guards.issuers import issuers_of
-from gateway.guards.keys import LocalKeys, RemoteKeys
 from gateway.guards.tokens import KeysMissing, Token, Tokens
+from gateway.guards.verification_keys import LocalKeys, RemoteKeys
 from registry.access.keys import PREFIX, KnownKey, digest_of, known_keys, note_uses
 from registry.access.revocations import load_revocations, purge
 from registry.database.postgres import AWAY, Pool

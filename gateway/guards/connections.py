@@ -22,7 +22,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from config.access import LimitsSettings
-from gateway.guards.bodies import BodyBudget
+from gateway.guards.body_budget import BodyBudget
 from gateway.guards.host_and_origin import OPEN_PATHS
 from gateway.guards.refusal import refuse
 from gateway.state.rates import network_of

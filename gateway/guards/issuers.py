@@ -19,7 +19,7 @@ from jwt.exceptions import (
 from config.access import DEVELOPMENT_ISSUER, RESERVED_ISSUER, Auth, IssuerSettings
 from gateway.guards import claims as token_claims
 from gateway.guards.claims import Claims
-from gateway.guards.keys import LocalKeys, RemoteKeys, file_keys, secret_keys
+from gateway.guards.verification_keys import LocalKeys, RemoteKeys, file_keys, secret_keys
 
 KeySource: TypeAlias = LocalKeys | RemoteKeys
 

@@ -28,7 +28,7 @@ from gateway.context import Identity, Principal
 from gateway.guards import claims as token_claims
 from gateway.guards.claims import Claims
 from gateway.guards.issuers import Issuer, plain
-from gateway.guards.keys import Key, KeyRing
+from gateway.guards.verification_keys import Key, KeyRing
 from registry.access.revocations import RevocationCache
 from schemas.errors import ToolgateError
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from registry.catalog.catalog import Catalog
-from registry.catalog.lists import relays_tasks
+from registry.catalog.tool_lists import relays_tasks
 from schemas.errors import MethodNotFound
 from schemas.jsonrpc import decode_members
 from schemas.mcp.messages import TASKS_EXTENSION, ListKind

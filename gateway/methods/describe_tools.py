@@ -16,8 +16,8 @@ from gateway.methods.lists import Lists
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import MissingPart, part
-from registry.display.outlines import Fold
 from registry.display.profiles import SelectedProfile
+from registry.display.schema_folding import Fold
 from registry.display.summaries import shorten
 from registry.display.tool_shaper import ListedTool, ListingBudget, length
 from schemas.errors import InvalidParams

@@ -9,12 +9,18 @@ from typing import Any
 
 from msgspec import UNSET
 
-from gateway.abc import SessionChange
 from gateway.context import Context, Outbox, Peer, Session
+from gateway.interfaces import SessionChange
 from gateway.methods.capabilities import capabilities, require, subscribes
 from gateway.methods.lists import Lists
-from gateway.methods.results import SERVER, STAMP
-from gateway.state.hub import LIST_KINDS, LIST_METHODS, SUBSCRIPTION_LIMIT, Follower, Hub
+from gateway.methods.results_by_revision import SERVER, STAMP
+from gateway.state.change_notifications import (
+    LIST_KINDS,
+    LIST_METHODS,
+    SUBSCRIPTION_LIMIT,
+    Follower,
+    Hub,
+)
 from gateway.state.sessions import Sessions
 from registry.catalog.catalog import Catalog
 from schemas.errors import Fault, InvalidParams, InvalidRequest

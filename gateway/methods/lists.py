@@ -12,15 +12,15 @@ from weakref import WeakKeyDictionary
 from anyio import to_thread
 from msgspec import Raw
 
-from config.types import DisclosureMode
+from config.value_types import DisclosureMode
 from gateway.context import Context
-from gateway.methods.results import STAMP
+from gateway.methods.results_by_revision import STAMP
 from gateway.methods.skills.agents import Agents, fitting
 from gateway.policy.visibility import PolicyView
 from gateway.protocol import cursors
 from registry.catalog.catalog import Catalog, Page, ResourceLocation
 from registry.catalog.catalogs import Catalogs
-from registry.catalog.lists import ShortList, encode_tool
+from registry.catalog.tool_lists import ShortList, encode_tool
 from registry.display.budgets import tokens
 from registry.display.disclosure import DESCRIBES
 from registry.display.profiles import SelectedProfile

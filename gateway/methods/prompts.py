@@ -7,13 +7,13 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gateway.abc import Relay, RelayRequest
 from gateway.context import Context
+from gateway.interfaces import Relay, RelayRequest
 from gateway.methods.capabilities import has, require
 from gateway.methods.lists import Lists
-from gateway.methods.results import WRITTEN
+from gateway.methods.results_by_revision import WRITTEN
 from gateway.methods.skills.files import SkillFiles
-from gateway.protocol import failures
+from gateway.protocol import upstream_errors
 from gateway.protocol.revision_adapter import Members, View
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, MethodNotFound, RelayedFault
@@ -72,7 +72,7 @@ class Completion:
         except RelayedFault as fault:
             if fault.code == MethodNotFound.code:
                 return seen.completion_result(_NOTHING)
-            raise failures.fault_for_client(fault, context.revision) from fault
+            raise upstream_errors.fault_for_client(fault, context.revision) from fault
 
     def _find_reference(
         self,
@@ -123,7 +123,7 @@ class Prompts:
         try:
             members = await self._relay.request(asked, relay_context(context, request))
         except RelayedFault as fault:
-            raise failures.fault_for_client(fault, context.revision) from fault
+            raise upstream_errors.fault_for_client(fault, context.revision) from fault
         return view(catalog, prompt.source, context).prompt_result(members)
 
 

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Raw
 
-from gateway.abc import Relay, RelayRequest
 from gateway.context import Context, Session
+from gateway.interfaces import Relay, RelayRequest
 from gateway.methods.capabilities import require, subscribes
 from gateway.methods.lists import Lists
 from gateway.methods.prompts import params_of, relay_context, view
-from gateway.methods.results import WRITTEN
+from gateway.methods.results_by_revision import WRITTEN
 from gateway.methods.skills.files import SkillFiles
-from gateway.protocol import failures
+from gateway.protocol import upstream_errors
 from gateway.protocol.revision_adapter import Members, View
-from gateway.state.hub import Hub
+from gateway.state.change_notifications import Hub
 from gateway.state.stored_answers import StoredAnswer, StoredAnswers, handle_of
 from registry.catalog.catalog import Catalog, ResourceLocation
 from schemas.errors import MethodNotFound, RelayedFault, SessionRequired
@@ -54,7 +54,7 @@ class ResourceMethods:
         if (handle := handle_of(uri)) is not None:
             return await self._answer(context, uri, handle)
         if not context.revision.mcp:  # plain JSON-RPC reads stored answers only
-            raise failures.missing(uri, context.revision)
+            raise upstream_errors.missing(uri, context.revision)
         if (own := await self._skills.read(context, uri)) is not None:
             return own  # before other servers: none of them may shadow one of our skills
         catalog = self._lists.catalog(context)
@@ -64,17 +64,17 @@ class ResourceMethods:
         try:
             members = await self._relay.request(asked, relay_context(context, request))
         except RelayedFault as fault:
-            raise failures.read_fault(fault, context.revision, uri) from fault
+            raise upstream_errors.read_fault(fault, context.revision, uri) from fault
         members = view(catalog, located.source.name, context).read(members, located.uri)
         if _is_nothing(members, context.revision):
-            raise failures.missing(uri, context.revision)
+            raise upstream_errors.missing(uri, context.revision)
         return members
 
     async def _answer(self, context: Context, uri: str, handle: str) -> Members:
         """An answer stored for this caller. Raises Fault where there is none, or it has expired."""
         whole = await self._kept.whole(context.principal, handle)
         if whole is None:
-            raise failures.missing(uri, context.revision)
+            raise upstream_errors.missing(uri, context.revision)
         members = {"contents": Raw(await _contents(uri, whole))}
         return View(context.revision, str, WRITTEN).read(members)
 
@@ -94,7 +94,7 @@ class ResourceMethods:
         if located is not None:
             return located
         require(catalog, "resources", method)
-        raise failures.missing(uri, context.revision)
+        raise upstream_errors.missing(uri, context.revision)
 
     async def unsubscribe(self, context: Context, request: Request) -> Members:
         """Idempotent: a missing subscription is no error, as with the SDKs."""

@@ -22,8 +22,8 @@ from gateway.methods.skills.agents import Handles
 from gateway.protocol.revision_adapter import Members, is_failure
 from gateway.state.background_tasks import BackgroundTasks
 from registry.catalog.catalog import Catalog
-from registry.catalog.lists import searchable_text
 from registry.catalog.lookup import by_words
+from registry.catalog.tool_lists import searchable_text
 from registry.database.postgres import AWAY
 from registry.display.budgets import CHARACTERS
 from registry.display.disclosure import DESCRIBES

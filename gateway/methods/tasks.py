@@ -11,14 +11,14 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gateway.abc import Relay, RelayRequest
 from gateway.context import Context, Peer
+from gateway.interfaces import Relay, RelayRequest
 from gateway.methods.capabilities import capabilities
 from gateway.methods.lists import Lists
 from gateway.methods.prompts import params_of, relay_context, view
-from gateway.protocol import failures
+from gateway.protocol import upstream_errors
 from gateway.protocol.revision_adapter import Members, task_result
-from gateway.protocol.sealed import TaskIds, knows_tasks
+from gateway.protocol.sealed_state import TaskIds, knows_tasks
 from registry.catalog.catalog import Catalog
 from schemas.errors import InvalidParams, MethodNotFound, MissingClientCapability, RelayedFault
 from schemas.jsonrpc import Request, decode_members, encode
@@ -53,7 +53,7 @@ class TaskMethods:
         try:
             members = await self._relay.request(asked, surroundings)
         except RelayedFault as fault:
-            raise failures.fault_for_client(fault, context.revision) from fault
+            raise upstream_errors.fault_for_client(fault, context.revision) from fault
         seen = view(catalog, source.name, context)
         of_tool = request.method == "tasks/result"
         told = seen.call_result(task_result(members)) if of_tool else seen.task(members)

@@ -7,10 +7,9 @@ from typing import Any, cast
 from msgspec import UNSET, Raw
 from msgspec.structs import replace as replaced
 
-from gateway.abc import ToolCall, Upstream
 from gateway.context import Context
-from gateway.methods.answers import NOTHING_ASKED, AnswerProcessing
-from gateway.methods.calls import (
+from gateway.interfaces import ToolCall, Upstream
+from gateway.methods.call_plans import (
     CallPlan,
     CallPlans,
     check_key,
@@ -25,7 +24,8 @@ from gateway.methods.capabilities import check_task
 from gateway.methods.describe_tools import near, unknown_tool
 from gateway.methods.lists import Lists, Mean
 from gateway.methods.prompts import params_of, relay_context, view
-from gateway.methods.results import (
+from gateway.methods.result_processing import NOTHING_ASKED, AnswerProcessing
+from gateway.methods.results_by_revision import (
     call_result,
     note_rename,
     plain_members,
@@ -35,7 +35,7 @@ from gateway.methods.results import (
 from gateway.methods.search_tools import Usage
 from gateway.methods.skills.agents import Handles
 from gateway.policy.approvals import META_APPROVAL
-from gateway.protocol import failures
+from gateway.protocol import upstream_errors
 from gateway.protocol.revision_adapter import FAILED, Members, tool_result
 from registry.catalog.catalog import Catalog
 from schemas.binding import Does, GatewayBinding, ServiceBinding
@@ -346,7 +346,7 @@ class ToolMethods:
         try:
             result = await plan.execute(ToolCall(tool, plan.source, arguments, context))
         except RelayedFault as fault:
-            result = RelayedResult(failures.as_result(fault, context.revision))
+            result = RelayedResult(upstream_errors.as_result(fault, context.revision))
         if isinstance(result, ToolResult):
             return result
         members = result.members

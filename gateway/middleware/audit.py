@@ -16,10 +16,10 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from config.access import Audit
-from gateway.abc import Execute, Handler, Route, ToolCall
+from gateway.audit.database_writer import AuditWriter
 from gateway.audit.records import METHOD_LIMIT, AuditEntry, digest_of, format_arguments, printable
-from gateway.audit.writer import AuditWriter
 from gateway.context import AuditDraft, Context, Identify, Identity, Session
+from gateway.interfaces import Execute, Handler, Route, ToolCall
 from gateway.policy.engine import Decision
 from gateway.protocol.revision_adapter import is_failure
 from gateway.state.rates import network_of

@@ -26,16 +26,16 @@ from msgspec import UNSET, Raw
 
 from config.access import GUARDRAIL_VARIABLES, Guardrail
 from config.access import GuardrailsSettings as Settings
-from gateway.abc import Execute, ToolCall
+from gateway.interfaces import Execute, ToolCall
 from gateway.middleware.embedded_json import Change, EmbeddedJson
 from gateway.policy.engine import facts_of
+from schemas.cel_expressions import Expression, ExpressionFailed, compile_expression, too_large
 from schemas.errors import ParseError, RelayedFault
-from schemas.expressions import Expression, ExpressionFailed, compile_expression, too_large
 from schemas.globs import ToolGlobs
 from schemas.jsonrpc import DEPTH, decode_json, encode, nests_within
 from schemas.masking import MASK, Masks, json_in, masks_of
 from schemas.memo import Memo
-from schemas.patterns import InvalidPattern, Pattern
+from schemas.rule_patterns import InvalidPattern, Pattern
 from schemas.source import Source
 from schemas.tool import (
     EmbeddedResource,

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import Raw
 
-from gateway.abc import Execute, ToolCall
 from gateway.audit.records import format_arguments
 from gateway.context import Context
+from gateway.interfaces import Execute, ToolCall
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.engine import Decision, is_judged
 from gateway.policy.visibility import PolicyView

@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gateway.context import Context, Identity, Principal, RunMark
-from gateway.operations.callers import refusal_of
 from gateway.operations.jobs import AsJob, Job, JobView
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.problems import ProblemDetails
-from gateway.operations.requests import Headers, convert_body
+from gateway.operations.request_parsing import Headers, convert_body
+from gateway.operations.stored_callers import refusal_of
 from registry.jobs.store import Claim, JobDraft, JobRow
 from schemas.mcp.revisions import V2025_11_25
 

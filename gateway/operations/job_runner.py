@@ -19,9 +19,9 @@ from gateway.context import Principal
 from gateway.operations.job_requests import Acceptance, asked_by, asked_of, unknown_operation
 from gateway.operations.jobs import AsJob, Heard, JobAct, JobEvent
 from gateway.operations.operation import Operation, OperationInput
+from gateway.operations.operation_server import OperationResponse, OperationServer, problem_response
 from gateway.operations.problems import ProblemDetails, lacks_scope, unavailable
-from gateway.operations.requests import Headers
-from gateway.operations.serving import OperationResponse, OperationServer, problem_response
+from gateway.operations.request_parsing import Headers
 from registry.database.postgres import AWAY
 from registry.jobs.store import Claim, JobEnd, JobProgress, JobStore
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from config.types import END, HostId, RuleName, SchemeName, SourceName, ToolsetName
+from config.value_types import END, HostId, RuleName, SchemeName, SourceName, ToolsetName
 from gateway.context import Context, Principal
 from gateway.operations.jobs import NO_JOB, AsJob, Job
 from gateway.operations.pages import Pages

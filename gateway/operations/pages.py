@@ -7,7 +7,7 @@ from typing import Annotated, Generic, TypeVar
 
 from msgspec import Meta, Struct
 
-from config.types import END
+from config.value_types import END
 from gateway.operations.problems import Mistake, ProblemDetails, invalid
 
 Cursor = Annotated[

@@ -8,9 +8,9 @@ import msgspec
 from starlette.types import Send
 
 from gateway.operations.operation import Operation
-from gateway.operations.requests import Headers
-from gateway.operations.serving import OperationResponse
-from gateway.protocol import sse
+from gateway.operations.operation_server import OperationResponse
+from gateway.operations.request_parsing import Headers
+from gateway.protocol import sse_writer
 from schemas.errors import ClientRequestFailed
 from schemas.mcp.messages import PROGRESS
 
@@ -47,13 +47,13 @@ class ProgressStream:
             params = {
                 name: member for name, member in said["params"].items() if name != "progressToken"
             }
-            await self._say(sse.event(msgspec.json.encode(params), b"progress"))
+            await self._say(sse_writer.event(msgspec.json.encode(params), b"progress"))
 
     async def ask(self, method: str, params: Any) -> Any:  # noqa: ARG002
         raise ClientRequestFailed(f"{method} needs a session, in which clients can be asked")
 
     async def keep_alive(self) -> None:
-        await self._say(sse.KEEP_ALIVE)
+        await self._say(sse_writer.KEEP_ALIVE)
 
     async def beat(self) -> None:
         """Keep intermediaries from closing a silent stream, until it is cancelled."""
@@ -67,7 +67,7 @@ class ProgressStream:
         if not self._began and (not self._used or failed or response.status == 202):
             return False
         body = response.body or b"null"
-        await self._say(sse.event(body, b"problem" if failed else b"result"))
+        await self._say(sse_writer.event(body, b"problem" if failed else b"result"))
         await self._send({"type": "http.response.body", "body": b""})
         return True
 

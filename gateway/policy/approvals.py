@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from config.access import Policy
-from gateway.abc import ToolCall
+from gateway.interfaces import ToolCall
 from gateway.policy.engine import Decision
 from registry.access.approvals import ApprovalRequest, Approvals, TooManyWaiting
 from registry.database.postgres import AWAY, Pool

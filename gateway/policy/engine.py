@@ -13,7 +13,7 @@ from msgspec import json
 
 from config.access import RULE_VARIABLES, Policy, Rule
 from gateway.context import Principal
-from schemas.expressions import (
+from schemas.cel_expressions import (
     Expression,
     ExpressionFailed,
     InvalidExpression,

@@ -15,7 +15,7 @@ from gateway.policy.engine import (
     Engine,
     Subject,
 )
-from schemas.expressions import ExpressionFailed, too_large
+from schemas.cel_expressions import ExpressionFailed, too_large
 
 OF_OPERATOR = "(operator)"  # replaces names of operator rules for tenants
 BUILT_INS = frozenset({"", "cli", BUILT_IN, DEFAULT, TIERS, DESTRUCTIVE})  # not user-defined

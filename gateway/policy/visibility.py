@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary, ref
 from anyio import to_thread
 
 from config.access import Policy, Rule
-from gateway.abc import Events
 from gateway.context import Context, Principal
+from gateway.interfaces import Events
 from gateway.policy.engine import (
     BUILT_IN,
     DEFAULT,
@@ -33,8 +33,8 @@ from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.resources import ResourceLocation
 from registry.database.postgres import Pool
+from schemas.cel_expressions import too_large
 from schemas.errors import InvalidParams
-from schemas.expressions import too_large
 from schemas.memo import Memo
 from schemas.tool import Tool
 

@@ -12,8 +12,8 @@ from typing import Any
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from gateway.abc import Handler, Middleware, Route
 from gateway.context import REQUEST_ID_BYTES, Cancellation, Context, Session
+from gateway.interfaces import Handler, Middleware, Route
 from gateway.telemetry.traces import TRACEPARENT, parse
 from schemas.errors import (
     Fault,

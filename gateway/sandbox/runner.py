@@ -20,7 +20,7 @@ from anyio import CapacityLimiter
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from config.settings import Scripts
-from gateway.http.deadline import Deadline
+from gateway.http_client.deadline import Deadline
 from gateway.sandbox.filter import MACHINES, program
 from schemas.binding import Language
 from schemas.errors import Fault, ToolgateError

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from gateway.http.deadline import Deadline
+from gateway.http_client.deadline import Deadline
 from gateway.sandbox.runner import (
     DIRECTORY,
     ERROR_BYTES,

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from gateway.abc import Log
 from gateway.context import Session, reason_of
+from gateway.interfaces import Log
 from gateway.state.background_tasks import BackgroundTasks
 from schemas.errors import ClientRequestFailed, Fault, Unavailable
 from schemas.jsonrpc import Notification, Response, encode

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 from psycopg import sql
 
-from gateway.abc import RepeatableCommand
+from gateway.interfaces import RepeatableCommand
 from registry.database.postgres import AWAY, Pool, borrow
 from schemas.errors import ToolgateError
 from schemas.hybrid import IDEMPOTENCY_CONFLICT, UNAVAILABLE, StatusFault

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from gateway.abc import Event, SessionChange, SessionRecord, Verdict
+from gateway.interfaces import Event, SessionChange, SessionRecord, Verdict
 from gateway.state.open_sessions import with_change
 from gateway.state.rates import MICROS, admit, live, slot_us
 from gateway.state.streams import StreamPlace, Watchers, check, event_id, place_of

@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec import UNSET, structs
 
-from gateway.abc import SessionChange, SessionRecord
 from gateway.context import Outbox, Principal, Session
+from gateway.interfaces import SessionChange, SessionRecord
 from schemas.errors import TooManyRequests, Unavailable
 from schemas.mcp.messages import ListKind
 from schemas.mcp.revisions import HANDSHAKE

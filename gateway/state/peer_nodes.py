@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.abc import SessionRecord, SessionStore
 from gateway.context import Session
-from gateway.state.bus import Bus
+from gateway.interfaces import SessionRecord, SessionStore
 from gateway.state.memory import MemoryCounter
+from gateway.state.node_bus import Bus
 from gateway.state.open_sessions import OpenSessions, update
 from gateway.state.standalone_streams import STREAM_OPENED, WATCHES_TAKEN, StandaloneStreams
 from schemas.errors import Unavailable

@@ -21,7 +21,7 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
-from gateway.abc import Event, SessionChange, SessionRecord, Verdict
+from gateway.interfaces import Event, SessionChange, SessionRecord, Verdict
 from gateway.state.open_sessions import with_change
 from gateway.state.rates import SLOTS, admit, live, slot_us
 from gateway.state.streams import StreamPlace, Watchers, check, event_id, place_of

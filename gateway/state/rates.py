@@ -33,7 +33,7 @@ from ipaddress import IPv6Address
 
 import msgspec
 
-from gateway.abc import Counter, RateBound, RateKey, Verdict
+from gateway.interfaces import Counter, RateBound, RateKey, Verdict
 from gateway.state.background_tasks import BackgroundTasks
 from schemas.errors import Unavailable
 from schemas.memo import Memo

@@ -34,7 +34,7 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import RedisClusterException, RedisError
 from redis.exceptions import TimeoutError as TimedOut
 
-from gateway.abc import Event, SessionChange, SessionRecord, Verdict
+from gateway.interfaces import Event, SessionChange, SessionRecord, Verdict
 from gateway.state.rates import MICROS, SLOTS, admit, live, slot_us
 from gateway.state.streams import StreamPlace, Watchers, check, event_id, place_of
 from schemas.errors import ToolgateError, Unavailable

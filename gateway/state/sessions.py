@@ -14,11 +14,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.abc import Counter, Events, SessionChange, SessionRecord, SessionStore
 from gateway.context import REASON_CHARACTERS, REQUEST_ID_BYTES, Outbox, Principal, Session
+from gateway.interfaces import Counter, Events, SessionChange, SessionRecord, SessionStore
 from gateway.state.background_tasks import BackgroundTasks
-from gateway.state.bus import Bus
-from gateway.state.hub import LIST_KINDS, Hub
+from gateway.state.change_notifications import LIST_KINDS, Hub
+from gateway.state.node_bus import Bus
 from gateway.state.open_sessions import (
     OpenSessions,
     SessionLimits,

@@ -13,8 +13,14 @@ from typing import Any
 
 from gateway.context import Outbox, Session
 from gateway.state.background_tasks import BackgroundTasks
-from gateway.state.bus import Bus
-from gateway.state.hub import LIST_NOTIFICATIONS, Follower, Hub, changed_lists, update_notification
+from gateway.state.change_notifications import (
+    LIST_NOTIFICATIONS,
+    Follower,
+    Hub,
+    changed_lists,
+    update_notification,
+)
+from gateway.state.node_bus import Bus
 from schemas.errors import Fault
 
 # bus messages: a node has opened the stream, and watches the resources

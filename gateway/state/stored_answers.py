@@ -15,8 +15,8 @@ from hashlib import blake2b
 import msgspec
 from msgspec import Struct
 
-from gateway.abc import Counter, Log
 from gateway.context import Principal
+from gateway.interfaces import Counter, Log
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
 

@@ -8,8 +8,8 @@ from hashlib import blake2b
 from typing import Any
 
 from config.settings import StateSettings
-from gateway.abc import Counter, Log, SessionStore
-from gateway.state import bus, stored_answers
+from gateway.interfaces import Counter, Log, SessionStore
+from gateway.state import node_bus, stored_answers
 from gateway.state.memory import MemoryCounter, MemoryLog, MemorySessions
 from gateway.state.postgres import (
     PURPOSE,
@@ -25,7 +25,9 @@ from schemas.errors import Unavailable
 log = logging.getLogger("toolgate.state")
 
 ALL_EVENTS = 1_000_000  # of a stored result: its writer bounds it
-OWN_LIMITS = {bus.STREAM: bus.EVENTS_LIMIT}  # streams with their own number of kept events
+OWN_LIMITS = {
+    node_bus.STREAM: node_bus.EVENTS_LIMIT
+}  # streams with their own number of kept events
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.abc import Counter, Event, Log, SessionStore
 from gateway.context import Session
-from gateway.protocol.sse import STANDALONE, Position
+from gateway.interfaces import Counter, Event, Log, SessionStore
+from gateway.protocol.sse_writer import STANDALONE, Position
 from gateway.state.background_tasks import BackgroundTasks
-from gateway.state.bus import Bus
+from gateway.state.node_bus import Bus
 from schemas.errors import InternalError, InvalidParams, InvalidRequest, Unavailable
 from schemas.jsonrpc import RequestId, encode, error_reply
 

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from starlette.types import Receive
 
 from gateway.context import Identity, Outbox, Session, new_request_id
-from gateway.protocol import sse
-from gateway.protocol.sse import STANDALONE, Position
+from gateway.protocol import sse_writer
+from gateway.protocol.sse_writer import STANDALONE, Position
 from gateway.state.streams import READ_AT_ONCE, UNKNOWN_EVENT, ReplayedEvent
-from gateway.transports.endpoint import McpFront
-from gateway.transports.http import Responder
-from gateway.transports.peers import DisconnectWatch, send_all
+from gateway.transports.client_connection import DisconnectWatch, send_all
+from gateway.transports.http_messages import Responder
+from gateway.transports.mcp_endpoint import McpFront
 from schemas.errors import InvalidRequest, Unavailable
 
 log = logging.getLogger("toolgate.streams")
@@ -93,8 +93,8 @@ class EventStreams:
         if session.last_event_id is None:
             session.last_event_id = await self._streams.newest(session)
         if not session.revision.priming:
-            return sse.KEEP_ALIVE
-        return sse.priming(_news_position(session, outbox.lists_version).id, self._retry_ms)
+            return sse_writer.KEEP_ALIVE
+        return sse_writer.priming(_news_position(session, outbox.lists_version).id, self._retry_ms)
 
     async def _standalone_chunks(self, session: Session, outbox: Outbox) -> AsyncIterator[bytes]:
         outbox.stir()  # reads events from before the watch
@@ -102,14 +102,14 @@ class EventStreams:
             news, told = await outbox.take(self._keep_alive_s), outbox.lists_version
             if outbox.closed and not news:
                 return
-            parts = [sse.event(message) for message in news[:-1]]
+            parts = [sse_writer.event(message) for message in news[:-1]]
             if news:  # id on the last only: a client that missed any gets all again
-                parts.append(sse.event(news[-1], id_=_news_position(session, told).id))
+                parts.append(sse_writer.event(news[-1], id_=_news_position(session, told).id))
             parts += [
-                sse.event(message, id_=Position(STANDALONE, after, told).id)
+                sse_writer.event(message, id_=Position(STANDALONE, after, told).id)
                 for after, message in await self._new_events(session, outbox)
             ]
-            yield b"".join(parts) or sse.KEEP_ALIVE
+            yield b"".join(parts) or sse_writer.KEEP_ALIVE
 
     async def _new_events(self, session: Session, outbox: Outbox) -> list[tuple[str, bytes]]:
         """New events of the standalone stream's log, if it may have any."""
@@ -135,11 +135,13 @@ class EventStreams:
     ) -> AsyncIterator[bytes]:
         while True:
             parts = [
-                sse.event(event.message, id_=event.position.id) for event in said if event.message
+                sse_writer.event(event.message, id_=event.position.id)
+                for event in said
+                if event.message
             ]
             if said:
                 position = said[-1].position
-            yield b"".join(parts) or sse.KEEP_ALIVE
+            yield b"".join(parts) or sse_writer.KEEP_ALIVE
             if position.ended or outbox.closed or session.ended:
                 return
             if len(said) < READ_AT_ONCE:

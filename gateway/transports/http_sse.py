@@ -13,15 +13,15 @@ from urllib.parse import urlencode
 from msgspec import UNSET
 from starlette.types import Receive, Scope, Send
 
-from gateway.abc import SessionChange
 from gateway.context import Context, Outbox, Principal, QueryOptions, Session
-from gateway.protocol import sse
+from gateway.interfaces import SessionChange
+from gateway.protocol import sse_writer
 from gateway.protocol.admission import read_introduction
 from gateway.protocol.dispatcher import check_id, run_cancellable
-from gateway.protocol.sse import STANDALONE
-from gateway.transports.endpoint import McpEndpoint
+from gateway.protocol.sse_writer import STANDALONE
+from gateway.transports.client_connection import DisconnectWatch, StreamPeer, send_all
 from gateway.transports.event_stream import EventStreams
-from gateway.transports.http import (
+from gateway.transports.http_messages import (
     Responder,
     call_headers,
     caller,
@@ -31,7 +31,7 @@ from gateway.transports.http import (
     require_json,
     require_same_site,
 )
-from gateway.transports.peers import DisconnectWatch, StreamPeer, send_all
+from gateway.transports.mcp_endpoint import McpEndpoint
 from schemas.errors import Fault, InvalidRequest, MethodNotAllowed, SessionNotFound, Unavailable
 from schemas.jsonrpc import Invalid, Message, Request, Response, decode, encode
 from schemas.mcp.revisions import V2024_11_05
@@ -112,16 +112,16 @@ class HttpSseEndpoint:
         path = self._endpoint.message_path(session.toolset)
         told = {name: wish for name, wish in asdict(options).items() if wish is not None}
         query = urlencode({"session_id": session.id, **told})
-        yield sse.event(f"{path}?{query}".encode(), b"endpoint")
+        yield sse_writer.event(f"{path}?{query}".encode(), b"endpoint")
         async for messages in self._event_streams.messages(session, outbox):
             for message in messages:
-                yield sse.event(message)
+                yield sse_writer.event(message)
             if not messages:
-                yield sse.KEEP_ALIVE
+                yield sse_writer.KEEP_ALIVE
         if session.running:  # shutdown: running calls may finish, and their answers are sent
             await asyncio.wait(session.running.values(), timeout=self._front.drain_s)
         for message in await outbox.take(0):
-            yield sse.event(message)
+            yield sse_writer.event(message)
 
     async def _session(self, scope: Scope, principal: Principal) -> Session:
         session_id = query_value(scope, "session_id")

@@ -25,7 +25,8 @@ from gateway.protocol.dialects import (
 )
 from gateway.protocol.dispatcher import Answer as Reply
 from gateway.protocol.dispatcher import Batches, Dispatcher
-from gateway.transports.http import (
+from gateway.transports.client_connection import WATCH_S, DisconnectWatch, KeepAliveTimer
+from gateway.transports.http_messages import (
     RequestHeaders,
     Responder,
     call_headers,
@@ -39,7 +40,6 @@ from gateway.transports.http import (
     require_json,
     require_same_site,
 )
-from gateway.transports.peers import WATCH_S, DisconnectWatch, KeepAliveTimer
 from schemas.errors import Fault, InvalidRequest, MethodNotAllowed
 from schemas.hybrid import (
     METHOD_NOT_ALLOWED,

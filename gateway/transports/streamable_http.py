@@ -13,11 +13,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.context import NO_OPTIONS, Context, Identity, Principal, Session
 from gateway.protocol.admission import AdmittedRequest, Headers, admit, check_version
 from gateway.protocol.dispatcher import UnknownMethod, member_server, run_cancellable
-from gateway.protocol.sse import STANDALONE, read_position
+from gateway.protocol.sse_writer import STANDALONE, read_position
 from gateway.state.streams import Ids
-from gateway.transports.endpoint import McpEndpoint, McpFront
+from gateway.transports.client_connection import (
+    WATCH_S,
+    DisconnectWatch,
+    KeepAliveTimer,
+    PostPeer,
+    SessionPeer,
+)
 from gateway.transports.event_stream import EventStreams
-from gateway.transports.http import (
+from gateway.transports.http_messages import (
     JSON,
     JSON_TYPE,
     SSE_TYPE,
@@ -34,13 +40,7 @@ from gateway.transports.http import (
     require_json,
 )
 from gateway.transports.http_sse import HttpSseEndpoint
-from gateway.transports.peers import (
-    WATCH_S,
-    DisconnectWatch,
-    KeepAliveTimer,
-    PostPeer,
-    SessionPeer,
-)
+from gateway.transports.mcp_endpoint import McpEndpoint, McpFront
 from schemas.errors import (
     Fault,
     HeaderMismatch,

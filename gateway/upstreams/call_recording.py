@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
-from gateway.abc import Relay, RelayRequest
 from gateway.context import Context
-from gateway.http.http1 import DEFAULT_HEADERS
+from gateway.http_client.http1 import DEFAULT_HEADERS
+from gateway.interfaces import Relay, RelayRequest
 from gateway.upstreams.http.client import (
     Client,
     HttpRequest,

@@ -9,7 +9,7 @@ from typing import Any, cast
 from gateway.context import Context
 from gateway.hybrid import Call
 from gateway.hybrid.functions import Function
-from gateway.upstreams.http.results import failure_result
+from gateway.upstreams.http.responses_as_results import failure_result
 from gateway.upstreams.python import PythonUpstream
 from schemas.binding import FunctionBinding
 from schemas.errors import InternalError

@@ -10,12 +10,12 @@ import msgspec
 from anyio import CapacityLimiter
 from msgspec import Raw
 
-from gateway.abc import Once, RepeatableCommand
 from gateway.context import Context, Principal
-from gateway.http.deadline import Deadline
+from gateway.http_client.deadline import Deadline
 from gateway.hybrid import Call, Failure, Handler, Service
+from gateway.interfaces import Once, RepeatableCommand
 from gateway.state.background_tasks import ShieldedTasks
-from gateway.upstreams.http.results import no_answer, status_failure
+from gateway.upstreams.http.responses_as_results import no_answer, status_failure
 from schemas.binding import PythonBinding
 from schemas.errors import Fault, InternalError
 from schemas.hybrid import RUNTIME_EXCEPTION, Status, StatusFault, status_members

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from gateway.abc import Upstream
 from gateway.context import Context
-from gateway.upstreams.http.results import failure_result
+from gateway.interfaces import Upstream
+from gateway.upstreams.http.responses_as_results import failure_result
 from schemas.binding import WingBinding
 from schemas.source import Source
 from schemas.tool import RelayedResult, Tool, ToolResult

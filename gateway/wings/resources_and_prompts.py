@@ -5,10 +5,10 @@ from typing import Any
 
 from msgspec import Raw
 
-from gateway.abc import Relay, RelayRequest
 from gateway.context import Context
-from gateway.protocol.failures import RESOURCE_NOT_FOUND
-from gateway.wings.abc import WingContributions, WingPrompt, WingResource
+from gateway.interfaces import Relay, RelayRequest
+from gateway.protocol.upstream_errors import RESOURCE_NOT_FOUND
+from gateway.wings.interface import WingContributions, WingPrompt, WingResource
 from registry.importers.drafts import ImportedDescription, ItemDraft
 from registry.names.uris import Template, UriBits
 from schemas.errors import InvalidParams, RelayedFault, Unavailable

@@ -10,7 +10,7 @@ from typing import Literal
 
 import anyio
 
-from gateway.wings.abc import Task, Wing, WingContributions, WingParts
+from gateway.wings.interface import Task, Wing, WingContributions, WingParts
 from registry.database.postgres import AWAY
 from schemas.errors import ToolgateError
 

@@ -10,9 +10,9 @@ from schemas.errors import ToolgateError
 
 if TYPE_CHECKING:  # neither help of commands nor a gateway without wings imports more
     from config.settings import Settings
-    from gateway.wings.abc import Wing
+    from gateway.wings.interface import Wing
     from registry.database.migrate import Component
-    from registry.embedding.kinds import Kinds
+    from registry.embedding.search_kinds import Kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +132,6 @@ def components_of(wing: "Wing") -> "list[Component]":
 def wing_kinds(settings: "Settings") -> "Kinds":
     """The kinds of search of the product and of the wings that are switched on. Raises
     ToolgateError."""
-    from registry.embedding.kinds import search_kinds  # imports the client of the database
+    from registry.embedding.search_kinds import search_kinds  # imports the client of the database
 
     return search_kinds(kind for wing in load_wings(settings) for kind in wing.kinds)

@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gateway.context import CallHeaders, Context, Upload, new_request_id
-from gateway.operations.http import check_known, run_while_connected
 from gateway.operations.problems import MEDIA_TYPE, ProblemDetails
-from gateway.wings.abc import WingParts
+from gateway.operations.rest_api import check_known, run_while_connected
+from gateway.wings.interface import WingParts
 from schemas.errors import Fault
 from schemas.mcp.revisions import V2025_11_25
 from schemas.tool import TextContent, ToolResult

@@ -22,10 +22,10 @@ from psycopg import AsyncConnection
 from config.access import SecretsSettings
 from config.conflicts import credential_kind, credential_problem
 from config.sources import SchemeSettings
-from config.types import SchemeName, SourceName
+from config.value_types import SchemeName, SourceName
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
-from registry.documents.addresses import check_host
+from registry.documents.ssrf_protection import check_host
 from schemas.errors import ToolgateError
 
 NONCE_BYTES = 12

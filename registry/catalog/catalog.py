@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Final
 
 from config.settings import Toolset
-from registry.catalog.lists import CatalogLists, OwnTasks, Page
 from registry.catalog.lookup import Lookup, by_service
 from registry.catalog.resources import CatalogResources, ResourceLocation
+from registry.catalog.tool_lists import CatalogLists, OwnTasks, Page
 from registry.catalog.toolsets import members
 from registry.display.disclosure import DESCRIBER
 from registry.display.profile_names import ProfileNames

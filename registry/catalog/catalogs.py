@@ -12,12 +12,12 @@ from anyio import CapacityLimiter, create_task_group, to_thread
 
 from config.settings import Toolset
 from registry.catalog.catalog import Catalog
-from registry.catalog.events import CatalogEvents
-from registry.catalog.lists import OwnTasks
+from registry.catalog.catalog_events import CatalogEvents
 from registry.catalog.resources import with_references
+from registry.catalog.tool_lists import OwnTasks
 from registry.catalog.toolsets import unknown
 from registry.display.tool_shaper import ToolShaper
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from schemas.mcp.messages import ListKind
 
 log = logging.getLogger("toolgate.catalog")

@@ -18,11 +18,12 @@ from anyio.abc import TaskGroup
 
 from config.settings import DatabaseSettings, Imports
 from config.sources import SourceSettings
+from registry.catalog.catalog_events import CatalogEvents
 from registry.catalog.catalogs import Catalogs
-from registry.catalog.events import CatalogEvents
 from registry.database.embedded import DatabaseError
 from registry.database.migrate import REGISTRY, Component
 from registry.database.postgres import RESYNC, Database, DatabaseHandle, Notice, Pool
+from registry.sources.import_specs import configured_import, removed_from_settings, spec_of
 from registry.sources.imports import Sources
 from registry.sources.source_reader import (
     NO_SERVICES,
@@ -31,8 +32,7 @@ from registry.sources.source_reader import (
     Services,
     concurrent_lister,
 )
-from registry.sources.specs import configured_import, removed_from_settings, spec_of
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from schemas.errors import ToolgateError
 from schemas.urls import without_queries
 

@@ -11,8 +11,8 @@ from typing import Any, LiteralString
 
 from psycopg import sql
 
-from registry.database.fragments import Fragment
 from registry.database.postgres import Pool, borrow
+from registry.database.sql_fragments import Fragment
 
 
 @dataclass(frozen=True, slots=True)

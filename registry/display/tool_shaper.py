@@ -22,7 +22,6 @@ from msgspec import Raw
 
 from config.settings import Budgets
 from registry.display.budgets import CHARACTERS, TextLimits, limits_at, limits_of
-from registry.display.outlines import Fold, trim
 from registry.display.profiles import UNCHANGED, Profiles, SelectedProfile
 from registry.display.rewrites import (
     NotExpressible,
@@ -30,6 +29,7 @@ from registry.display.rewrites import (
     rewrites_schemas,
     rewritten,
 )
+from registry.display.schema_folding import Fold, trim
 from registry.display.summaries import first_sentence, shorten
 from schemas.errors import ParseError
 from schemas.json_schema.keywords import DEFINITION_KEYWORDS, Json

@@ -23,7 +23,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from anyio import to_thread
 from yarl import URL
 
-from registry.documents import addresses
+from registry.documents import ssrf_protection
 from schemas.errors import ImportRejected
 from schemas.urls import without_credentials
 
@@ -138,7 +138,7 @@ async def _fetch_url(
     validator: tuple[str, str],
 ) -> FetchedDocument:
     try:
-        url = addresses.read_url(location)
+        url = ssrf_protection.read_url(location)
     except ValueError as error:
         shown = without_credentials(location)
         raise ImportRejected(f"Cannot fetch {shown}: {error}.") from error
@@ -161,7 +161,7 @@ async def _follow(
     trusted = private_networks
     resolver: AbstractResolver = _Recorder()
     if not named and not trusted:
-        resolver = addresses.PublicResolver()
+        resolver = ssrf_protection.PublicResolver()
         _check_literal(url, f"Cannot fetch {_public_url(url)}")
     for hop in range(REDIRECT_LIMIT + 1):
         async with _get(url, resolver, validator) as response:
@@ -178,7 +178,7 @@ async def _follow(
         if not trusted:
             _check_literal(target, f"{_public_url(url)} redirects to {_public_url(target)}")
         url = target
-        resolver = ThreadedResolver() if trusted else addresses.PublicResolver()
+        resolver = ThreadedResolver() if trusted else ssrf_protection.PublicResolver()
     raise ImportRejected(f"Cannot fetch {_public_url(url)}: more than {REDIRECT_LIMIT} redirects.")
 
 
@@ -202,7 +202,7 @@ class _Recorder(AbstractResolver):
     def private(self, url: URL) -> bool:
         """Whether all addresses were private; a public name with one private address is not."""
         seen = self._seen or {url.host or ""}  # a literal address is not resolved
-        return not any(addresses.is_public(address) for address in seen)
+        return not any(ssrf_protection.is_public(address) for address in seen)
 
 
 @asynccontextmanager
@@ -257,7 +257,7 @@ async def _read_response(response: aiohttp.ClientResponse, url: URL, limit_bytes
 
 def _redirect_target(url: URL, header: str) -> URL:
     try:
-        target = url.join(addresses.read_url(header))
+        target = url.join(ssrf_protection.read_url(header))
     except ValueError as error:
         raise ImportRejected(
             f"{_public_url(url)} redirects to {header!r}, which is no URL."
@@ -276,8 +276,8 @@ def _redirect_target(url: URL, header: str) -> URL:
 
 def _check_literal(url: URL, what: str) -> None:
     try:
-        addresses.check_url_host(str(url))
-    except addresses.PrivateAddress as error:
+        ssrf_protection.check_url_host(str(url))
+    except ssrf_protection.PrivateAddress as error:
         raise ImportRejected(f"{what}: {error}; refused unless {GUARD} is true.") from error
     except ValueError as error:
         raise ImportRejected(f"{what}: {error}.") from error
@@ -286,7 +286,7 @@ def _check_literal(url: URL, what: str) -> None:
 def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         cause = error.os_error
-        if isinstance(cause, addresses.PrivateAddress):
+        if isinstance(cause, ssrf_protection.PrivateAddress):
             return f"{cause}; refused unless {GUARD} is true"
         return f"the host name {error.host} cannot be resolved"
     if isinstance(error, aiohttp.ClientConnectorCertificateError):

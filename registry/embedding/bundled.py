@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Struct
 
-from registry.embedding.abc import EmbeddingFailed, Vectors
-from registry.embedding.lanes import QUERIES, Lanes
+from registry.embedding.embedder import EmbeddingFailed, Vectors
+from registry.embedding.model_threads import QUERIES, Lanes
 from registry.embedding.onnx import make_session
 from registry.embedding.texts import readable
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
+from registry.embedding.embedder import Embedder, EmbeddingFailed, Vectors
 
 ASK_S, ASK_LONGEST_S = 5.0, 300.0  # initial and longest pause between probes of a failing one
 TEXT = "toolgate"  # text of a probe

@@ -16,7 +16,7 @@ from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec import Struct
 
-from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
+from registry.embedding.embedder import Embedder, EmbeddingFailed, Vectors
 
 LENGTH_BYTES = 4
 MESSAGE_BYTES = 1 << 28  # more than any batch

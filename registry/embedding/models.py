@@ -20,10 +20,10 @@ from pathlib import Path
 
 from psycopg import AsyncConnection, sql
 
-from config.types import VECTOR_DIMENSION
+from config.value_types import VECTOR_DIMENSION
 from registry.database.postgres import Pool, borrow
-from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.kinds import KINDS, TOOLS, Kinds, of_purpose
+from registry.embedding.embedder import Embedder, EmbeddingFailed
+from registry.embedding.search_kinds import KINDS, TOOLS, Kinds, of_purpose
 
 LONGEST = 128  # embedding_model_t.model
 _HASH = 12  # hexadecimal digits: 48 bits distinguish a few models

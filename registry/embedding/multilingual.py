@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from registry.embedding.abc import EmbeddingFailed, Vectors
-from registry.embedding.lanes import Lanes
+from registry.embedding.embedder import EmbeddingFailed, Vectors
+from registry.embedding.model_threads import Lanes
 from registry.embedding.models import label
 from registry.embedding.texts import readable
 

@@ -16,10 +16,10 @@ from psycopg import AsyncConnection, sql
 from psycopg.errors import LockNotAvailable
 from psycopg.rows import class_row
 
-from config.types import VECTOR_DIMENSION
+from config.value_types import VECTOR_DIMENSION
 from registry.database.leases import Leases
 from registry.database.postgres import Pool, borrow
-from registry.embedding.abc import Vectors
+from registry.embedding.embedder import Vectors
 from registry.embedding.vectors import Float4Array, RealsDumper
 
 ERROR = 200  # characters stored of the reason of a failure

@@ -13,12 +13,12 @@ import anyio
 
 from config.settings import EmbeddingSettings
 from registry.documents.fetch import read_at_most
-from registry.embedding import wire
-from registry.embedding.abc import EmbeddingFailed, Vectors
+from registry.embedding import service_formats
+from registry.embedding.embedder import EmbeddingFailed, Vectors
 from registry.embedding.models import label, nameless
+from registry.embedding.service_formats import Rows, Wire
 from registry.embedding.texts import readable
 from registry.embedding.vectors import normalise
-from registry.embedding.wire import Rows, Wire
 from schemas.errors import retry_after_s
 
 QUERY_ATTEMPTS = 3  # failed texts are retried by the caller
@@ -50,7 +50,7 @@ def openai_compatible(settings: EmbeddingSettings) -> "RemoteEmbedder":
         raise _unset("url", "the address in front of /embeddings")
     if not settings.model:
         raise _unset("model", "the name of a model")
-    dialect = wire.openai(settings.model, settings.dimension)
+    dialect = service_formats.openai(settings.model, settings.dimension)
     url = f"{settings.url.rstrip('/')}/embeddings"
     return RemoteEmbedder(settings, label(settings.provider, settings.model), url, dialect)
 
@@ -65,7 +65,7 @@ def local_http(settings: EmbeddingSettings) -> "RemoteEmbedder":
         raise _unset("url", "the address of the service")
     named = label(settings.provider, settings.model)
     model = named if settings.model else nameless(settings.provider, settings.url)
-    return RemoteEmbedder(settings, model, settings.url, wire.LOCAL)
+    return RemoteEmbedder(settings, model, settings.url, service_formats.LOCAL)
 
 
 class RemoteEmbedder:

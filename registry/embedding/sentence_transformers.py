@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from config.settings import EmbeddingSettings
 from config.telemetry import disable_telemetry
-from registry.embedding.abc import EmbeddingFailed, Vectors
-from registry.embedding.lanes import Lanes
+from registry.embedding.embedder import EmbeddingFailed, Vectors
+from registry.embedding.model_threads import Lanes
 from registry.embedding.models import directory, label
 from registry.embedding.texts import readable
 

@@ -15,8 +15,8 @@ from psycopg import sql
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
-from config.types import VECTOR_DIMENSION
-from registry.embedding.abc import EmbeddingFailed, Vectors
+from config.value_types import VECTOR_DIMENSION
+from registry.embedding.embedder import EmbeddingFailed, Vectors
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,11 +15,11 @@ from anyio import CancelScope
 from psycopg import AsyncConnection
 
 from config.settings import EmbeddingSettings
-from config.types import VECTOR_DIMENSION
+from config.value_types import VECTOR_DIMENSION
 from registry.database.postgres import AWAY, Pool, borrow
-from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
-from registry.embedding.kinds import KINDS, Key, Kinds, SourceText, columns
+from registry.embedding.embedder import Embedder, EmbeddingFailed, Vectors
 from registry.embedding.queue import CAREFULLY, EmbeddingFailure, Queue, Task
+from registry.embedding.search_kinds import KINDS, Key, Kinds, SourceText, columns
 from registry.embedding.vectors import check_vectors
 
 log = logging.getLogger("toolgate.embedding")

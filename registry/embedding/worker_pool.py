@@ -12,11 +12,11 @@ from anyio import CancelScope
 
 from config.settings import EmbeddingSettings
 from registry.database.postgres import AWAY, Database, Notice, borrow
-from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.kinds import KINDS, Kinds, of_purpose
+from registry.embedding.backfills import queue_missing
+from registry.embedding.embedder import Embedder, EmbeddingFailed
+from registry.embedding.embedder_factory import ServingEmbedder
 from registry.embedding.models import CHANNEL, check_kinds, purge, register, settle
-from registry.embedding.population import queue_missing
-from registry.embedding.providers import ServingEmbedder
+from registry.embedding.search_kinds import KINDS, Kinds, of_purpose
 from registry.embedding.status import tasks
 from registry.embedding.worker import Worker
 

@@ -7,16 +7,16 @@ from typing import LiteralString
 
 from config.settings import Settings
 from registry.database.postgres import Database, borrow
-from registry.embedding.abc import Embedder
+from registry.embedding.embedder import Embedder
+from registry.embedding.embedder_factory import ServingEmbedder, make_embedder
 from registry.embedding.models import register
-from registry.embedding.providers import ServingEmbedder, make_embedder
 from registry.embedding.worker import Worker
 from registry.evaluation.runs import CachingEmbedder
 from registry.evaluation.sets import CatalogTool, Index
 from registry.evaluation.temporary_catalog import HOST, load, scratch_database
 from registry.search import Filters, Search
 from registry.search.indexes import ensure_indexes
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from schemas.errors import ToolgateError
 
 Progress = Callable[[str, int, int], None]  # stage, done, total

@@ -12,7 +12,7 @@ from registry.evaluation.results import BASELINE, SEED, SetResult, measure, reca
 from registry.evaluation.runs import ModeResults, search_all
 from registry.evaluation.sets import EvaluationRequest
 from registry.search import Mode
-from registry.search.run import NO_VECTORS
+from registry.search.search_run import NO_VECTORS
 
 EMBEDDED_AT_ONCE = 512  # texts of the baseline per batch
 

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
-from registry.embedding.abc import Embedder, Vectors
+from registry.embedding.embedder import Embedder, Vectors
 from registry.evaluation.results import DEPTH
 from registry.evaluation.sets import EvaluationRequest
 from registry.search import Filters, Mode, Search, SearchQuery, SearchResult

@@ -16,8 +16,8 @@ from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import EMBEDDED, Database, borrow
 from registry.evaluation.sets import CatalogTool
 from registry.names.tool_names import add_suffix, assign, legal
-from registry.sources.plan import SourceDraft, storable
-from registry.sources.store import ToolStore
+from registry.sources.import_plan import SourceDraft, storable
+from registry.sources.tool_store import ToolStore
 from schemas.binding import McpBinding
 from schemas.source import McpOptions
 from schemas.tool import ToolDraft

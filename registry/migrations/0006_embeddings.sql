@@ -8,7 +8,7 @@
 -- in 0008_search.sql).
 
 -- Vectors of entities and queries, whatever their kind and model (VECTOR_DIMENSION in
--- config/types.py). The only place in SQL that knows their length.
+-- config/value_types.py). The only place in SQL that knows their length.
 CREATE DOMAIN embedding_vector AS vector(384);
 
 CREATE TABLE search_kind_t (

@@ -41,7 +41,7 @@ CREATE TABLE state_session_t (
 CREATE INDEX state_session_expires_ix ON state_session_t (expires_ts);
 COMMENT ON TABLE state_session_t IS 'MCP sessions.';
 COMMENT ON COLUMN state_session_t.record IS
-    'SessionRecord of gateway/abc.py as JSON, in bytes: jsonb refuses some strings that clients '
+    'SessionRecord of gateway/interfaces.py as JSON, in bytes: jsonb refuses some strings that clients '
     'may send.';
 COMMENT ON COLUMN state_session_t.nodes IS
     'Gateways that have, or had, the session open. A change of the session waits until these have '

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from registry.embedding.abc import Embedder, EmbeddingFailed
+from registry.embedding.embedder import Embedder, EmbeddingFailed
 from registry.embedding.texts import query_text, sentences
 from registry.embedding.vectors import with_whole
 from schemas.memo import Memo
 
 if TYPE_CHECKING:
-    from registry.embedding.abc import Vectors
+    from registry.embedding.embedder import Vectors
 
 log = logging.getLogger("toolgate.search")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from registry.database.postgres import Pool, borrow
-from registry.embedding.kinds import TOOL, SearchKind
+from registry.embedding.search_kinds import TOOL, SearchKind
 from registry.search.transaction import HalfVector, VectorDumper
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from psycopg import sql
 
-from registry.database.fragments import Fragment
-from registry.embedding.kinds import TOOL, SearchKind
-from registry.search.patterns import condition as matching
+from registry.database.sql_fragments import Fragment
+from registry.embedding.search_kinds import TOOL, SearchKind
+from registry.search.glob_conditions import condition as matching
 from registry.search.query import Filters, ToolsetFilter
 from schemas.memo import Memo
 

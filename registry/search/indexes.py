@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from psycopg import AsyncConnection, sql
 
-from registry.database.fragments import Fragment
 from registry.database.postgres import Database
+from registry.database.sql_fragments import Fragment
 from registry.embedding.vectors import half_vector
 
 log = logging.getLogger("toolgate.search")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 
 from config.settings import Toolset
-from registry.embedding.kinds import TOOL, SearchKind
+from registry.embedding.search_kinds import TOOL, SearchKind
 from registry.search.fusion import Hit
 
 if TYPE_CHECKING:
-    from registry.embedding.abc import Vectors
+    from registry.embedding.embedder import Vectors
 
 Mode: TypeAlias = Literal["hybrid", "lexical", "dense"]
 Path: TypeAlias = Literal["exact", "hnsw", "lexical"]

@@ -15,13 +15,13 @@ from anyio import create_task_group
 
 from config.settings import SearchSettings as Settings
 from registry.database.postgres import Pool
-from registry.embedding.abc import Embedder
-from registry.embedding.kinds import TOOL
+from registry.embedding.embedder import Embedder
+from registry.embedding.search_kinds import TOOL
 from registry.embedding.texts import readable
 from registry.search.encoding import CurrentEmbedder, EncodedQuery, QueryEncoder
 from registry.search.filters import DocumentCounts
 from registry.search.query import SearchQuery, SearchResult, Timings
-from registry.search.run import SearchRun
+from registry.search.search_run import SearchRun
 from registry.search.transaction import read
 from schemas.errors import InvalidParams, Unavailable, Unreachable
 

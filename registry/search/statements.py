@@ -12,7 +12,7 @@ from typing import Literal
 
 from psycopg import sql
 
-from registry.database.fragments import Fragment, compose
+from registry.database.sql_fragments import Fragment, compose
 from registry.embedding.vectors import half_vector
 from registry.search.lexical import K1, B
 

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from config.settings import SkillsSettings
-from registry.skills.document import (
+from registry.skills.skill_md import (
     FILE,
     SkillDocument,
     check_imported_document,
@@ -25,7 +25,7 @@ from registry.skills.document import (
     read_document,
 )
 from schemas.errors import ImportRejected
-from schemas.hidden import without_hidden
+from schemas.invisible_characters import without_hidden
 
 PATH_LIMIT = 255  # characters
 LEVELS = 8  # of directories, in a skill and above skills

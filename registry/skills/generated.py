@@ -9,7 +9,8 @@ import msgspec
 from registry.display.summaries import first_sentence, shorten
 from registry.documents.containers import unpack
 from registry.importers.openapi import parse
-from registry.skills.document import (
+from registry.skills.folders import SkillFolder
+from registry.skills.skill_md import (
     DESCRIPTION_LIMIT,
     FILE,
     NAME_LIMIT,
@@ -18,7 +19,6 @@ from registry.skills.document import (
     needed_access,
     read_document,
 )
-from registry.skills.folders import SkillFolder
 from schemas.errors import ImportRejected
 from schemas.tool import Tool
 

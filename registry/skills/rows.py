@@ -13,7 +13,7 @@ from psycopg import AsyncConnection, AsyncCursor
 
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import RawLoader
-from registry.skills.document import (
+from registry.skills.skill_md import (
     Access,
     SkillDocument,
     allows,

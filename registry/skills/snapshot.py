@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from msgspec import Raw
 
 from registry.names.tool_names import Naming
-from registry.skills.document import FILE, Access
+from registry.skills.skill_md import FILE, Access
 from schemas.jsonrpc import encode
 from schemas.mcp.snapshot import SnapshotItem
 

@@ -13,7 +13,6 @@ from psycopg.types.json import Json
 from config.settings import SkillsSettings as Limits
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
-from registry.skills.document import Access, SkillDocument, read_document
 from registry.skills.folders import FolderFile, SkillFolder
 from registry.skills.rows import (
     KnownSkill,
@@ -24,6 +23,7 @@ from registry.skills.rows import (
     load_skills,
     read_known,
 )
+from registry.skills.skill_md import Access, SkillDocument, read_document
 from registry.skills.snapshot import Skill, SkillSnapshot
 
 

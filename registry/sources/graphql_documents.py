@@ -16,15 +16,15 @@ from msgspec import Raw, Struct
 from yarl import URL
 
 from config.settings import Imports
-from registry.documents.addresses import PublicResolver, check_host, check_url_host, read_url
 from registry.documents.containers import Bundle, unpack
 from registry.documents.fetch import fetch, has_credentials, read_at_most
+from registry.documents.ssrf_protection import PublicResolver, check_host, check_url_host, read_url
 from registry.importers.drafts import ImportedDescription
 from registry.importers.openapi import parse
 from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from registry.sources.openapi_documents import OpenApiDescription
 from schemas.errors import ImportRejected
-from schemas.hidden import without_hidden
+from schemas.invisible_characters import without_hidden
 from schemas.masking import mask_secrets
 from schemas.source import GraphQLOptions
 from schemas.urls import without_credentials

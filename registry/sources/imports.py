@@ -13,7 +13,15 @@ from config.settings import Imports
 from registry.documents.containers import Bundle
 from registry.importers.drafts import ImportedDescription
 from registry.names.tool_names import is_reserved
-from registry.sources.plan import scrub
+from registry.sources.import_plan import scrub
+from registry.sources.import_specs import STDIO, UPLOAD, as_imported, spec_of
+from registry.sources.import_writer import (
+    Check,
+    PreviousImport,
+    Progress,
+    same_stored_spec,
+    stored_spec,
+)
 from registry.sources.source_reader import (
     IMPORTERS,
     NO_SERVICES,
@@ -29,9 +37,7 @@ from registry.sources.source_reader import (
     is_url,
     reread,
 )
-from registry.sources.specs import STDIO, UPLOAD, as_imported, spec_of
-from registry.sources.store import SavedTools, SourceDraft, ToolStore
-from registry.sources.write import Check, PreviousImport, Progress, same_stored_spec, stored_spec
+from registry.sources.tool_store import SavedTools, SourceDraft, ToolStore
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions, Outcome, Source, facts_of
 from schemas.tool import ToolDraft

@@ -29,9 +29,9 @@ from registry.documents.containers import (
 from registry.documents.fetch import FetchedDocument, fetch, has_credentials, local_path
 from registry.importers.drafts import ImportedDescription
 from registry.importers.openapi import OpenApiOptions, Overlay, overlay, parse, read
-from registry.importers.openapi.extensions import NO_OVERLAY
-from registry.importers.openapi.files import Files, is_url, scan, scheme, stands_alone
+from registry.importers.openapi.file_references import Files, is_url, scan, scheme, stands_alone
 from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
+from registry.importers.openapi.x_toolgate import NO_OVERLAY
 from schemas.errors import ImportRejected
 from schemas.source import OpenAPIOptions
 
@@ -192,7 +192,10 @@ class RemoteFiles:
 
 
 class _Gathering:
-    """Gathering of one description. Files are named as in `registry.importers.openapi.files`."""
+    """Gathering of one description.
+
+    Files are named as in `registry.importers.openapi.file_references`.
+    """
 
     def __init__(
         self, entry: str, files: Container | None, remote: RemoteFiles, limits: Imports

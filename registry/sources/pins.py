@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Json
 
 from registry.database.postgres import Pool, borrow
-from schemas.hidden import visible_in
+from schemas.invisible_characters import visible_in
 from schemas.tool import ToolDraft
 
 log = logging.getLogger("toolgate.catalog")

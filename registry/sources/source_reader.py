@@ -21,8 +21,8 @@ from registry.importers.hybrid import describe_actions, read_file, select
 from registry.importers.mcp import read_snapshot
 from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from registry.sources.graphql_documents import describe_graphql, is_endpoint, read_graphql
+from registry.sources.import_plan import storable
 from registry.sources.openapi_documents import describe_openapi, read_openapi
-from registry.sources.plan import storable
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side
 from schemas.source import (

@@ -1,5 +1,5 @@
 """Cost of regular expressions in the libraries of CEL, which compiles that of `matches` each
-time, and of JSON Schema: in the steps of `schemas.expressions`, measured and rounded up. Pure.
+time, and of JSON Schema: in the steps of `schemas.cel_expressions`, measured and rounded up. Pure.
 
 Counted repetitions are expanded when a pattern is compiled, so nested ones multiply; Unicode
 classes, `\\w` above all, are hundreds of states each.

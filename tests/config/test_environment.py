@@ -9,8 +9,8 @@ import pytest
 import yaml
 from msgspec import to_builtins
 
-from config.document import InterpolationError, interpolate
 from config.load import DEFAULTS, SettingsError, load, variable
+from config.yaml_document import InterpolationError, interpolate
 
 Keys = tuple[str, ...]
 ENV = {"NAME": "pets", "EMPTY": "", "PORT": "9000", "MONEY": "$NAME ${NAME}", "SWITCH": "true"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config.elsewhere import ELSEWHERE
+from config.foreign_settings import ELSEWHERE
 from config.load import SettingsError, load, settings_file
 from config.settings import Settings
 

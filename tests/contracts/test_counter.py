@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from gateway.abc import Counter, Verdict
+from gateway.interfaces import Counter, Verdict
 from tests.contracts.backends import DEADLINE_S, Backend, Pair
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from gateway.abc import Event, Log
-from gateway.state.bus import STREAM
+from gateway.interfaces import Event, Log
+from gateway.state.node_bus import STREAM
 from gateway.state.stores import Retention
 from gateway.state.streams import StreamPlace, event_id, place_of
 from schemas.errors import InvalidParams, Unavailable

@@ -9,7 +9,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 from msgspec.structs import replace
 
-from gateway.abc import SessionChange, SessionRecord, SessionStore
+from gateway.interfaces import SessionChange, SessionRecord, SessionStore
 from schemas.errors import Unavailable
 from tests.contracts.backends import DEADLINE_S, Backend, Pair
 from tests.fixtures_database import HOST

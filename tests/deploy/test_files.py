@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from config.load import NESTING, PREFIX, load
-from gateway.methods.results import SERVER
+from gateway.methods.results_by_revision import SERVER
 from tests.documentation.test_names import is_setting
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -30,7 +30,7 @@ from config.sources import SourceSettings
 from gateway.context import Principal
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from schemas.tool import Tool
 from tests.fixtures_database import Cluster
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, pets, running, wordless

@@ -1,6 +1,6 @@
 """What keeps answers, in memory, and what makes them fit."""
 
-from gateway.methods.answers import AnswerProcessing, Mismatches
+from gateway.methods.result_processing import AnswerProcessing, Mismatches
 from gateway.state.memory import MemoryCounter, MemoryLog
 from gateway.state.stored_answers import StoredAnswerLimits, StoredAnswers
 

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from registry.tools.edits import Address, NewTool
-from registry.tools.store import ManualTools
+from registry.tools.manual_edits import Address, NewTool
+from registry.tools.manual_tools import ManualTools
 from schemas.binding import FunctionBinding, OpenAPIBinding, Parameter, ScriptBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_gateway import Client, SessionClient, running

@@ -18,7 +18,7 @@ from gateway.context import Principal
 from registry.access.approvals import Approvals
 from registry.access.policies import Policies
 from registry.database.postgres import borrow
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from schemas.tool import Tool
 from tests.fixtures_gateway import META, MODERN, Client, running
 from tests.gateway.guards.signing import FOREVER, by_jwks, signer

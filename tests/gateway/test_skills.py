@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from config.settings import Settings, Toolset
 from gateway.state.open_sessions import record_of, restore
 from registry.skills.agents import AgentDraft, AgentStore
-from registry.skills.document import compose, read_document
 from registry.skills.folders import FolderFile, SkillFolder
+from registry.skills.skill_md import compose, read_document
 from registry.skills.snapshot import SkillSnapshot
 from registry.skills.store import SkillStore
 from tests.fixtures_database import HOST

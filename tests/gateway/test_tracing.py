@@ -24,18 +24,18 @@ from opentelemetry.sdk.resources import Resource
 from config.load import load, mask_secrets
 from config.settings import Settings, Tracing
 from config.sources import SourceSettings
-from gateway.abc import Route
 from gateway.app.gateway import Gateway
 from gateway.app.metrics_export import convert_family
-from gateway.app.tracing import TraceExport, encode_spans
+from gateway.app.trace_export import TraceExport, encode_spans
 from gateway.context import CallHeaders, Context, Identity, Principal
-from gateway.middleware.telemetry import Metrics
-from gateway.middleware.tracing import Sampler
+from gateway.interfaces import Route
+from gateway.middleware.message_metrics import Metrics
+from gateway.middleware.trace_sampling import Sampler
 from gateway.telemetry.traces import Span, SpanContext, parse
 from gateway.upstreams.http.client import Client as HttpClient
 from gateway.upstreams.mcp.handshake import handshake_params, stateless_params
-from gateway.wings.models.abc import FinalResponse, ModelFailed, ModelReply, StatusUpdate
-from gateway.wings.models.observation import ModelUse
+from gateway.wings.models.messages import FinalResponse, ModelFailed, ModelReply, StatusUpdate
+from gateway.wings.models.model_metrics import ModelUse
 from gateway.wings.models.usage import ModelCost, TokenUsage
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import Request

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from config.sources import SourceSettings
-from gateway.abc import SessionChange
+from gateway.interfaces import SessionChange
 from tests.fixtures_gateway import Client, SessionClient, running
 from tests.fixtures_redis import RedisServer
 from tests.fixtures_servers import Serve

@@ -15,7 +15,7 @@ BINDINGS = {one.binding.__name__ for one in KINDS.values()} | {"Binding", "Servi
 OWN = {  # of settings, where each kind has a key of its own, and of what makes tools of two kinds
     "config/conflicts.py",
     "gateway/cli/doctor/environment.py",
-    "registry/importers/hybrid/read.py",
+    "registry/importers/hybrid/actions_to_tools.py",
 }
 
 

@@ -18,11 +18,11 @@ from config.load import load
 from config.settings import DatabaseSettings, Settings
 from gateway.audit.queries import AuditQuery, search
 from registry.database.postgres import Database
-from registry.sources.history import History, Versions
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
-from registry.sources.store import ToolStore
-from registry.tools.store import ManualTools
+from registry.sources.tool_store import ToolStore
+from registry.sources.versions import History, Versions
+from registry.tools.manual_tools import ManualTools
 from schemas.mcp.revisions import STREAMABLE
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running

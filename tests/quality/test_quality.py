@@ -13,7 +13,7 @@ import pytest
 from benchmarks.fit import made_up
 from config.load import load
 from registry.database.postgres import Database
-from registry.embedding.providers import make_embedder
+from registry.embedding.embedder_factory import make_embedder
 from registry.evaluation.corpus import Corpus, load_corpus
 from registry.evaluation.evaluate import evaluate
 from registry.evaluation.results import BASELINE

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from schemas.expression_syntax import parse
-from schemas.expressions import (
+from schemas.cel_expressions import (
     MINIMUM_SIZE,
     ExpressionFailed,
     InvalidExpression,
@@ -19,6 +18,7 @@ from schemas.expressions import (
     size_of,
     steps_of,
 )
+from schemas.cel_syntax import parse
 from tests.properties import examples
 
 STEPS = 500_000

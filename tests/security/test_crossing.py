@@ -13,7 +13,7 @@ from config.settings import Settings
 from gateway.protocol import cursors
 from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, pets, running
 from tests.gateway.events import listening
 from tests.gateway.guards.signing import by_jwks

@@ -17,12 +17,12 @@ from gateway.context import Context, Identity, Principal
 from gateway.upstreams.auth.credentials import Credentials
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import Connections, UpstreamFailed
-from gateway.upstreams.http.files import CallFile, RemoteFile, StreamedBody
+from gateway.upstreams.http.file_arguments import CallFile, RemoteFile, StreamedBody
 from gateway.upstreams.http.uploads import Uploads
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.transports import Transports
-from registry.documents import addresses
+from gateway.upstreams.mcp.transport_choice import Transports
+from registry.documents import ssrf_protection
 from registry.documents.fetch import fetch
 from registry.sources.graphql_documents import introspect
 from registry.sources.source_reader import ImportSpec
@@ -135,8 +135,8 @@ async def test_nothing_but_http_is_spoken(way: Way, url: str) -> None:
 
 @pytest.mark.parametrize("host", [one for one in HOSTS if one.replace(".", "").isdigit()])
 def test_numbers_are_judged_before_any_connection(host: str) -> None:
-    with pytest.raises(addresses.PrivateAddress):
-        addresses.check_url_host(f"http://{host}/")
+    with pytest.raises(ssrf_protection.PrivateAddress):
+        ssrf_protection.check_url_host(f"http://{host}/")
 
 
 PUBLIC, PRIVATE = "127.0.0.1", "127.0.0.2"  # for want of public ones, one of these stands for them
@@ -160,7 +160,9 @@ class Names:
 
     def stand_for_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(socket, "getaddrinfo", self)
-        monkeypatch.setattr(addresses, "is_public", lambda one: str(ip_address(one)) == PUBLIC)
+        monkeypatch.setattr(
+            ssrf_protection, "is_public", lambda one: str(ip_address(one)) == PUBLIC
+        )
 
 
 @asynccontextmanager

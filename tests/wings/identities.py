@@ -8,7 +8,7 @@ from typing import Any
 from gateway.context import Context, Identity, Principal
 from gateway.operations.jobs import NO_JOB, Job
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
-from gateway.operations.requests import convert_body
+from gateway.operations.request_parsing import convert_body
 from registry.database.postgres import Database
 from schemas.errors import Forbidden
 from schemas.mcp.revisions import JSON_RPC

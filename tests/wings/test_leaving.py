@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from config.events import EventInbound
 from config.settings import DatabaseSettings, Settings
-from gateway.wings.librarian.tracking import HOOKS
+from gateway.wings.librarian.tracked_source_operations import HOOKS
 from tests.fixtures_database import HOST, TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, running
 from tests.polling import until

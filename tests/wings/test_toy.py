@@ -21,7 +21,7 @@ from gateway.audit.queries import AuditQuery, search
 from gateway.wings import table
 from gateway.wings.table import WingRow
 from registry.database.postgres import Database
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from schemas.binding import WingBinding
 from schemas.mcp.revisions import STREAMABLE
 from tests.fixtures_database import HOST

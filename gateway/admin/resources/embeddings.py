@@ -10,10 +10,10 @@ from gateway.operations.jobs import AsJob
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput, ToolName
 from gateway.operations.problems import ProblemDetails, not_found
 from gateway.wings.table import wing_kinds
-from registry.embedding import population
-from registry.embedding.kinds import Kinds
+from registry.embedding import backfills
+from registry.embedding.search_kinds import Kinds
 from registry.embedding.status import EmbeddingStatus, status
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 
@@ -78,19 +78,19 @@ class EmbeddingOperations:
         body: Refresh = asked.body
         ids = await self._ids(asked, body.tools)
         pool = self._ground.pool
-        return Queued(await population.refresh(pool, asked.tenant, ids, force=body.force))
+        return Queued(await backfills.refresh(pool, asked.tenant, ids, force=body.force))
 
     async def retry(self, asked: OperationInput) -> Queued:
         names = asked.body.tools if asked.body else ()
         ids = await self._ids(asked, names) if names else None
-        return Queued(await population.retry(self._ground.pool, asked.tenant, ids))
+        return Queued(await backfills.retry(self._ground.pool, asked.tenant, ids))
 
     async def backfill(self, asked: OperationInput) -> Queued:
         if not self._ground.is_operator(asked):
             text = f"This takes the role {self._ground.operator_role}: it is about all tenants."
             raise ProblemDetails(403, "insufficient-role", text)
         pool, progress = self._ground.pool, asked.job.progress
-        return Queued(await population.backfill(pool, self._kinds, progress))
+        return Queued(await backfills.backfill(pool, self._kinds, progress))
 
     async def _ids(self, asked: OperationInput, names: Sequence[str]) -> list[str]:
         """Ids of the named tools. Raises Problem for tools that are not served."""

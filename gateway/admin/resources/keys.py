@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from config.types import END, ScopeName
+from config.value_types import END, ScopeName
 from gateway.admin.parts import RegistryParts
 from gateway.admin.scopes import check_scopes, known_scopes, scopes_of_settings
 from gateway.context import Principal

@@ -34,10 +34,16 @@ from gateway.operations.operation import (
 )
 from gateway.operations.problems import Mistake, ProblemDetails, conflict, invalid
 from registry.importers.drafts import truncate
-from registry.sources.store import ToolStore
-from registry.tools.edits import Address, KnownFunction, KnownSources, ManualEdit, ToolRequest
-from registry.tools.requests import make_tool, tool_kind
-from registry.tools.store import ManualTools
+from registry.sources.tool_store import ToolStore
+from registry.tools.manual_bindings import make_tool, tool_kind
+from registry.tools.manual_edits import (
+    Address,
+    KnownFunction,
+    KnownSources,
+    ManualEdit,
+    ToolRequest,
+)
+from registry.tools.manual_tools import ManualTools
 
 WRITE = "admin:registry:write"
 RUNS_HERE = frozenset({"function", "script", "code"})  # kinds of tools without a source

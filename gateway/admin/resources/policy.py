@@ -12,7 +12,7 @@ from msgspec.structs import replace as replace_members
 from config.access import Policy, Rule
 from config.conflicts import rule_problems
 from config.settings import Toolset
-from config.types import ScopeName, ToolsetName
+from config.value_types import ScopeName, ToolsetName
 from gateway.admin.parts import RegistryParts
 from gateway.audit.queries import AuditQuery, search
 from gateway.audit.records import AuditEntry

@@ -17,7 +17,7 @@ from registry.evaluation.runs import MODES
 from registry.evaluation.sets import EvaluationRequest, Index, RelevantTools
 from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult
 from registry.search.usage_log import UsageLog
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from registry.tools.tool_states import Protocol
 from schemas.errors import InvalidParams
 

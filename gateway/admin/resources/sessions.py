@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gateway.abc import SessionRecord
+from gateway.interfaces import SessionRecord
 from gateway.operations.operation import Line, Operation, OperationDependencies, OperationInput
 from gateway.operations.pages import ListPage, Paging
 from gateway.operations.problems import not_found

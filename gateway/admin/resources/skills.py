@@ -8,7 +8,7 @@ from anyio import to_thread
 from msgspec import Meta, Struct
 
 from config.settings import SkillsSettings
-from config.types import SourceName
+from config.value_types import SourceName
 from gateway.admin.parts import RegistryParts
 from gateway.operations.operation import (
     Line,
@@ -19,13 +19,13 @@ from gateway.operations.operation import (
 )
 from gateway.operations.pages import ListPage, Paging
 from gateway.operations.problems import invalid, not_found
-from registry.skills.document import Access
 from registry.skills.folders import SKILLS_LIMIT, SkillFolder, check_names, folder_from
 from registry.skills.generated import generate_skills, tag_texts
+from registry.skills.skill_md import Access
 from registry.skills.snapshot import Skill, SkillFile
 from registry.skills.store import RelatedSkills, SavedSkill, SkillStore, SkillVersion
-from registry.sources.store import ToolStore
-from registry.tools.store import ManualTools
+from registry.sources.tool_store import ToolStore
+from registry.tools.manual_tools import ManualTools
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 ORIGIN = "admin"

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from config.settings import Imports
 from config.sources import SourceSettings
 from gateway.admin.parts import JobParts
-from gateway.admin.resources.imports import Document, Import, ImportRequest
+from gateway.admin.resources.import_requests import Document, Import, ImportRequest
 from gateway.admin.resources.secrets import SecretOperations
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
@@ -35,11 +35,11 @@ from gateway.operations.problems import (
     not_found,
     unavailable,
 )
-from registry.sources.history import Difference, History, Versions
+from registry.sources.import_specs import configured_import, removed_from_settings, spec_of
 from registry.sources.imports import ImportReport, SourceChanged, SourceExists, Sources
 from registry.sources.source_reader import ImportSpec, Lister
-from registry.sources.specs import configured_import, removed_from_settings, spec_of
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
+from registry.sources.versions import Difference, History, Versions
 from schemas.source import Origin, Outcome, Source, Version
 from schemas.urls import without_queries
 

@@ -6,7 +6,7 @@ from typing import Literal
 from msgspec import Struct
 
 from config.settings import Toolset
-from config.types import DisclosureMode
+from config.value_types import DisclosureMode
 from gateway.admin.health import Health
 from gateway.operations.operation import Operation, OperationDependencies, OperationInput
 from gateway.operations.pages import ListPage, Paging

@@ -9,7 +9,7 @@ import msgspec
 from anyio import CapacityLimiter, to_thread
 from msgspec import Meta, Struct
 
-from config.types import END
+from config.value_types import END
 from gateway.admin.parts import RegistryParts
 from gateway.operations.operation import (
     Line,
@@ -22,7 +22,7 @@ from gateway.operations.pages import ListPage, Paging, place
 from gateway.operations.problems import Mistake, conflict, invalid, not_found
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
-from registry.catalog.lists import encode_tool
+from registry.catalog.tool_lists import encode_tool
 from registry.display.budgets import tokens
 from registry.display.disclosure import DESCRIBER
 from registry.display.profiles import SelectedProfile
@@ -30,8 +30,8 @@ from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.drafts import truncate
 from registry.names.similar_names import did_you_mean
 from registry.sources.pins import HeldTool, Pins
-from registry.tools.edits import Details, Lifecycle, ManualEdit, Name64, Name128, Weight
-from registry.tools.store import ManualTools
+from registry.tools.manual_edits import Details, Lifecycle, ManualEdit, Name64, Name128, Weight
+from registry.tools.manual_tools import ManualTools
 from registry.tools.tool_states import Protocol, State, ToolDetail, ToolStates
 from schemas.mcp.revisions import V2026_07_28
 from schemas.tool import Tool

@@ -27,8 +27,8 @@ from gateway.cli.running.client import gateway_options
 from gateway.context import Principal
 from gateway.guards.claims import claim
 from gateway.guards.issuers import Issuer, issuers_of
-from gateway.guards.keys import KeyRing, LocalKeys, RemoteKeys
 from gateway.guards.tokens import KeysMissing, Tokens
+from gateway.guards.verification_keys import KeyRing, LocalKeys, RemoteKeys
 from registry.access.keys import PREFIX
 from registry.access.revocations import RevocationCache, load_revocations
 

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from psycopg_pool import PoolTimeout
 
 from config.settings import Settings
+from gateway.audit.database_writer import heads, is_recorded, store
 from gateway.audit.records import AuditEntry, Chain, Line, printable
-from gateway.audit.writer import heads, is_recorded, store
 from registry.database.postgres import Pool
 
 VIA = "cli"

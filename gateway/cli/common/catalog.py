@@ -3,7 +3,7 @@
 from config.settings import Settings
 from gateway.cli.common.database import Registry
 from gateway.cli.common.failure import no_such
-from registry.sources.specs import configured_import
+from registry.sources.import_specs import configured_import
 
 
 def how_to_get_tools(settings: Settings) -> str:

@@ -15,10 +15,10 @@ import click
 import psycopg
 from msgspec.structs import replace
 
-from config.document import SettingsError
 from config.load import load
 from config.logging import configure
 from config.settings import LoggingSettings, Settings
+from config.yaml_document import SettingsError
 from gateway.app.components import components_of
 from gateway.cli.common.acts import Act, CommandTrail, open_trail
 from gateway.cli.common.failure import NO_DATABASE, TERMINATED, USAGE, fail
@@ -26,7 +26,7 @@ from gateway.cli.common.options import CONFIG_FILE, config_option
 from gateway.cli.common.output import err
 from registry.database.embedded import DatabaseError, directory_of, running_instances
 from registry.database.postgres import Database, failure
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from schemas.errors import ToolgateError
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -13,11 +13,11 @@ from gateway.cli.common.credentials import NONE, Stored, stored_in
 from gateway.cli.common.database import Registry, open_registry
 from gateway.cli.common.output import err
 from gateway.cli.common.text import harmless
-from gateway.methods.results import SERVER
+from gateway.methods.results_by_revision import SERVER
 from gateway.upstreams.http.connections import Connections
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.transports import Transports
+from gateway.upstreams.mcp.transport_choice import Transports
 from gateway.upstreams.remote_documents import RemoteDocuments
 from registry.sources.source_reader import ImportSpec
 

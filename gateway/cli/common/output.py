@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from gateway.cli.common.text import harmless, is_harmless, one_line
-from schemas.hidden import visible_json
+from schemas.invisible_characters import visible_json
 
 
 class Printer(Console):

@@ -1,7 +1,7 @@
 """Untrusted text for a terminal. Descriptions, names and answers come from others: escape sequences
 can rewrite a terminal, and bidirectional marks show a line in another order than it has."""
 
-from schemas.hidden import visible, without_hidden
+from schemas.invisible_characters import visible, without_hidden
 
 
 def harmless(text: str) -> str:

@@ -9,10 +9,10 @@ import psycopg
 from rich.table import Table
 from rich.text import Text
 
-from config.document import SettingsError
 from config.load import load, settings_file
 from config.logging import configure
 from config.settings import LoggingSettings, Settings
+from config.yaml_document import SettingsError
 from gateway.app.components import components_of, has_jobs
 from gateway.cli.common.checks import Check, collect
 from gateway.cli.common.credentials import credentials, stored_in

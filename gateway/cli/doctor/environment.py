@@ -24,7 +24,7 @@ from registry.database.embedded import DatabaseError, has_cluster
 from registry.database.postgres import AWAY, Pool, borrow, make_pool
 from registry.documents.fetch import fetch, local_path
 from registry.sources.graphql_documents import is_endpoint
-from registry.sources.specs import configured_import, removed_from_settings
+from registry.sources.import_specs import configured_import, removed_from_settings
 from schemas.errors import ImportRejected, ToolgateError
 from schemas.source import Source
 from schemas.urls import without_queries

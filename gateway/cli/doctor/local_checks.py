@@ -20,7 +20,7 @@ from gateway import hybrid
 from gateway.cli.common.checks import Check
 from gateway.cli.common.tls import trusting
 from gateway.guards.issuers import ANY_AUDIENCE, OPEN, Issuer, issuers_of, takes_any_audience
-from gateway.guards.keys import RemoteKeys
+from gateway.guards.verification_keys import RemoteKeys
 from gateway.hybrid.functions import load_function
 from gateway.sandbox.runner import Sandbox
 from registry.importers.hybrid import describe_actions, select

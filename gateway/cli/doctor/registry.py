@@ -17,16 +17,16 @@ from gateway.cli.doctor.local_checks import TIMEOUT_S
 from gateway.operations.jobs import SCHEDULE
 from registry.catalog.toolsets import members
 from registry.database.postgres import Database, Pool
-from registry.embedding.abc import Embedder, EmbeddingFailed
+from registry.embedding.embedder import Embedder, EmbeddingFailed
+from registry.embedding.embedder_factory import embedder_for, make_embedder
 from registry.embedding.models import Models
-from registry.embedding.providers import embedder_for, make_embedder
 from registry.embedding.sentence_transformers import NOT_INSTALLED
 from registry.embedding.status import EmbeddingStatus, status
 from registry.jobs.store import JobRow, JobStore, health
+from registry.sources.import_specs import configured_import, spec_of
 from registry.sources.imports import preview
 from registry.sources.pins import Pins
 from registry.sources.source_reader import Lister
-from registry.sources.specs import configured_import, spec_of
 from schemas.errors import ImportRejected
 from schemas.source import Source
 from schemas.tool import Tool

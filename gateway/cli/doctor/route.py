@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from config.settings import Settings
-from gateway.abc import Route
 from gateway.app.gateway import Gateway
 from gateway.cli.common.failure import USAGE, fail
+from gateway.interfaces import Route
 from gateway.protocol.dispatcher import METHODS, Dispatcher
 from schemas.mcp.revisions import HANDSHAKE, V2024_11_05, V2026_07_28, Revision
 

@@ -18,10 +18,10 @@ from gateway.cli.doctor.registry import mismatch
 from gateway.cli.serve.worker import crews_of, open_embedders
 from gateway.wings.table import wing_kinds
 from registry.database.postgres import borrow
-from registry.embedding import population
-from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.kinds import TOOLS
+from registry.embedding import backfills
+from registry.embedding.embedder import Embedder, EmbeddingFailed
 from registry.embedding.models import Models, models, register, settle
+from registry.embedding.search_kinds import TOOLS
 from registry.embedding.status import EmbeddingCounts, EmbeddingStatus, status, tasks
 from registry.embedding.worker_pool import WorkerPool
 
@@ -139,7 +139,7 @@ async def _backfill(settings: Settings, no_wait: bool) -> tuple[int, int]:
     async with open_embedders(settings, kinds) as embedders, open_registry(settings) as registry:
         for purpose, embedder in embedders.items():
             await _register(registry, embedder, purpose)
-        queued = await population.backfill(registry.database.pool, kinds)
+        queued = await backfills.backfill(registry.database.pool, kinds)
         if no_wait:
             return queued, 0
         crews = crews_of(settings, registry.database, embedders, kinds=kinds)

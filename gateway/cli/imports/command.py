@@ -7,7 +7,7 @@ import click
 
 from config.decode import absolute
 from config.settings import Settings
-from config.types import EntryName, HttpUrl
+from config.value_types import EntryName, HttpUrl
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.imports.graphql import graphql
@@ -21,7 +21,7 @@ from gateway.cli.imports.shared import (
     name_option,
     refresh_and_report,
 )
-from registry.sources.specs import credential_names
+from registry.sources.import_specs import credential_names
 from schemas.hybrid import Side
 from schemas.source import HybridOptions, OpenAPIOptions
 

@@ -7,7 +7,7 @@ from typing import Literal
 import click
 
 from config.settings import Settings
-from config.types import McpUrl
+from config.value_types import McpUrl
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.imports.report import ReportingCommand
@@ -18,7 +18,7 @@ from gateway.cli.imports.shared import (
     import_options,
     name_option,
 )
-from registry.sources.specs import stdio
+from registry.sources.import_specs import stdio
 from schemas.source import McpOptions, Prefix
 
 COMMAND = "toolgate.command"  # key of the click context's `meta`: what followed `--`

@@ -22,10 +22,10 @@ from gateway.cli.common.failure import UNWANTED, USAGE, fail
 from gateway.cli.common.output import out, print_json, print_rows, say
 from gateway.cli.common.text import harmless, one_line
 from registry.display.budgets import tokens
-from registry.documents.addresses import PrivateAddress, check_url_host
+from registry.documents.ssrf_protection import PrivateAddress, check_url_host
+from registry.sources.import_plan import SavedTools
 from registry.sources.imports import ImportReport
-from registry.sources.items import ItemsSaved
-from registry.sources.plan import SavedTools
+from registry.sources.mcp_items import ItemsSaved
 from schemas.mcp.snapshot import ItemKind, ServerFacts
 from schemas.source import Outcome, OutcomeStatus
 from schemas.tool import ToolDraft

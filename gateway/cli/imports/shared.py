@@ -13,7 +13,7 @@ import msgspec
 
 from config.decode import kind_of
 from config.settings import Settings
-from config.types import SourceName
+from config.value_types import SourceName
 from gateway.cli.common.acts import Act
 from gateway.cli.common.credentials import Stored, missing
 from gateway.cli.common.database import run
@@ -33,11 +33,11 @@ from gateway.cli.imports.report import (
 )
 from gateway.upstreams.mcp.stdio import NOT_STARTED
 from registry.catalog.toolsets import unknown
+from registry.sources.import_plan import SourceDraft
+from registry.sources.import_specs import configured_import
+from registry.sources.import_writer import Progress
 from registry.sources.imports import ImportReport, Sources, preview
-from registry.sources.plan import SourceDraft
 from registry.sources.source_reader import DETECTION_BYTES, IMPORTERS, ImportSpec, looks_like
-from registry.sources.specs import configured_import
-from registry.sources.write import Progress
 from schemas.errors import ImportRejected
 from schemas.source import Options as SourceOptions
 from schemas.source import facts_of

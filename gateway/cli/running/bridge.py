@@ -15,8 +15,8 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import UNSET
 
-from gateway.http.events import EventStream
-from gateway.http.http1 import TooLarge
+from gateway.http_client.http1 import TooLarge
+from gateway.http_client.sse_parser import EventStream
 from gateway.protocol.admission import meta_version
 from schemas.binding import MirroredArgument
 from schemas.errors import Fault, HeaderMismatch, Unreachable

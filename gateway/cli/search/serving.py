@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from config.settings import Settings
 from gateway.cli.common.database import Registry
-from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.kinds import TOOLS
-from registry.embedding.providers import ServingEmbedder, make_embedder
+from registry.embedding.embedder import Embedder, EmbeddingFailed
+from registry.embedding.embedder_factory import ServingEmbedder, make_embedder
+from registry.embedding.search_kinds import TOOLS
 from registry.search import Search, SearchQuery, SearchResult
 
 

@@ -16,11 +16,11 @@ import click
 import uvloop
 
 from config.access import Auth
-from config.document import SettingsError
 from config.load import load
 from config.logging import configure
 from config.networks import is_loopback
 from config.settings import Settings
+from config.yaml_document import SettingsError
 from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import NO_DATABASE, USAGE, CommandFailure, fail
 from gateway.cli.common.options import CONFIG_FILE

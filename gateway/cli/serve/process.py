@@ -20,11 +20,11 @@ from msgspec import Struct
 from prometheus_client.openmetrics.exposition import generate_latest
 from starlette.types import ASGIApp
 
-from config.document import SettingsError
 from config.load import load
 from config.logging import configure
 from config.reload import needing_restart
 from config.settings import Settings
+from config.yaml_document import SettingsError
 from gateway.admin.resources.status import Restarted
 from gateway.admin.worker_peers import Answers
 from gateway.app.gateway import Gateway

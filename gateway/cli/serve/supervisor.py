@@ -29,10 +29,10 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from config.document import SettingsError
 from config.load import load
 from config.logging import configure
 from config.settings import Settings
+from config.yaml_document import SettingsError
 from gateway.cli.common.failure import FAILED, fail
 from gateway.cli.serve.process import READY_PIPE, STOPPING, announce, has_terminal
 from gateway.cli.serve.worker_channel import ALIVE, MODEL, READY, WorkerLink, shares_model

@@ -22,9 +22,9 @@ from gateway.cli.common.lister import open_lister
 from gateway.cli.common.output import out
 from gateway.wings.table import wing_kinds, with_tasks
 from registry.database.postgres import Database
-from registry.embedding.abc import Embedder, EmbeddingFailed
-from registry.embedding.kinds import Kinds
-from registry.embedding.providers import Embedders, ServingEmbedder, make_embedder
+from registry.embedding.embedder import Embedder, EmbeddingFailed
+from registry.embedding.embedder_factory import Embedders, ServingEmbedder, make_embedder
+from registry.embedding.search_kinds import Kinds
 from registry.embedding.worker_pool import WorkerPool
 from registry.search.indexes import ensure_indexes
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from config.conflicts import pool_of_worker
 from config.settings import ServerSettings, Settings
 from gateway.admin.worker_peers import Answers, WorkerPeers
+from registry.embedding.embedder_factory import LOCAL, local_embedder
 from registry.embedding.model_server import model_server
-from registry.embedding.providers import LOCAL, local_embedder
 
 MODEL = -1  # slot of the process with the embedding model that the workers share
 MODEL_SOCKET = "model.sock"

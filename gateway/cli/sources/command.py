@@ -20,9 +20,9 @@ from gateway.cli.common.text import harmless
 from gateway.cli.imports.report import ITEMS, count_noun, spoken_revisions
 from gateway.cli.local import open_operations
 from gateway.upstreams.http.connections import NO_ENTRIES, Entries
+from registry.sources.import_specs import configured_import, removed_from_settings
 from registry.sources.pins import Pins
 from registry.sources.source_reader import ImportSpec
-from registry.sources.specs import configured_import, removed_from_settings
 from schemas.mcp.snapshot import SnapshotItem
 from schemas.source import Source
 from schemas.tool import Tool

@@ -29,10 +29,10 @@ from gateway.cli.imports.report import (
     write,
 )
 from gateway.cli.imports.shared import progress_of
-from registry.sources.compat import SchemaChange
-from registry.sources.history import Difference, History, RollbackResult, ToolChange, Versions
+from registry.sources.compatibility import SchemaChange
+from registry.sources.import_specs import configured_import, spec_of
 from registry.sources.source_reader import ImportSpec
-from registry.sources.specs import configured_import, spec_of
+from registry.sources.versions import Difference, History, RollbackResult, ToolChange, Versions
 from schemas.source import Version
 
 FATES = {"added": ("+", "green"), "changed": ("~", ""), "removed": ("-", "red")}

@@ -20,7 +20,8 @@ from gateway.hybrid.functions import load_functions
 from gateway.sandbox.runner import Sandbox
 from gateway.upstreams.script import OFF
 from registry.importers.openapi import parse
-from registry.tools.edits import (
+from registry.tools.manual_bindings import make_tool, tool_kind
+from registry.tools.manual_edits import (
     Cost,
     KnownFunction,
     KnownSources,
@@ -29,8 +30,7 @@ from registry.tools.edits import (
     ToolRefused,
     ToolRequest,
 )
-from registry.tools.requests import make_tool, tool_kind
-from registry.tools.store import ManualTools
+from registry.tools.manual_tools import ManualTools
 from schemas.binding import Language
 from schemas.errors import Fault, ImportRejected
 from schemas.jsonrpc import decode_strict

@@ -16,10 +16,10 @@ from gateway.cli.common.text import first_line, one_line
 from gateway.cli.search.serving import search_registry
 from gateway.cli.tools.costs import print_costs
 from gateway.cli.tools.show import held_back, summary, waiting
-from registry.embedding.providers import NONE_YET
+from registry.embedding.embedder_factory import NONE_YET
 from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult
-from registry.tools.edits import CatalogRow
-from registry.tools.store import ManualTools
+from registry.tools.manual_edits import CatalogRow
+from registry.tools.manual_tools import ManualTools
 from registry.tools.tool_states import Protocol
 from schemas.tool import Tool
 

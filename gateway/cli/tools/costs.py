@@ -9,7 +9,7 @@ from gateway.cli.common.failure import no_such
 from gateway.cli.common.output import print_json, print_rows, remark
 from gateway.cli.common.text import first_line
 from registry.catalog.catalog import Catalog
-from registry.catalog.lists import ToolList
+from registry.catalog.tool_lists import ToolList
 from registry.display.budgets import tokens
 from registry.display.profiles import Profiles, SelectedProfile
 from registry.display.tool_shaper import ToolShaper

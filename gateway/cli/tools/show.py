@@ -17,8 +17,8 @@ from gateway.cli.tools.costs import cost_of
 from registry.catalog.lookup import by_service
 from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.sources.pins import Pins
-from registry.tools.edits import CatalogRow, NoSuchTool
-from registry.tools.store import ManualTools
+from registry.tools.manual_edits import CatalogRow, NoSuchTool
+from registry.tools.manual_tools import ManualTools
 from schemas.source import Source
 from schemas.tool import Tool
 from schemas.urls import without_queries

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from gateway.admin.views import VIEWS
+from gateway.admin.resource_views import VIEWS
 from gateway.console.forms import Form, Reading, chosen_for, chosen_in, example, read_json
 from gateway.console.operations import NO_ERRORS, OperationAnswer
 from gateway.console.page_request import SHOWN_BYTES, PageRequest, as_json, in_lines, segments_of
 from gateway.console.routes import PageRoute
 from gateway.operations.operation import NoQuery, Operation
-from gateway.operations.view import ResourceView
+from gateway.operations.resource_view import ResourceView
 from schemas.json_schema.references import dereference
 
 JSON_FIELD = "json"

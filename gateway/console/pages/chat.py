@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from gateway.console.page_request import PageRequest, as_json
 from gateway.console.routes import PageRoute
-from gateway.protocol import sse
+from gateway.protocol import sse_writer
 
 ASK, SEND, RUN = "agent_ask", "agent_send", "agent_get_run"
 WING = "agent"
@@ -63,7 +63,7 @@ async def _stream_events(visit: PageRequest, run: str, after: int) -> AsyncItera
             kind, data = "words", {"text": event.data.get("text", "")}
         elif event.type in TERMINAL:
             kind = "end"
-        yield sse.event(msgspec.json.encode(data), kind.encode(), str(event.number))
+        yield sse_writer.event(msgspec.json.encode(data), kind.encode(), str(event.number))
 
 
 async def _begin_conversation(visit: PageRequest) -> Response:

@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from gateway.admin.views import VIEWS
+from gateway.admin.resource_views import VIEWS
 from gateway.console.graph import GraphEdge, draw_graph
 from gateway.console.operations import OperationAnswer
 from gateway.console.page_request import PageRequest, as_json

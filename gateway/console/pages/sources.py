@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from gateway.admin.resources.imports import Import
+from gateway.admin.resources.import_requests import Import
 from gateway.console.forms import Form, FormField, chosen_in, read_json
 from gateway.console.page_request import PageRequest, as_json
 from gateway.console.pages.acts import buttons

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from gateway.context import Context
-from gateway.protocol.sealed import Sealer
+from gateway.protocol.sealed_state import Sealer
 from registry.catalog.catalog import Catalog
-from registry.skills.document import Access, allows
+from registry.skills.skill_md import Access, allows
 from registry.skills.snapshot import Agent, Skill
 from schemas.errors import Forbidden, InvalidParams
 from schemas.jsonrpc import encode

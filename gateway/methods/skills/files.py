@@ -13,7 +13,7 @@ from msgspec import Raw
 from gateway.context import Context
 from gateway.methods.capabilities import require
 from gateway.methods.lists import Lists
-from gateway.methods.results import STAMP, WRITTEN
+from gateway.methods.results_by_revision import STAMP, WRITTEN
 from gateway.methods.skills.agents import Agents, granted_tools
 from gateway.methods.skills.use_skill import ReadFile, content_of, instructions_of
 from gateway.protocol import cursors

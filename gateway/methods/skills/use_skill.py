@@ -11,13 +11,13 @@ from typing import Any
 from anyio import to_thread
 from msgspec import Raw
 
-from gateway.abc import SessionChange
 from gateway.context import Context, Session
+from gateway.interfaces import SessionChange
 from gateway.methods.describe_tools import answer
 from gateway.methods.lists import Lists
 from gateway.methods.search_tools import BY_WORDS, UNSEARCHABLE, Find, unsearchable_result
 from gateway.methods.skills.agents import Agents, GrantedTools, Handles, granted_tools
-from gateway.state.hub import LIST_NOTIFICATIONS
+from gateway.state.change_notifications import LIST_NOTIFICATIONS
 from registry.catalog import lookup as wording
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS
@@ -25,7 +25,7 @@ from registry.display.disclosure import DESCRIBES
 from registry.display.profiles import SelectedProfile
 from registry.display.summaries import first_sentence, shorten
 from registry.display.tool_shaper import ListedTool, ListingBudget, length
-from registry.embedding.kinds import SKILL
+from registry.embedding.search_kinds import SKILL
 from registry.search.query import Filters, SearchQuery
 from registry.skills.snapshot import Skill, SkillFile, file_at, uri_of
 from schemas.errors import InvalidParams, Unreachable

@@ -27,7 +27,7 @@ from gateway.upstreams.auth.tokens import (
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed
 from registry.names.similar_names import did_you_mean
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from schemas.binding import Credential
 from schemas.errors import ToolgateError
 from schemas.source import Source

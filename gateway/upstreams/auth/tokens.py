@@ -22,8 +22,8 @@ from msgspec import Struct
 
 from config.sources import TokenExchange
 from gateway.upstreams.auth.caller import Caller
-from registry.documents.addresses import check_url_host, is_private
 from registry.documents.fetch import read_at_most
+from registry.documents.ssrf_protection import check_url_host, is_private
 from schemas.errors import ToolgateError
 
 ANSWER_LIMIT_BYTES = 2**18  # a token of the largest directories is some ten kilobytes

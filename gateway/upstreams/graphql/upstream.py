@@ -18,12 +18,12 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from gateway.context import Context
-from gateway.http.http1 import FixedHeaders
+from gateway.http_client.http1 import FixedHeaders
 from gateway.telemetry.traces import TRACEPARENT, parse
-from gateway.upstreams.http import results
+from gateway.upstreams.http import responses_as_results
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse, replace_headers
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
-from gateway.upstreams.http.results import failed_call, failure_result
+from gateway.upstreams.http.responses_as_results import failed_call, failure_result
 from schemas.binding import GraphQLBinding
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode
@@ -269,7 +269,7 @@ def read(
     if envelope is None:
         if 200 <= response.status < 300:
             return failure_result(f"{source} did not answer with a GraphQL response")
-        return results.error(response)
+        return responses_as_results.error(response)
     data, errors = _data(envelope), _errors(envelope)
     value = data.get(binding.field)
     if errors and (value is None or bytes(value) == b"null"):
@@ -281,7 +281,7 @@ def read(
 
 def _decode(body: bytes) -> _Envelope | None:
     """The decoded GraphQL response; None for anything else."""
-    raw = results.structure(body)
+    raw = responses_as_results.structure(body)
     try:
         envelope = None if raw is UNSET else _envelope.decode(raw)
     except _UNREADABLE:

@@ -17,13 +17,13 @@ from yarl import URL
 from config.settings import UpstreamSettings as Limits
 from config.sources import SourceSettings
 from gateway.context import Context
-from gateway.http.deadline import RunningCall
-from gateway.http.failures import failure_text, is_outage
-from gateway.http.http1 import Http1Response, Site, Stream, TooLarge
+from gateway.http_client.deadline import RunningCall
+from gateway.http_client.failure_texts import failure_text, is_outage
+from gateway.http_client.http1 import Http1Response, Site, Stream, TooLarge
 from gateway.upstreams.auth.caller import Caller, OwnAudiences
 from gateway.upstreams.auth.delegation import auth_headers, invalidate_token, on_behalf
 from gateway.upstreams.http.connections import NOBODY, Connections, SourcePool, UpstreamFailed, read
-from gateway.upstreams.http.files import StreamedBody
+from gateway.upstreams.http.file_arguments import StreamedBody
 from schemas.source import Source
 
 log = logging.getLogger("toolgate.upstream")

@@ -16,12 +16,12 @@ from yarl import URL
 from config.conflicts import FRAMING
 from config.settings import UpstreamSettings as Limits
 from config.sources import SchemeSettings, SourceSettings, Tls
-from gateway.http.deadline import Deadlines
-from gateway.http.http1 import DEFAULT_HEADERS, FixedHeaders, Http1Response, Site, TooLarge
-from gateway.http.pool import Pool
+from gateway.http_client.deadline import Deadlines
+from gateway.http_client.http1 import DEFAULT_HEADERS, FixedHeaders, Http1Response, Site, TooLarge
+from gateway.http_client.pool import Pool
 from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.auth.tokens import AccessTokens, SourceExchange
-from registry.documents.addresses import PublicResolver, check_url_host
+from registry.documents.ssrf_protection import PublicResolver, check_url_host
 from schemas.errors import ToolgateError
 from schemas.source import Source
 

@@ -3,7 +3,7 @@
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from gateway.http.http1 import FixedHeaders, TracedHeaders
+from gateway.http_client.http1 import FixedHeaders, TracedHeaders
 from gateway.telemetry.traces import CURRENT, TRACEPARENT, SpanContext
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse, Reader, replace_headers
 from gateway.upstreams.http.connections import SourcePool, read

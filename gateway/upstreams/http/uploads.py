@@ -21,11 +21,11 @@ from yarl import URL
 
 from config.settings import UpstreamSettings as Limits
 from gateway.context import Context
-from gateway.http.deadline import Deadline
-from gateway.http.http1 import Stream
+from gateway.http_client.deadline import Deadline
+from gateway.http_client.http1 import Stream
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.http.files import (
+from gateway.upstreams.http.file_arguments import (
     ANY_TYPE,
     CallFile,
     Piece,
@@ -35,7 +35,12 @@ from gateway.upstreams.http.files import (
     media_type_of,
     name_of,
 )
-from registry.documents.addresses import PrivateAddress, PublicResolver, check_url_host, read_url
+from registry.documents.ssrf_protection import (
+    PrivateAddress,
+    PublicResolver,
+    check_url_host,
+    read_url,
+)
 
 REDIRECT_LIMIT = 5  # in a row
 FETCHED_LIMIT = 100  # files of one call: each holds a connection until all are sent

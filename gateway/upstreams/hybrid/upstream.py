@@ -23,10 +23,10 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.context import Context
 from gateway.upstreams.auth.caller import Caller
-from gateway.upstreams.http import results
+from gateway.upstreams.http import responses_as_results
 from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.http.results import (
+from gateway.upstreams.http.responses_as_results import (
     by_status,
     failed_hybrid_call,
     is_json,
@@ -81,15 +81,15 @@ def read_legacy(response: HttpResponse, source: str, request_id: str) -> ToolRes
         return _refusal(response, source)
     if not response.body:
         return VOID
-    raw = results.structure(response.body)
+    raw = responses_as_results.structure(response.body)
     if isinstance(raw, Raw):
         return _success(raw)
-    kind = results.media_type(response)
+    kind = responses_as_results.media_type(response)
     if kind in _NO_RESULTS or is_json(kind):
         return no_answer(
             f"{source} answered with {_type_text(kind)}, and no result can be read in it"
         )
-    return ToolResult((results.content(response, request_id, lenient=True),))
+    return ToolResult((responses_as_results.content(response, request_id, lenient=True),))
 
 
 def read_single(response: HttpResponse, id_: int, source: str) -> ToolResult:
@@ -220,14 +220,14 @@ def _refusal(response: HttpResponse, source: str) -> ToolResult:
     status = response.status
     if not _is_error(status):  # a redirect, which comes from no action: its status is not passed on
         return no_answer(f"{source} answered HTTP {status}: redirects are not followed")
-    raw = results.structure(response.body)
+    raw = responses_as_results.structure(response.body)
     status_object = _status_object(raw)
     if status_object is not None and isinstance(raw, Raw):
         return by_status(response, status_failure(status, status_object, raw))
     if isinstance(raw, Raw) or _is_message(response):
-        return results.error(response)
+        return responses_as_results.error(response)
     # a page of some proxy, whose text is for its operators
-    kind = _type_text(results.media_type(response)) if response.body else "nothing"
+    kind = _type_text(responses_as_results.media_type(response)) if response.body else "nothing"
     fault = StatusFault(
         UPSTREAM_FAILED._replace(http=status), f"{source} answered HTTP {status} with {kind}"
     )
@@ -236,7 +236,7 @@ def _refusal(response: HttpResponse, source: str) -> ToolResult:
 
 def _is_message(response: HttpResponse) -> bool:
     """Whether the error body is a message that an action wrote for its caller."""
-    kind = results.media_type(response)
+    kind = responses_as_results.media_type(response)
     return kind in {"", "text/plain"} and 0 < len(response.body) <= MESSAGE_BYTES
 
 

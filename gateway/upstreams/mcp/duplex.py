@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from msgspec import UNSET, Raw
 
 from gateway.context import reason_of
-from gateway.http.deadline import Deadline
-from gateway.http.http1 import TooLarge
+from gateway.http_client.deadline import Deadline
+from gateway.http_client.http1 import TooLarge
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, TimedTasks

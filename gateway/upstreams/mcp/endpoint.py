@@ -10,19 +10,19 @@ from msgspec import UNSET, Raw
 from multidict import CIMultiDict
 from yarl import URL
 
-from gateway.http.deadline import Deadline
-from gateway.http.events import EventStream
-from gateway.http.failures import failure_text, is_outage
-from gateway.http.http1 import Http1Response, Site, TooLarge
+from gateway.http_client.deadline import Deadline
+from gateway.http_client.failure_texts import failure_text, is_outage
+from gateway.http_client.http1 import Http1Response, Site, TooLarge
+from gateway.http_client.sse_parser import EventStream
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.auth.delegation import AUTHORIZATION, auth_headers, invalidate_token
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed, read
-from gateway.upstreams.http.results import OUTAGE_STATUSES
+from gateway.upstreams.http.responses_as_results import OUTAGE_STATUSES
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.cookies import SessionCookies
 from gateway.upstreams.mcp.exchanges import Exchange, Exchanges, IdleTimeout, TimedTasks
 from gateway.upstreams.mcp.wire import JsonTextParser, MalformedMessage, Message
-from registry.documents.addresses import read_url
+from registry.documents.ssrf_protection import read_url
 from schemas.errors import RelayedFault
 
 log = logging.getLogger("toolgate.upstream")

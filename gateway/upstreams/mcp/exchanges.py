@@ -15,7 +15,7 @@ import aiohttp
 from msgspec import UNSET
 
 from gateway.context import Cancellation
-from gateway.http.deadline import Deadline
+from gateway.http_client.deadline import Deadline
 from gateway.upstreams.mcp import wire
 from gateway.upstreams.mcp.link import MessageHandler, Timeout
 from gateway.upstreams.mcp.wire import Message

@@ -53,7 +53,7 @@ from schemas.mcp.messages import (
 from schemas.mcp.revisions import HANDSHAKE, V2026_07_28, Revision
 from schemas.mcp.snapshot import Eras
 from schemas.source import McpOptions, Source
-from schemas.untrusted import mapping
+from schemas.untrusted_json import mapping
 
 DISCOVER = "server/discover"
 

@@ -8,15 +8,15 @@ from typing import Any
 
 from yarl import URL
 
-from gateway.http.deadline import Deadline
-from gateway.http.events import EventStream, ServerEvent
+from gateway.http_client.deadline import Deadline
+from gateway.http_client.sse_parser import EventStream, ServerEvent
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.connections import SourcePool
 from gateway.upstreams.mcp.duplex import DuplexLink
 from gateway.upstreams.mcp.endpoint import JSON, SSE, TROUBLE, ServerEndpoint
 from gateway.upstreams.mcp.link import ClientProfile, MessageHandler, SessionLost, Timeout
 from gateway.upstreams.mcp.wire import MalformedMessage
-from registry.documents.addresses import read_url
+from registry.documents.ssrf_protection import read_url
 from schemas.mcp.revisions import V2025_11_25, Revision
 
 log = logging.getLogger("toolgate.upstream")

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway.abc import Log, RelayRequest, SessionStore
 from gateway.context import Context
-from gateway.protocol.sealed import Sealer
-from gateway.state.bus import Bus
+from gateway.interfaces import Log, RelayRequest, SessionStore
+from gateway.protocol.sealed_state import Sealer
+from gateway.state.node_bus import Bus
 from gateway.upstreams.mcp.handshake import RETRY_MEMBERS, canonical
 from gateway.upstreams.mcp.link import ClientHandler, MessageHandler, OnChange
 from schemas.errors import (

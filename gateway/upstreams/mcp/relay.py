@@ -14,11 +14,11 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.abc import Relay, RelayRequest
 from gateway.context import Context
+from gateway.interfaces import Relay, RelayRequest
 from gateway.protocol.client_features import RefusalReason, for_client
 from gateway.protocol.revision_adapter import is_failure
-from gateway.protocol.sealed import TaskIds, knows_tasks
+from gateway.protocol.sealed_state import TaskIds, knows_tasks
 from gateway.upstreams.auth.caller import Caller
 from gateway.upstreams.auth.delegation import Headers
 from gateway.upstreams.http.connections import UpstreamFailed

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from gateway.http.http1 import TooLarge
+from gateway.http_client.http1 import TooLarge
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp import launcher
 from gateway.upstreams.mcp.backoff import RestartBackoff

@@ -10,8 +10,8 @@ import aiohttp
 from msgspec import Raw
 
 from gateway.context import reason_of
-from gateway.http.events import EventStream
-from gateway.http.http1 import ConnectFailed, FixedHeaders, Http1Response
+from gateway.http_client.http1 import ConnectFailed, FixedHeaders, Http1Response
+from gateway.http_client.sse_parser import EventStream
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.mcp import wire

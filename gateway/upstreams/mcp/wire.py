@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.http.events import ServerEvent
-from gateway.http.http1 import TooLarge
+from gateway.http_client.http1 import TooLarge
+from gateway.http_client.sse_parser import ServerEvent
 from schemas.errors import Fault, RelayedFault
 from schemas.jsonrpc import ErrorObject, ErrorReply, RequestId, encode
 

@@ -14,13 +14,13 @@ from msgspec.json import decode
 from msgspec.structs import replace
 from yarl import URL
 
-from gateway.abc import Execute, ToolCall
 from gateway.context import CallHeaders, Context
-from gateway.http.http1 import FixedHeaders
+from gateway.http_client.http1 import FixedHeaders
+from gateway.interfaces import Execute, ToolCall
 from gateway.state.stored_answers import uri_of
 from gateway.telemetry.traces import TRACEPARENT, parse
 from gateway.upstreams.auth.credentials import Credentials, fixed_credentials
-from gateway.upstreams.http import results
+from gateway.upstreams.http import responses_as_results
 from gateway.upstreams.http.client import (
     Client,
     Download,
@@ -33,19 +33,19 @@ from gateway.upstreams.http.client import (
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.http.connections import read as whole
 from gateway.upstreams.http.downloads import Downloads
-from gateway.upstreams.http.files import StreamedBody
-from gateway.upstreams.http.results import failed_call, failure_result
+from gateway.upstreams.http.file_arguments import StreamedBody
+from gateway.upstreams.http.responses_as_results import failed_call, failure_result
 from gateway.upstreams.http.uploads import REDIRECT_LIMIT, REDIRECTS, Uploads
-from gateway.upstreams.rest.bodies import EncodedBody, encode_body
 from gateway.upstreams.rest.paging import following, with_next
-from gateway.upstreams.rest.serialize import (
+from gateway.upstreams.rest.parameter_styles import (
     in_cookie,
     in_header,
     in_path,
     in_query,
     in_querystring,
 )
-from registry.documents.addresses import read_url
+from gateway.upstreams.rest.request_bodies import EncodedBody, encode_body
+from registry.documents.ssrf_protection import read_url
 from schemas.binding import Body, OpenAPIBinding, Parameter
 from schemas.errors import InvalidParams
 from schemas.source import Source
@@ -432,26 +432,28 @@ def _redirect_request(
 
 def _redirection(response: HttpResponse, binding: OpenAPIBinding) -> ToolResult:
     """The result of an operation whose description has redirects: where they lead."""
-    location = results.public_location(response)
+    location = responses_as_results.public_location(response)
     if any(credential.location == "query" for each in binding.security for credential in each):
         location = location.partition("?")[0]  # the query may repeat the key
     if not location:
-        return results.error(response)
-    status = f"{response.status} {results.printable(response.reason)}".strip()
+        return responses_as_results.error(response)
+    status = f"{response.status} {responses_as_results.printable(response.reason)}".strip()
     return ToolResult((TextContent(f"{status}\nLocation: {location}"),))
 
 
 def read(response: HttpResponse, request_id: str) -> ToolResult:
     """The result in `response`. Anything but 2xx is an error that a model can read."""
     if not 200 <= response.status < 300:
-        return results.error(response)
+        return responses_as_results.error(response)
     if response.kept is not None:
         return ToolResult((_link(response.kept),))
     if not response.body:
         return ToolResult((TextContent(_bodiless(response)),))
-    if results.is_json(results.essence(response.headers.get("Content-Type", ""))):
-        return results.structured_result(response)
-    return ToolResult((results.content(response, request_id),))
+    if responses_as_results.is_json(
+        responses_as_results.essence(response.headers.get("Content-Type", ""))
+    ):
+        return responses_as_results.structured_result(response)
+    return ToolResult((responses_as_results.content(response, request_id),))
 
 
 def _link(download: Download) -> ResourceLink:
@@ -461,10 +463,10 @@ def _link(download: Download) -> ResourceLink:
 
 
 def _bodiless(response: HttpResponse) -> str:
-    lines = [f"{response.status} {results.printable(response.reason)}".strip()]
+    lines = [f"{response.status} {responses_as_results.printable(response.reason)}".strip()]
     if response.headers.get("Content-Length", "0") != "0":  # an answer to HEAD
         lines += [
-            f"{name}: {results.printable(response.headers[name])}"
+            f"{name}: {responses_as_results.printable(response.headers[name])}"
             for name in _HEAD_HEADERS
             if name in response.headers
         ]

@@ -22,9 +22,9 @@ from starlette.responses import Response
 
 from gateway.context import Context
 from gateway.operations.problems import ProblemDetails
-from gateway.protocol import sse
-from gateway.wings.agent.api import StreamApi, content_text
+from gateway.protocol import sse_writer
 from gateway.wings.agent.events import WAITS, RunEvent, interrupt_number
+from gateway.wings.agent.http_streams import StreamApi, content_text
 from gateway.wings.agent.operations import APPROVE, REASONING, TurnQuery
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.steps import AgentTurn
@@ -167,7 +167,7 @@ class AgUi:
     ) -> AsyncIterator[bytes]:
         encoder = Encoder(asked.thread_id, asked.run_id, REASONING in context.identity.scopes)
         for told in encoder.begin():
-            yield sse.event(encode(told), b"")
+            yield sse_writer.event(encode(told), b"")
         if asked.resume:
             run = await self._wait_until_taken_up(run)
         interrupts: list[Json] = []
@@ -176,11 +176,11 @@ class AgUi:
                 if event.data.get("status") == WAITS:
                     interrupts.append(_interrupt(event))
                 for told in encoder.encode(event):
-                    yield sse.event(encode(told), b"")
+                    yield sse_writer.event(encode(told), b"")
         if not encoder.ended:
             turns = await self._turns(run) if interrupts else []
             for told in encoder.interrupt(interrupts, turns):
-                yield sse.event(encode(told), b"")
+                yield sse_writer.event(encode(told), b"")
 
     async def _turns(self, run: Run) -> list[tuple[Run, AgentTurn]]:
         limit = TurnQuery().limit
@@ -331,7 +331,7 @@ async def _refuse(asked: _Input, expired: Sequence[str]) -> AsyncIterator[bytes]
     """Of a resume that comes after the end of an interrupt."""
     encoder = Encoder(asked.thread_id, asked.run_id, shows_reasoning=False)
     for told in (*encoder.begin(), *encoder.expire(expired)):
-        yield sse.event(encode(told), b"")
+        yield sse_writer.event(encode(told), b"")
 
 
 def _interrupt(event: RunEvent) -> Json:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gateway.abc import Log
+from gateway.interfaces import Log
 from gateway.wings.agent.store import Run
 from schemas.errors import Fault, Unavailable
 

@@ -23,8 +23,9 @@ from msgspec.structs import replace
 
 from config.agent import AgentSettings
 from gateway.context import Context, RunMark
+from gateway.wings.agent.context_window import window
 from gateway.wings.agent.events import WAITS, EventWriter
-from gateway.wings.agent.meter import RunMeter
+from gateway.wings.agent.run_budget import RunMeter
 from gateway.wings.agent.steps import (
     AgentTurn,
     FoundContext,
@@ -46,8 +47,7 @@ from gateway.wings.agent.store import (
     UsageTotals,
 )
 from gateway.wings.agent.tools import FoundTool, PlannedCall, SearchFailed, Toolbox, mark_foreign
-from gateway.wings.agent.window import window
-from gateway.wings.models.abc import (
+from gateway.wings.models.messages import (
     ChatMessage,
     ChatModel,
     ContentChunk,
@@ -60,7 +60,7 @@ from gateway.wings.models.abc import (
     StatusUpdate,
     ToolDefinition,
 )
-from gateway.wings.models.assembly import UnusableArguments
+from gateway.wings.models.tool_call_assembly import UnusableArguments
 from gateway.wings.models.usage import BudgetExhausted
 from registry.access.approvals import Approvals
 from registry.database.postgres import AWAY

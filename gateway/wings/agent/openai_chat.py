@@ -19,8 +19,8 @@ from starlette.routing import Route
 
 from gateway.context import Context
 from gateway.operations.problems import ProblemDetails
-from gateway.protocol import sse
-from gateway.wings.agent.api import StreamApi, content_text
+from gateway.protocol import sse_writer
+from gateway.wings.agent.http_streams import StreamApi, content_text
 from gateway.wings.agent.operations import REASONING, RunView
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.store import Run
@@ -160,14 +160,14 @@ class Facade:
                         yield chunk({"content": _waits([data["approval"]])})
                     case "Error":
                         error = {"message": data["message"], "type": data["code"]}
-                        yield sse.event(encode({"error": error}), b"")
+                        yield sse_writer.event(encode({"error": error}), b"")
                         return
         ended = await self._runner.runs.get(run.tenant, run.owner, run.id) or run
         yield chunk({}, _finish(ended.stopped))
         if usage:
             last = {"choices": [], "usage": await self._usage(ended)}
-            yield sse.event(encode({**_head(run.id, model, "chunk"), **last}), b"")
-        yield sse.event(b"[DONE]", b"")
+            yield sse_writer.event(encode({**_head(run.id, model, "chunk"), **last}), b"")
+        yield sse_writer.event(b"[DONE]", b"")
 
     async def _usage(self, run: Run) -> dict[str, Any]:
         """Usage of a run: that of its answers, and as the prompt's also that of failed requests.
@@ -228,7 +228,7 @@ def _chunk(
     """`members`: further ones of the chunk."""
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     chunk = {**_head(run, model, "chunk"), **members, "choices": [choice]}
-    return sse.event(encode(chunk), b"")
+    return sse_writer.event(encode(chunk), b"")
 
 
 def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -10,16 +10,16 @@ from msgspec import Meta, Raw, Struct
 from msgspec.structs import replace as with_
 
 from config.agent import AgentSettings
-from config.types import HostId
+from config.value_types import HostId
 from gateway.context import Context
-from gateway.operations.callers import caller_of
 from gateway.operations.operation import Line, Operation, OperationInput, OperationOutput
 from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found
+from gateway.operations.stored_callers import caller_of
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.steps import AgentTurn
 from gateway.wings.agent.store import Conversation, ConversationBusy, NewRun, Run
 from gateway.wings.agent.tools import OWN, FoundTool, SearchFailed
-from gateway.wings.models.abc import ModelFailed, UnknownStrategy
+from gateway.wings.models.messages import ModelFailed, UnknownStrategy
 
 REASONING = "agent:reasoning"  # the scope to see reasoning
 APPROVE = "agent:approve"

@@ -14,14 +14,13 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from config.agent import AgentSettings
-from gateway.abc import Log
 from gateway.context import NO_CALL_HEADERS, Context, Principal, RunMark, new_request_id
-from gateway.operations.callers import current_caller, later_context, read_caller
+from gateway.interfaces import Log
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.abc import WingParts
+from gateway.operations.stored_callers import current_caller, later_context, read_caller
 from gateway.wings.agent.events import EventWriter, summary
 from gateway.wings.agent.loop import Loop
-from gateway.wings.agent.meter import RunMeter
+from gateway.wings.agent.run_budget import RunMeter
 from gateway.wings.agent.steps import AgentTurn, fold_steps
 from gateway.wings.agent.store import (
     NOTHING,
@@ -33,7 +32,8 @@ from gateway.wings.agent.store import (
     Runs,
 )
 from gateway.wings.agent.tools import Toolbox
-from gateway.wings.models.abc import ChatMessage, ChatModel, LastRequest, ModelFailed
+from gateway.wings.interface import WingParts
+from gateway.wings.models.messages import ChatMessage, ChatModel, LastRequest, ModelFailed
 from registry.access.approvals import KEPT_DAYS, ApprovalRefused, Approvals
 from registry.database.postgres import AWAY, Pool
 from schemas.errors import Unavailable

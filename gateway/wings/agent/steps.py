@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import Struct
 
-from gateway.wings.models.abc import ChatMessage, ModelCall, ModelReply
+from gateway.wings.models.messages import ChatMessage, ModelCall, ModelReply
 
 
 class FoundContext(Struct, frozen=True, tag="context"):

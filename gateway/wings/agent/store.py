@@ -14,10 +14,10 @@ from psycopg.abc import QueryNoTemplate as Query
 from psycopg.rows import class_row
 
 from gateway.wings.agent.steps import AgentTurn, Step, decode_step, encode_step, fold_steps
-from gateway.wings.models.abc import ChatMessage, ModelExchange
-from registry.database.fragments import compose
+from gateway.wings.models.messages import ChatMessage, ModelExchange
 from registry.database.leases import Leases, OldRows, held_rows
 from registry.database.postgres import Pool, borrow
+from registry.database.sql_fragments import compose
 
 T = TypeVar("T")
 Values = Sequence[Any] | Mapping[str, Any]

@@ -16,10 +16,10 @@ from msgspec import UNSET, Struct
 from config.agent import AgentSettings
 from gateway.context import Context
 from gateway.policy.approvals import awaited_approval
-from gateway.wings.abc import CallTool, View
 from gateway.wings.agent.steps import PendingCall, Result
-from gateway.wings.models.abc import ModelCall, ToolDefinition
-from gateway.wings.models.assembly import UnusableArguments, call_arguments
+from gateway.wings.interface import CallTool, View
+from gateway.wings.models.messages import ModelCall, ToolDefinition
+from gateway.wings.models.tool_call_assembly import UnusableArguments, call_arguments
 from registry.access.approvals import Approvals
 from registry.catalog.catalog import Catalog
 from registry.display.budgets import CHARACTERS, tokens

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager, nullcontext
 from starlette.routing import Route
 
 from config.agent import AgentSettings
-from gateway.operations.view import ResourceView
-from gateway.wings.abc import Wing, WingContributions, WingParts
+from gateway.operations.resource_view import ResourceView
 from gateway.wings.agent.agui import PATH, AgUi
-from gateway.wings.agent.api import ROOT, StreamApi
+from gateway.wings.agent.http_streams import ROOT, StreamApi
 from gateway.wings.agent.openai_chat import COMPLETIONS, MODELS, Facade
 from gateway.wings.agent.operations import ConversationOperations
 from gateway.wings.agent.runner import Runner
+from gateway.wings.interface import Wing, WingContributions, WingParts
 from registry.database.migrate import Component
 
 TABLES = Component("agent", importlib.resources.files("gateway.wings.agent").joinpath("sql"))

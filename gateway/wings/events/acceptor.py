@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from config.events import EventsSettings
 from gateway.context import Context
-from gateway.operations.callers import caller_of
-from gateway.operations.requests import has_nul
+from gateway.operations.request_parsing import has_nul
+from gateway.operations.stored_callers import caller_of
 from gateway.state.quotas import COUNT_S, Quota, Usage, UsageQuotas
 from gateway.telemetry.traces import CURRENT, ActiveTrace, parse
-from gateway.wings.abc import WingParts
 from gateway.wings.events.journal import AcceptedInvocation, Conflict, Draft, Journal
-from gateway.wings.events.views import NewInvocation
-from gateway.wings.events.webhooks import WebhookReceivers
+from gateway.wings.events.requests_and_views import NewInvocation
+from gateway.wings.events.webhook_receivers import WebhookReceivers
+from gateway.wings.interface import WingParts
 from registry.database.group_commit import GroupCommit
 from schemas.errors import InvalidParams, TooManyRequests
 from schemas.jsonrpc import encode

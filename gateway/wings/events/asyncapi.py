@@ -10,7 +10,7 @@ import msgspec
 
 from config.events import EventsSettings
 from gateway.wings.events.cloudevents import COMPLETION, INVOCATION, schemas
-from gateway.wings.events.inbound import CLOUDEVENTS
+from gateway.wings.events.inbound_events import CLOUDEVENTS
 from schemas.cloudevents import STRUCTURED
 from schemas.json_schema.references import reference_to
 

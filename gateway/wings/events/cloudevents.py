@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.wings.events.journal import Invocation, Status
-from gateway.wings.events.views import CorrelationId, Text, stamp
+from gateway.wings.events.requests_and_views import CorrelationId, Text, stamp
 from schemas.cloudevents import CloudEvent
 from schemas.errors import InvalidParams
 from schemas.jsonrpc import encode

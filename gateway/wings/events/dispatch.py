@@ -14,8 +14,8 @@ from anyio import CancelScope
 
 from config.events import EventsSettings
 from gateway.wings.events.execution import Execution, Pause, failed_end
-from gateway.wings.events.hooks import Hooks
 from gateway.wings.events.journal import Delivery, End, Journal
+from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.sweeper import Upkeep
 from gateway.wings.events.wakeups import CANCEL, ENDED, FAILED, WORK
 from registry.database.group_commit import GroupCommit

@@ -14,11 +14,16 @@ from msgspec import Raw
 
 from config.events import EventsSettings
 from gateway.context import CallHeaders
-from gateway.operations.callers import StoredCaller, current_caller, later_context, read_caller
 from gateway.operations.problems import ProblemDetails
+from gateway.operations.stored_callers import (
+    StoredCaller,
+    current_caller,
+    later_context,
+    read_caller,
+)
 from gateway.policy.approvals import awaited_approval
-from gateway.wings.abc import WingParts
 from gateway.wings.events.journal import EXPIRED, Delivery, End, Reason
+from gateway.wings.interface import WingParts
 from registry.access.approvals import Approvals
 from schemas.errors import (
     ApprovalRequired,

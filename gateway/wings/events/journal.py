@@ -20,9 +20,9 @@ from psycopg.errors import UniqueViolation
 from psycopg.rows import args_row, class_row
 
 from gateway.state.quotas import Usage
-from registry.database.fragments import compose
 from registry.database.leases import Leases, held_rows
 from registry.database.postgres import Pool, autocommit, borrow
+from registry.database.sql_fragments import compose
 from schemas.errors import ToolgateError
 
 Status = Literal["PENDING", "DISPATCHED", "ACKED", "FAILED"]

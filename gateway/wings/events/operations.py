@@ -11,14 +11,13 @@ from msgspec import Raw
 from msgspec.structs import asdict
 
 from config.events import EventSchedule, EventsSettings
-from config.types import TopicName
+from config.value_types import TopicName
 from gateway.context import Context, Principal, new_request_id
-from gateway.operations.callers import read_caller
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.pages import ListPage, Pages, cursor, place, unknown
 from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found
-from gateway.wings.abc import CallTool, background
+from gateway.operations.stored_callers import read_caller
 from gateway.wings.events.acceptor import CorrelationConflict, InvocationAcceptor
 from gateway.wings.events.asyncapi import document
 from gateway.wings.events.cloudevents import completion
@@ -26,7 +25,7 @@ from gateway.wings.events.dispatch import Dispatch, kinds_of
 from gateway.wings.events.execution import backoff
 from gateway.wings.events.journal import Delivery, End, Filter, Invocation, Journal
 from gateway.wings.events.outbox import CompletionOutbox
-from gateway.wings.events.views import (
+from gateway.wings.events.requests_and_views import (
     ID,
     Ack,
     Claims,
@@ -51,7 +50,8 @@ from gateway.wings.events.views import (
     view_of,
 )
 from gateway.wings.events.wakeups import CANCEL, ENDED, WORK, CompletionWaiters
-from gateway.wings.events.webhooks import WebhookReceivers
+from gateway.wings.events.webhook_receivers import WebhookReceivers
+from gateway.wings.interface import CallTool, background
 from registry.database.postgres import is_uuid
 from schemas.errors import TooManyRequests
 from schemas.jsonrpc import decode_json, encode

@@ -17,17 +17,17 @@ from psycopg import sql
 from psycopg.rows import class_row, dict_row
 
 from config.events import EventsSettings
-from gateway.http.webhooks import WebhookSender, WebhookSent
-from gateway.operations.callers import read_caller
-from gateway.wings.abc import Notify
+from gateway.http_client.webhooks import WebhookSender, WebhookSent
+from gateway.operations.stored_callers import read_caller
 from gateway.wings.events.cloudevents import completion
 from gateway.wings.events.journal import COLUMNS, Invocation, Journal
 from gateway.wings.events.wakeups import FAILED
-from gateway.wings.events.webhooks import WebhookReceivers
+from gateway.wings.events.webhook_receivers import WebhookReceivers
+from gateway.wings.interface import Notify
 from registry.access.secrets import SecretRefused
-from registry.database.fragments import compose
 from registry.database.leases import Leases
 from registry.database.postgres import AWAY, Pool, borrow
+from registry.database.sql_fragments import compose
 from schemas.cloudevents import STRUCTURED
 from schemas.errors import Unavailable
 from schemas.jsonrpc import encode

@@ -15,26 +15,26 @@ import anyio
 from prometheus_client.registry import Collector
 
 from config.events import EventsSettings, EventWebhook
-from gateway.http.webhooks import WebhookSender, check_receiver, key_of
-from gateway.operations.view import ResourceView
-from gateway.protocol.sealed import Sealer, TaskIds
+from gateway.http_client.webhooks import WebhookSender, check_receiver, key_of
+from gateway.operations.resource_view import ResourceView
+from gateway.protocol.sealed_state import Sealer, TaskIds
 from gateway.state.postgres import PostgresSessions, read_installation
-from gateway.wings.abc import Wing, WingContributions, WingParts
 from gateway.wings.events.acceptor import InvocationAcceptor
-from gateway.wings.events.checks import check_schedules, unknown_skills
 from gateway.wings.events.dispatch import Dispatch
 from gateway.wings.events.execution import Execution
-from gateway.wings.events.hooks import Hooks
-from gateway.wings.events.inbound import CLOUDEVENTS, HOOKS, Hook, Inbound, made_hooks
+from gateway.wings.events.inbound_events import CLOUDEVENTS, HOOKS, Hook, Inbound, made_hooks
 from gateway.wings.events.journal import Journal
+from gateway.wings.events.mcp_tasks import Tasks
 from gateway.wings.events.metrics import EventGauges
 from gateway.wings.events.operations import EventOperations
+from gateway.wings.events.operator_hook import Hooks
 from gateway.wings.events.outbox import CompletionOutbox
 from gateway.wings.events.redis_engine import RedisEngine
+from gateway.wings.events.schedule_checks import check_schedules, unknown_skills
 from gateway.wings.events.sweeper import Upkeep
-from gateway.wings.events.tasks import Tasks
 from gateway.wings.events.wakeups import ENDED, WORK, CompletionWaiters, WakeupChannel
-from gateway.wings.events.webhooks import WebhookReceivers
+from gateway.wings.events.webhook_receivers import WebhookReceivers
+from gateway.wings.interface import Wing, WingContributions, WingParts
 from registry.database.migrate import Component
 from registry.database.postgres import RESYNC, Notice
 from schemas.errors import ToolgateError

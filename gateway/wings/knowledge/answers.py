@@ -15,9 +15,14 @@ import msgspec
 from msgspec import Meta, Struct
 
 from config.knowledge import KnowledgeAnswers
-from gateway.wings.knowledge.requests import AnswerView, CitationView, Evidence, KnowledgeFound
+from gateway.wings.knowledge.requests_and_views import (
+    AnswerView,
+    CitationView,
+    Evidence,
+    KnowledgeFound,
+)
 from gateway.wings.knowledge.spending import DailySpending
-from gateway.wings.models.abc import (
+from gateway.wings.models.messages import (
     ChatMessage,
     ChatModels,
     ContentChunk,

@@ -14,12 +14,12 @@ from msgspec import Struct
 from psycopg.types.json import Jsonb
 
 from gateway.operations.problems import ProblemDetails, not_found
-from gateway.wings.documents.reading.chunkers import ChunkerReport
 from gateway.wings.documents.reading.sources import matches
+from gateway.wings.documents.reading.wasm_limits import ChunkerReport
+from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.collections import CollectionStore
-from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
-from registry.database.fragments import compose
 from registry.database.postgres import Pool, borrow
+from registry.database.sql_fragments import compose
 
 KEPT = 8  # modules in memory
 

@@ -10,9 +10,9 @@ from psycopg import AsyncConnection, sql
 from psycopg.types.json import Jsonb
 
 from gateway.operations.problems import ProblemDetails, conflict, not_found
-from gateway.wings.knowledge.readers import ALLOWED, Access, KnowledgeReader
-from registry.database.fragments import compose
+from gateway.wings.knowledge.caller_access import ALLOWED, Access, KnowledgeReader
 from registry.database.postgres import Pool, borrow
+from registry.database.sql_fragments import compose
 
 CollectionKind = Literal["docs", "code", "conversation", "mixed"]
 OnSameSource = Literal["version", "append", "reject"]

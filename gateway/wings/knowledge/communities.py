@@ -20,12 +20,12 @@ from psycopg import sql
 
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.documents.chunking.pieces import sentences
+from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.entities import npmi
 from gateway.wings.knowledge.graph import MERGES
-from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.search import EDGES, PERMITTED, ScoredChunk, chunks_query
-from registry.database.fragments import compose
 from registry.database.postgres import Pool
+from registry.database.sql_fragments import compose
 from registry.search.transaction import LOOKUPS, Transaction, transaction
 
 CHUNKS = 500  # of a collection that are read

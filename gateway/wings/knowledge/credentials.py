@@ -12,7 +12,7 @@ from urllib3.util import parse_url
 from config.sources import SchemeSettings
 from gateway.wings.documents.reading.limits import ReadingRefused
 from gateway.wings.documents.reading.sources import source_url
-from gateway.wings.documents.reading.web import Bucket
+from gateway.wings.documents.reading.url_and_s3_files import Bucket
 from registry.access.secrets import Keys, Secrets
 from registry.database.postgres import Pool
 

@@ -19,13 +19,13 @@ from gateway.operations.problems import ProblemDetails, conflict
 from gateway.state.quotas import Usage
 from gateway.wings.documents.chunking.chunks import Chunk
 from gateway.wings.documents.chunking.cut import CODE
+from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.chunkers import chosen_chunker
 from gateway.wings.knowledge.chunks import mentions_of, rows, symbols_of
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.quotas import DocumentQuotas
-from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
-from registry.database.fragments import compose
 from registry.database.postgres import Pool, borrow
+from registry.database.sql_fragments import compose
 
 APPENDED = "\n\n"  # between the texts of one document
 TRIES = 100  # of an addition to a document to which others are adding

@@ -10,11 +10,11 @@ from typing import Any
 from psycopg import sql
 
 from gateway.wings.documents.chunking.mentions import normal
+from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.graph import HUB
-from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.search import PERMITTED
-from registry.database.fragments import compose
 from registry.database.postgres import Pool
+from registry.database.sql_fragments import compose
 from registry.search.transaction import LOOKUPS, Transaction, transaction
 
 HOPS = 3  # chunks of a path at most

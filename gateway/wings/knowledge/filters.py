@@ -8,9 +8,9 @@ from msgspec import Meta, Struct
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from config.types import HostId
+from config.value_types import HostId
 from gateway.operations.problems import invalid
-from registry.database.fragments import Fragment
+from registry.database.sql_fragments import Fragment
 
 Glob = Annotated[
     str,

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy
 from psycopg import sql
 
-from registry.database.fragments import Fragment
+from registry.database.sql_fragments import Fragment
 
 SEEDS = 3  # chunks whose mentions are followed
 HUB = 25  # chunks that mention a name, above which it says nothing

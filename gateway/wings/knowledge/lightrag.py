@@ -25,7 +25,7 @@ from starlette.routing import Route
 from config.knowledge import KnowledgeSettings
 from gateway.context import Principal, Upload
 from gateway.operations.problems import ProblemDetails, bad_request
-from gateway.wings.documents.reading.kinds import EXTENSIONS
+from gateway.wings.documents.reading.media_types import EXTENSIONS
 from gateway.wings.knowledge.documents import new_track_id
 from gateway.wings.knowledge.lightrag_graph import SEPARATOR, LightRagGraph
 from gateway.wings.knowledge.lightrag_requests import (
@@ -41,7 +41,7 @@ from gateway.wings.knowledge.lightrag_requests import (
     Workspaces,
     invalid_value,
 )
-from gateway.wings.knowledge.requests import (
+from gateway.wings.knowledge.requests_and_views import (
     DocumentAdded,
     DocumentList,
     DocumentView,
@@ -49,7 +49,7 @@ from gateway.wings.knowledge.requests import (
     KnowledgeFound,
     NameView,
 )
-from gateway.wings.models.abc import ModelFailed
+from gateway.wings.models.messages import ModelFailed
 from gateway.wings.models.usage import BudgetExhausted
 from gateway.wings.tool_calls import ToolCalls, structured_body, text_of
 from registry.database.postgres import is_uuid
@@ -57,7 +57,7 @@ from schemas.errors import Fault
 
 if TYPE_CHECKING:
     from gateway.wings.knowledge.answers import AnswerRequest
-    from gateway.wings.knowledge.model import KnowledgeModel
+    from gateway.wings.knowledge.chat_model_uses import KnowledgeModel
 
 VERSION = "1.5.7"  # of the contract
 PATH = "/lightrag"

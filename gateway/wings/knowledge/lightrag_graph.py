@@ -29,7 +29,7 @@ from gateway.wings.knowledge.lightrag_requests import (
     Workspaces,
     lax,
 )
-from gateway.wings.knowledge.requests import (
+from gateway.wings.knowledge.requests_and_views import (
     EntityView,
     MentionView,
     NameList,

@@ -9,22 +9,21 @@ from typing import Any
 from msgspec import convert
 
 from config.knowledge import CollectionName, KnowledgeSettings
-from config.types import HostId
+from config.value_types import HostId
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.pages import cursor, place, unknown
 from gateway.operations.problems import ProblemDetails, invalid, not_found
 from gateway.wings.documents.chunking.chunks import line_starts
+from gateway.wings.knowledge.caller_access import READ, WRITE, KnowledgeReader, knowledge_reader
 from gateway.wings.knowledge.chunker_operations import ChunkerOperations
 from gateway.wings.knowledge.collections import CollectionStore, NewCollection
 from gateway.wings.knowledge.communities import Communities
-from gateway.wings.knowledge.contributions import KnowledgeMetrics
 from gateway.wings.knowledge.documents import DocumentState, DocumentStore, NewDocument
 from gateway.wings.knowledge.entities import Entities, Hop
 from gateway.wings.knowledge.ingestion import Ingestion, SourceSpec
 from gateway.wings.knowledge.packing import PackedPassages, pack_chunks
-from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader
-from gateway.wings.knowledge.requests import (
+from gateway.wings.knowledge.requests_and_views import (
     AddDocument,
     AddFile,
     CollectionList,
@@ -68,6 +67,7 @@ from gateway.wings.knowledge.requests import (
     evidence,
     relation_view,
 )
+from gateway.wings.knowledge.resources_and_metrics import KnowledgeMetrics
 from gateway.wings.knowledge.search import ChunkQuery, Searcher
 from gateway.wings.knowledge.text_metadata import exchange, is_trivial
 from registry.database.postgres import is_uuid

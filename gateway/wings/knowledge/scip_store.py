@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 from anyio import to_thread
 
+from gateway.wings.document_library import IndexedCode, IndexedFile, IndexedName
+from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.chunks import NORM_BYTES
 from gateway.wings.knowledge.collections import CollectionStore
-from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
-from gateway.wings.library import IndexedCode, IndexedFile, IndexedName
-from registry.database.fragments import compose
 from registry.database.postgres import Pool, borrow
+from registry.database.sql_fragments import compose
 
 FITTING = 0.8  # share of definitions whose names stand at their places
 WIDEST = 1000  # units of a name in a line

@@ -17,6 +17,7 @@ from psycopg import IsolationLevel, sql
 
 from config.knowledge import KnowledgeSettings
 from gateway.wings.documents.chunking.mentions import normal
+from gateway.wings.knowledge.caller_access import ALLOWED, KnowledgeReader
 from gateway.wings.knowledge.filters import ChunkFilter, narrowing
 from gateway.wings.knowledge.graph import (
     SEEDS,
@@ -27,10 +28,9 @@ from gateway.wings.knowledge.graph import (
     prefer_named,
     raise_linked,
 )
-from gateway.wings.knowledge.readers import ALLOWED, KnowledgeReader
-from registry.database.fragments import Fragment, compose
 from registry.database.postgres import Pool
-from registry.embedding.kinds import SearchKind
+from registry.database.sql_fragments import Fragment, compose
+from registry.embedding.search_kinds import SearchKind
 from registry.embedding.texts import readable
 from registry.embedding.vectors import half_vector
 from registry.search.encoding import EncodedQuery, QueryEncoder
@@ -38,7 +38,7 @@ from registry.search.fusion import DIGITS, Candidate, enough, rank
 from registry.search.indexes import predicate
 from registry.search.languages import words_note
 from registry.search.lexical import K1, B, Word, WordPlan, idfs, plan
-from registry.search.run import effort
+from registry.search.search_run import effort
 from registry.search.transaction import (
     LOOKUPS,
     SCANS,

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from config.knowledge import KnowledgeSettings
-from gateway.operations.view import ResourceView
-from gateway.wings.abc import Finding, Wing, WingContributions, WingParts
+from gateway.operations.resource_view import ResourceView
 from gateway.wings.documents.reading.limits import ReadingRefused
 from gateway.wings.documents.reading.process_pool import ReadingWorkers
-from gateway.wings.knowledge.contributions import DocumentResources
+from gateway.wings.interface import Finding, Wing, WingContributions, WingParts
 from gateway.wings.knowledge.ingestion import reading_limits
 from gateway.wings.knowledge.lightrag import PATH, LightRag
+from gateway.wings.knowledge.resources_and_metrics import DocumentResources
 from gateway.wings.knowledge.search import KIND
 from gateway.wings.knowledge.wiring import KnowledgeParts
 from gateway.wings.tool_calls import ToolCalls
@@ -20,7 +20,7 @@ from registry.database.migrate import Component
 from registry.database.postgres import Pool
 
 if TYPE_CHECKING:
-    from gateway.wings.knowledge.model import KnowledgeModel
+    from gateway.wings.knowledge.chat_model_uses import KnowledgeModel
 
 FILES = "/knowledge/files"  # by PUT, with a limit of its own for the body
 MIGRATIONS = Component(
@@ -72,7 +72,7 @@ async def check_isolation(
 
 def _model(parts: WingParts) -> "KnowledgeModel":
     """Imports nothing where no chat model is asked."""
-    from gateway.wings.knowledge.model import KnowledgeModel
+    from gateway.wings.knowledge.chat_model_uses import KnowledgeModel
 
     return KnowledgeModel(parts.pool, parts.models, parts.call, parts.settings, screen=parts.screen)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from config.knowledge import KnowledgeSettings
 from gateway.operations.operation import Operation
 from gateway.operations.problems import invalid
+from gateway.wings.document_library import Library
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.chunking.cut import CHUNKERS, cut
 from gateway.wings.documents.reading.limits import ReadingRefused
@@ -15,24 +16,23 @@ from gateway.wings.knowledge.chunker_operations import ChunkerOperations, wasm_l
 from gateway.wings.knowledge.chunkers import ChunkerStore
 from gateway.wings.knowledge.collections import CollectionStore
 from gateway.wings.knowledge.communities import Communities
-from gateway.wings.knowledge.contributions import KnowledgeMetrics
 from gateway.wings.knowledge.credentials import PlaceCredentials
+from gateway.wings.knowledge.document_library import CollectionLibrary
 from gateway.wings.knowledge.documents import CutText, DocumentStore, TextToCut
 from gateway.wings.knowledge.entities import Entities
 from gateway.wings.knowledge.ingestion import INLINE, INLINE_BYTES, Ingestion, reading_limits
-from gateway.wings.knowledge.library import CollectionLibrary
 from gateway.wings.knowledge.operations import KnowledgeOperations
 from gateway.wings.knowledge.quotas import DocumentQuotas
+from gateway.wings.knowledge.resources_and_metrics import KnowledgeMetrics
 from gateway.wings.knowledge.scip_store import ResolvedCode
 from gateway.wings.knowledge.search import Searcher
-from gateway.wings.library import Library
 from registry.access.secrets import Keys
 from registry.database.postgres import Pool
-from registry.embedding.abc import Embedder
+from registry.embedding.embedder import Embedder
 from registry.search.encoding import QueryEncoder
 
 if TYPE_CHECKING:  # not loaded where no chat model is asked
-    from gateway.wings.knowledge.model import KnowledgeModel
+    from gateway.wings.knowledge.chat_model_uses import KnowledgeModel
 
 SENTENCES = 8  # of a query
 EXTENSIONS = {"text/markdown": ".md", "text/x-rst": ".rst"}

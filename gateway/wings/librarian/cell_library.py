@@ -11,9 +11,7 @@ from msgspec import Meta
 from config.librarian import ResearchSettings
 from gateway.context import Context
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.librarian.answers import Asker
-from gateway.wings.librarian.ledger import LimitReached, RunLedger
-from gateway.wings.library import (
+from gateway.wings.document_library import (
     Library,
     LibraryFile,
     Passage,
@@ -21,6 +19,8 @@ from gateway.wings.library import (
     SymbolPlace,
     SymbolQuery,
 )
+from gateway.wings.librarian.part_answers import Asker
+from gateway.wings.librarian.run_budget import LimitReached, RunLedger
 
 RECORDED = 64 << 20  # bytes of all answers of a run, which are recorded
 Text = Annotated[str, Meta(max_length=2000)]

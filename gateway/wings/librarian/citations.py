@@ -14,9 +14,9 @@ from msgspec import Meta, Struct
 
 from gateway.context import Context
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.library import Library, Lines
+from gateway.wings.document_library import Library, Lines
 from gateway.wings.models.quotes import find_quote, lines_of
-from schemas.hidden import without_hidden
+from schemas.invisible_characters import without_hidden
 
 SLACK = 2  # lines beside those that are named
 WIDEST = 1000  # lines of a citation

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from gateway.operations.operation import OperationInput, Time
-from gateway.wings.librarian.answers import Asker
 from gateway.wings.librarian.library_access import context_of
+from gateway.wings.librarian.part_answers import Asker
 from gateway.wings.librarian.query import LibraryQuestion
 from registry.database.postgres import Pool, borrow
 

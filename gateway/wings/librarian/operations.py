@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from gateway.operations.operation import Operation
-from gateway.wings.abc import WingParts
+from gateway.wings.interface import WingParts
 from gateway.wings.librarian.library_access import LibraryAccess
-from gateway.wings.librarian.lookup import lookup_operations
-from gateway.wings.librarian.questions import question_operations
-from gateway.wings.librarian.tracking import source_operations
+from gateway.wings.librarian.lookup_operations import lookup_operations
+from gateway.wings.librarian.question_operations import question_operations
+from gateway.wings.librarian.tracked_source_operations import source_operations
 
 OperationGroup = Callable[[WingParts, LibraryAccess], Sequence[Operation]]
 GROUPS: tuple[OperationGroup, ...] = (lookup_operations, source_operations, question_operations)

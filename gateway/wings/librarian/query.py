@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from config.librarian import LibrarianQuerySettings
 from gateway.context import Context
-from gateway.wings.librarian.answers import Asker, PartQuestion, together
+from gateway.wings.document_library import Library, Passage, PassageQuery
 from gateway.wings.librarian.citations import (
     MOST,
     Citation,
@@ -26,10 +26,10 @@ from gateway.wings.librarian.citations import (
     confidence,
     plain,
 )
-from gateway.wings.librarian.ledger import LimitReached
+from gateway.wings.librarian.part_answers import Asker, PartQuestion, together
+from gateway.wings.librarian.run_budget import LimitReached
 from gateway.wings.librarian.selection import diverse, extract_claims
-from gateway.wings.library import Library, Passage, PassageQuery
-from gateway.wings.models.abc import ChatMessage, ModelFailed
+from gateway.wings.models.messages import ChatMessage, ModelFailed
 
 T = TypeVar("T")
 Progress = Callable[[int, int, str], None]

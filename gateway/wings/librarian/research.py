@@ -27,10 +27,10 @@ from gateway.sandbox.session import (
     CodeSession,
     SessionEnded,
 )
-from gateway.wings.librarian.answers import Asker, PartAnswer, PartQuestion, together
+from gateway.wings.document_library import Library, Passage
 from gateway.wings.librarian.cell_library import CellLibrary, CellScope
 from gateway.wings.librarian.citations import MOST, QuotedFinding, Verifier, claims_of, plain
-from gateway.wings.librarian.ledger import LimitReached
+from gateway.wings.librarian.part_answers import Asker, PartAnswer, PartQuestion, together
 from gateway.wings.librarian.query import (
     LibraryAnswer,
     LibraryQuestion,
@@ -38,6 +38,7 @@ from gateway.wings.librarian.query import (
     QueryEngine,
     answer_of,
 )
+from gateway.wings.librarian.run_budget import LimitReached
 from gateway.wings.librarian.runs import (
     LOST,
     SHOWN,
@@ -48,8 +49,7 @@ from gateway.wings.librarian.runs import (
     digest_of,
     refused_by,
 )
-from gateway.wings.library import Library, Passage
-from gateway.wings.models.abc import ChatMessage, ModelFailed
+from gateway.wings.models.messages import ChatMessage, ModelFailed
 from registry.display.budgets import tokens
 from schemas.errors import ToolgateError
 

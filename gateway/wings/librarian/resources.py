@@ -4,7 +4,7 @@ import re
 from urllib.parse import unquote
 
 from gateway.context import Context
-from gateway.wings.abc import LINES, CallTool, WingResource, text_of_document
+from gateway.wings.interface import LINES, CallTool, WingResource, text_of_document
 
 TEMPLATE = "library://{collection}/{+path}"
 _URI = re.compile(rf"library://([^/?#]+)/([^?#]+){LINES}")

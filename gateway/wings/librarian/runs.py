@@ -19,9 +19,9 @@ from msgspec import Raw, Struct
 from psycopg import AsyncConnection, sql
 
 from config.librarian import ResearchSettings
-from gateway.wings.librarian.answers import PartAnswer
-from gateway.wings.librarian.ledger import Limit, LimitReached, RunLedger
-from gateway.wings.models.abc import ModelFailed
+from gateway.wings.librarian.part_answers import PartAnswer
+from gateway.wings.librarian.run_budget import Limit, LimitReached, RunLedger
+from gateway.wings.models.messages import ModelFailed
 from gateway.wings.models.usage import ModelCost, TokenUsage
 from registry.database.postgres import Pool, borrow
 from schemas.errors import ToolgateError

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from gateway.wings.document_library import Lines, Passage
 from gateway.wings.librarian.citations import Citation, VerifiedClaim, terms_of
-from gateway.wings.library import Lines, Passage
 
 RELEVANCE = 0.7  # share of relevance against novelty
 PER_FILE = 0.5  # share of one file in a selection

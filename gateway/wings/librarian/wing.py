@@ -4,17 +4,17 @@ import importlib.resources
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gateway.operations.view import ResourceView
-from gateway.wings.abc import Wing, WingContributions, WingParts
+from gateway.operations.resource_view import ResourceView
+from gateway.wings.interface import Wing, WingContributions, WingParts
 from gateway.wings.librarian.exposure import Exposure
-from gateway.wings.librarian.hooks import SourceHooks
-from gateway.wings.librarian.indexes import INDEXES, CodeIndexes
 from gateway.wings.librarian.library_access import LibraryAccess
 from gateway.wings.librarian.operations import operations_of
 from gateway.wings.librarian.resources import LibraryResources
 from gateway.wings.librarian.runs import RunStore
-from gateway.wings.librarian.sources import TrackedSources
-from gateway.wings.librarian.tracking import HOOKS, HookSecrets
+from gateway.wings.librarian.scip_upload import INDEXES, CodeIndexes
+from gateway.wings.librarian.source_webhooks import SourceHooks
+from gateway.wings.librarian.tracked_source_operations import HOOKS, HookSecrets
+from gateway.wings.librarian.tracked_sources import TrackedSources
 from registry.database.migrate import Component
 
 MIGRATIONS = Component(

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from config.memory import MemorySettings
-from gateway.abc import ToolCall
+from gateway.interfaces import ToolCall
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.memory.readers import Reader, reader_of
-from gateway.wings.memory.requests import MemoryNormalizer, NewItem
+from gateway.wings.memory.caller_owners import Reader, reader_of
+from gateway.wings.memory.requests_and_views import MemoryNormalizer, NewItem
 from gateway.wings.memory.rows import NewMemory, new_id
 from gateway.wings.memory.store import MemoryStore, Target
 from registry.database.postgres import AWAY, Pool, borrow

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from config.memory import MemoryExtraction
 from gateway.wings.memory.rows import Memory, NewMemory, normalise
-from gateway.wings.models.abc import ChatMessage, ChatModels, ModelFailed, RequestOptions
+from gateway.wings.models.messages import ChatMessage, ChatModels, ModelFailed, RequestOptions
 from schemas.jsonrpc import encode
 
 log = logging.getLogger("toolgate.memory")

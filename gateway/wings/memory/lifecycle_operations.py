@@ -8,16 +8,16 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, structs
 from psycopg import sql
 
-from config.types import HostId
+from config.value_types import HostId
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import Operation, OperationInput
 from gateway.operations.pages import Cursor, ListPage
 from gateway.operations.problems import invalid
-from gateway.wings.memory.conditions import EVERY, READABLE, filter_condition
-from gateway.wings.memory.context import text_of
+from gateway.wings.memory.caller_owners import ERASE, READ, WRITE, WRITE_ORG, Reader
 from gateway.wings.memory.erasure import ErasureCounts
-from gateway.wings.memory.readers import ERASE, READ, WRITE, WRITE_ORG, Reader
-from gateway.wings.memory.requests import (
+from gateway.wings.memory.export_and_import import ImportCounts, Transfer, list_held
+from gateway.wings.memory.prompt_text import text_of
+from gateway.wings.memory.requests_and_views import (
     ByCaller,
     Filter,
     Query,
@@ -37,7 +37,7 @@ from gateway.wings.memory.rows import (
     check_year,
 )
 from gateway.wings.memory.search import MemoryQuery
-from gateway.wings.memory.transfer import ImportCounts, Transfer, list_held
+from gateway.wings.memory.search_conditions import EVERY, READABLE, filter_condition
 from gateway.wings.memory.wiring import MemoryParts
 
 IMPORTED = 200  # memories of one call

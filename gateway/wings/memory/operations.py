@@ -6,13 +6,12 @@ from typing import Any
 from msgspec.structs import replace
 from psycopg import sql
 
-from config.types import HostId
+from config.value_types import HostId
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.pages import ListPage, cursor, place, unknown
 from gateway.operations.problems import ProblemDetails, not_found
-from gateway.wings.memory.conditions import Condition, Times, filter_condition
-from gateway.wings.memory.readers import READ, WRITE, WRITE_ORG, Reader
-from gateway.wings.memory.requests import (
+from gateway.wings.memory.caller_owners import READ, WRITE, WRITE_ORG, Reader
+from gateway.wings.memory.requests_and_views import (
     AddedItem,
     AddMemories,
     ByCaller,
@@ -39,6 +38,7 @@ from gateway.wings.memory.rows import (
     time_of,
 )
 from gateway.wings.memory.search import MemoryQuery
+from gateway.wings.memory.search_conditions import Condition, Times, filter_condition
 from gateway.wings.memory.store import Target
 from gateway.wings.memory.wiring import MemoryParts
 from registry.database.postgres import is_uuid

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.context import Context
-from gateway.wings.abc import CallTool, WingPrompt, WingResource
+from gateway.wings.interface import CallTool, WingPrompt, WingResource
 from schemas.tool import ToolResult
 
 JSON = "application/json"

@@ -17,7 +17,7 @@ from uuid import UUID
 from msgspec import Meta
 from psycopg import sql
 
-from config.types import HostId
+from config.value_types import HostId
 from gateway.operations.operation import Time
 from gateway.operations.problems import ProblemDetails, invalid
 from schemas.jsonrpc import encode

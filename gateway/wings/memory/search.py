@@ -17,22 +17,22 @@ import anyio
 from psycopg import IsolationLevel, sql
 
 from config.memory import MemorySettings
-from gateway.wings.memory.conditions import EVERY, NOW, Condition, Times, visible
+from gateway.wings.memory.caller_owners import Reader
 from gateway.wings.memory.dates import named_dates
 from gateway.wings.memory.ranking import RecalledMemory, ScoredMemory, rank, rank_without_query
-from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import COLUMNS, SCOPES, Memory, Scope, memory_of
-from gateway.wings.memory.texts import group_similar, is_known, overlap, words
-from registry.database.fragments import Fragment, compose
+from gateway.wings.memory.search_conditions import EVERY, NOW, Condition, Times, visible
+from gateway.wings.memory.text_similarity import group_similar, is_known, overlap, words
 from registry.database.postgres import Pool
-from registry.embedding.kinds import SearchKind
+from registry.database.sql_fragments import Fragment, compose
+from registry.embedding.search_kinds import SearchKind
 from registry.embedding.texts import readable
 from registry.embedding.vectors import half_vector
 from registry.search.encoding import EncodedQuery, QueryEncoder
 from registry.search.indexes import predicate
 from registry.search.languages import words_note
 from registry.search.lexical import K1
-from registry.search.run import effort
+from registry.search.search_run import effort
 from registry.search.transaction import LOOKUPS, HalfVector, Transaction, transaction
 
 KIND = SearchKind("memory", purpose="passages", owned=True)

@@ -19,8 +19,7 @@ from psycopg.types.json import Jsonb
 
 from config.memory import MemorySettings
 from gateway.operations.problems import ProblemDetails, conflict, not_found
-from gateway.wings.memory.conditions import EVERY, NOW, Condition, Times, visible
-from gateway.wings.memory.readers import Reader
+from gateway.wings.memory.caller_owners import Reader
 from gateway.wings.memory.rows import (
     COLUMNS,
     SCOPES,
@@ -31,8 +30,9 @@ from gateway.wings.memory.rows import (
     memory_of,
     new_ids,
 )
-from registry.database.fragments import compose
+from gateway.wings.memory.search_conditions import EVERY, NOW, Condition, Times, visible
 from registry.database.postgres import Pool, autocommit, borrow
+from registry.database.sql_fragments import compose
 from schemas.jsonrpc import encode
 
 SUBJECT_LOCK = sql.SQL("hashtextextended(%(key)s, 0)")

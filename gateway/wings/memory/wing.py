@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 from config.memory import MemorySettings
 from gateway.operations.operation import Operation
-from gateway.operations.view import ResourceView
-from gateway.wings.abc import Wing, WingContributions, WingParts
+from gateway.operations.resource_view import ResourceView
+from gateway.wings.interface import Wing, WingContributions, WingParts
 from gateway.wings.memory.dialects.operations import file_operations, graph_operations
 from gateway.wings.memory.lifecycle_operations import KeepingOperations
 from gateway.wings.memory.masking import hook_of
@@ -15,7 +15,7 @@ from gateway.wings.memory.metrics import MemoryGauges
 from gateway.wings.memory.operations import MemoryOperations
 from gateway.wings.memory.resources import MemoryResources
 from gateway.wings.memory.search import KINDS
-from gateway.wings.memory.subjects import subject_operations
+from gateway.wings.memory.subject_operations import subject_operations
 from gateway.wings.memory.wiring import MemoryParts
 from registry.database.migrate import Component
 from schemas.errors import ToolgateError

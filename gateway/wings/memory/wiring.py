@@ -5,18 +5,18 @@ from collections.abc import Callable
 from config.memory import MemorySettings
 from gateway.operations.operation import OperationInput
 from gateway.operations.problems import invalid
+from gateway.wings.memory.caller_owners import Reader, reader_of
 from gateway.wings.memory.capture import CallNotes
 from gateway.wings.memory.erasure import Eraser
 from gateway.wings.memory.extraction import Extractor
 from gateway.wings.memory.masking import hook_of
-from gateway.wings.memory.readers import Reader, reader_of
-from gateway.wings.memory.requests import MemoryNormalizer
+from gateway.wings.memory.requests_and_views import MemoryNormalizer
 from gateway.wings.memory.retention import MemoryLife
 from gateway.wings.memory.search import PendingUseCounts, Recaller
 from gateway.wings.memory.store import MemoryStore
-from gateway.wings.models.abc import ChatModels
+from gateway.wings.models.messages import ChatModels
 from registry.database.postgres import Pool
-from registry.embedding.abc import Embedder
+from registry.embedding.embedder import Embedder
 from registry.search.encoding import QueryEncoder
 from schemas.signals import AsyncSignal
 

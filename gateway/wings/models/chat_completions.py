@@ -10,16 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.json import encode
 
-from gateway.http.events import ServerEvent
-from gateway.wings.models.abc import (
-    ChatMessage,
-    ContentChunk,
-    Finish,
-    ModelEvent,
-    ReasoningChunk,
-    ToolCallDetected,
-)
-from gateway.wings.models.assembly import CallAssembler, CallInProgress
+from gateway.http_client.sse_parser import ServerEvent
 from gateway.wings.models.dialect import (
     ModelAnswer,
     Prompt,
@@ -30,6 +21,15 @@ from gateway.wings.models.dialect import (
     provider_error,
     settle_finish,
 )
+from gateway.wings.models.messages import (
+    ChatMessage,
+    ContentChunk,
+    Finish,
+    ModelEvent,
+    ReasoningChunk,
+    ToolCallDetected,
+)
+from gateway.wings.models.tool_call_assembly import CallAssembler, CallInProgress
 from gateway.wings.models.usage import TokenUsage, count
 
 DONE = b"[DONE]"

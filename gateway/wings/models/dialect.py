@@ -11,8 +11,8 @@ from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import decode, encode
 
 from config.models import Strategy
-from gateway.http.events import ServerEvent
-from gateway.wings.models.abc import (
+from gateway.http_client.sse_parser import ServerEvent
+from gateway.wings.models.messages import (
     ChatMessage,
     Failure,
     Finish,
@@ -21,7 +21,7 @@ from gateway.wings.models.abc import (
     RequestOptions,
     ToolDefinition,
 )
-from gateway.wings.models.assembly import plain_arguments
+from gateway.wings.models.tool_call_assembly import plain_arguments
 from gateway.wings.models.usage import TokenUsage
 from schemas.errors import ToolgateError
 

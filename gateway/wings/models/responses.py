@@ -10,16 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.http.events import ServerEvent
-from gateway.wings.models.abc import (
-    ChatMessage,
-    ContentChunk,
-    Finish,
-    ModelCall,
-    ModelEvent,
-    ReasoningChunk,
-    ToolCallDetected,
-)
+from gateway.http_client.sse_parser import ServerEvent
 from gateway.wings.models.dialect import (
     ModelAnswer,
     Prompt,
@@ -29,6 +20,15 @@ from gateway.wings.models.dialect import (
     malformed_error,
     provider_error,
     settle_finish,
+)
+from gateway.wings.models.messages import (
+    ChatMessage,
+    ContentChunk,
+    Finish,
+    ModelCall,
+    ModelEvent,
+    ReasoningChunk,
+    ToolCallDetected,
 )
 from gateway.wings.models.usage import TokenUsage, count
 

@@ -4,7 +4,7 @@ Each field of Query and Mutation becomes a tool. Its selection set is chosen her
 cost, or written by a person for single fields; a caller may override it in each call.
 """
 
+from registry.importers.graphql.import_pipeline import GraphQLChoice, read
 from registry.importers.graphql.overlays import GraphQLOverlay, read_overlay
-from registry.importers.graphql.read import GraphQLChoice, read
 
 __all__ = ["GraphQLChoice", "GraphQLOverlay", "read", "read_overlay"]

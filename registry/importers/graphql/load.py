@@ -14,7 +14,7 @@ from registry.importers.graphql.schema import Choice, Field, InputValue, Kind, R
 from registry.importers.graphql.sdl import default_of, read_sdl, wrap_ref
 from registry.importers.openapi import parse
 from schemas.errors import ImportRejected
-from schemas.untrusted import mapping, sequence, text
+from schemas.untrusted_json import mapping, sequence, text
 
 _KINDS: Mapping[str, Kind] = {
     "SCALAR": "scalar",

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from registry.importers.openapi.extensions import ExtensionSettings, merge_marks
+from registry.importers.openapi.x_toolgate import ExtensionSettings, merge_marks
 from schemas.errors import ImportRejected
 
 

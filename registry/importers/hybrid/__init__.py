@@ -6,8 +6,7 @@ action, the outcome reports it; inline schemas, which it never checks, are check
 keys are reported; one that resembles a restriction costs its action.
 """
 
-from registry.importers.hybrid.items import ID_LIMIT, size_of
-from registry.importers.hybrid.read import (
+from registry.importers.hybrid.actions_to_tools import (
     ServiceDescription,
     UnusableSchema,
     close_schema,
@@ -17,6 +16,7 @@ from registry.importers.hybrid.read import (
     read_spec,
     select,
 )
+from registry.importers.hybrid.written_actions import ID_LIMIT, size_of
 
 __all__ = [
     "ID_LIMIT",

@@ -4,6 +4,6 @@ An invalid definition costs only itself, and the outcome states why; a useless m
 dropped. The rest is passed through unchanged.
 """
 
-from registry.importers.mcp.read import read_snapshot
+from registry.importers.mcp.tools_and_items import read_snapshot
 
 __all__ = ["read_snapshot"]

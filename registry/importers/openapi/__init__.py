@@ -4,9 +4,9 @@ Pure: bytes in, drafts and outcomes out.
 """
 
 from registry.importers.drafts import ImportedDescription
-from registry.importers.openapi.extensions import Overlay, overlay
-from registry.importers.openapi.load import parse
+from registry.importers.openapi.import_pipeline import read
 from registry.importers.openapi.operations import OpenApiOptions
-from registry.importers.openapi.read import read
+from registry.importers.openapi.x_toolgate import Overlay, overlay
+from registry.importers.openapi.yaml_and_json import parse
 
 __all__ = ["ImportedDescription", "OpenApiOptions", "Overlay", "overlay", "parse", "read"]

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from registry.importers.openapi.files import FILES, MissingFile, original_reference, scan
+from registry.importers.openapi.file_references import FILES, MissingFile, original_reference, scan
 from schemas.errors import ImportRejected
 from schemas.json_schema.pointers import ABSENT, escape_segment, segments, step
 from schemas.json_schema.references import reference_of, siblings
-from schemas.untrusted import mapping, sequence, text
+from schemas.untrusted_json import mapping, sequence, text
 
 _FLOWS = {"application": "clientCredentials", "accessCode": "authorizationCode"}
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from registry.importers.plain_text import plain
 from schemas.json_schema.validators import compile_validator
 from schemas.masking import KEYWORD
-from schemas.untrusted import nested_at_most
+from schemas.untrusted_json import nested_at_most
 
 ABSENT: Final = object()
 VALUE_DEPTH_LIMIT = 32  # nesting levels in a default, an example or an enumerated value

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, servers
-from registry.importers.openapi.extensions import (
+from registry.importers.openapi.x_toolgate import (
     KEY,
     NO_OVERLAY,
     UNMARKED,
@@ -21,7 +21,7 @@ from schemas.errors import ImportRejected
 from schemas.globs import glob
 from schemas.json_schema.references import reference_of
 from schemas.source import CredentialName, Outcome
-from schemas.untrusted import mapping, sequence, text
+from schemas.untrusted_json import mapping, sequence, text
 
 # kept of a parameter, beside its schema
 _OF_PARAMETER = frozenset(

@@ -12,7 +12,7 @@ from typing import Any
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from registry.importers.openapi.responses import ResponseFacts
 from schemas.binding import OpenAPIBinding, Pagination
-from schemas.untrusted import mapping, sequence
+from schemas.untrusted_json import mapping, sequence
 
 _HOPS = 8  # through `$ref` and `allOf`
 _INNER = frozenset(

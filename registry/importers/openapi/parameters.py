@@ -11,13 +11,13 @@ from typing import Any, get_args
 from urllib.parse import quote
 
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
-from registry.importers.openapi.extensions import ArgumentMarks, argument_marks
 from registry.importers.openapi.keywords import ANNOTATIONS, VALUE_DEPTH_LIMIT
 from registry.importers.openapi.schemas import ConvertedSchema, Schemas, modernise
 from registry.importers.openapi.security import Identity, identity_of
+from registry.importers.openapi.x_toolgate import ArgumentMarks, argument_marks
 from registry.importers.plain_text import plain
 from schemas.binding import Location, Style
-from schemas.untrusted import mapping, nested_at_most, text
+from schemas.untrusted_json import mapping, nested_at_most, text
 
 # braces in a placeholder belong to a regular expression, as in {id:[0-9]{3}}
 _TEMPLATE = re.compile(r"\{((?:[^{}]|\{[^{}]*\})+)\}")

@@ -11,7 +11,7 @@ from registry.importers.openapi.document import OpenApiDocument, SkipOperation
 from schemas.json_schema.keywords import COMPOSITIONS
 from schemas.json_schema.references import reference_of
 from schemas.json_schema.walk import subschemas
-from schemas.untrusted import mapping, sequence
+from schemas.untrusted_json import mapping, sequence
 
 _HOPS = 16  # through `$ref` and `allOf`; flags further away are ignored
 

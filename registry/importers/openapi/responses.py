@@ -18,7 +18,7 @@ from schemas.json_schema.keywords import UNIONS
 from schemas.json_schema.references import definition_name, is_bare_reference, siblings
 from schemas.json_schema.validators import compiled_as_2020
 from schemas.json_schema.walk import map_subschemas
-from schemas.untrusted import mapping
+from schemas.untrusted_json import mapping
 
 # Keywords that accept less when a schema in them, or beside them, accepts more.
 _REVERSED = frozenset(

@@ -57,7 +57,7 @@ from schemas.json_schema.references import (
 from schemas.json_schema.validators import compiled_as_2020
 from schemas.json_schema.walk import subschemas
 from schemas.jsonrpc import encode
-from schemas.untrusted import mapping, sequence, text
+from schemas.untrusted_json import mapping, sequence, text
 
 _COMPOSITION = frozenset({"$ref", *COMPOSITIONS, "not", "if"})
 _ANNOTATIONS = frozenset({"title", "description", "default", "example", "examples", "deprecated"})

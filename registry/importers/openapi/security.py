@@ -15,7 +15,7 @@ from schemas.binding import Credential, OpenAPIBinding
 from schemas.json_schema.references import reference_to
 from schemas.source import CredentialName
 from schemas.tool import ToolDraft
-from schemas.untrusted import mapping, sequence, text
+from schemas.untrusted_json import mapping, sequence, text
 
 Alternatives = tuple[tuple[Credential, ...], ...]
 Identity = tuple[str, str]  # of a parameter; header names in lower case

@@ -15,7 +15,7 @@ from schemas.json_schema.keywords import COMPOSITIONS
 from schemas.json_schema.references import definition_name, refer_to, reference_of
 from schemas.json_schema.walk import subschemas
 from schemas.jsonrpc import encode
-from schemas.untrusted import mapping, sequence
+from schemas.untrusted_json import mapping, sequence
 
 _DEPTH_LIMIT = 12  # of made values
 _STEPS_LIMIT = 2_000  # schemas applied and values compared for one made value

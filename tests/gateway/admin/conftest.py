@@ -12,8 +12,8 @@ from config.access import SecretsSettings
 from config.settings import Settings, Toolset
 from config.sources import SourceSettings
 from gateway.admin.health import Health
+from gateway.admin.http_api import AdminAction
 from gateway.admin.resources.status import Restarted
-from gateway.admin.service import AdminAction
 from gateway.app.admin import AdminParts, admin_api
 from gateway.guards.authentication import Authenticator
 from gateway.hybrid.functions import load_function

@@ -11,8 +11,8 @@ from gateway.admin.resources import manual_tools, skills
 from gateway.admin.resources import tools as tool_operations
 from gateway.app.admin import AdminParts
 from registry.database.postgres import Database
-from registry.sources.store import ToolStore
-from registry.tools import store as tools
+from registry.sources.tool_store import ToolStore
+from registry.tools import manual_tools as tools
 from tests.fixtures_database import HOST
 from tests.gateway.admin.client import Admin
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from gateway.context import Principal
+from gateway.operations.operation_server import Done, IdempotentRunner, OperationResponse
 from gateway.operations.problems import ProblemDetails
-from gateway.operations.serving import Done, IdempotentRunner, OperationResponse
 from gateway.state.idempotency import IdempotencyKeys
 from registry.database.postgres import Database
+from registry.embedding.backfills import backfill
 from registry.embedding.models import register
-from registry.embedding.population import backfill
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
 from tests.gateway.admin.client import Admin, bearer

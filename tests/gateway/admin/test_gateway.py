@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from registry.access.follower import AccessFeed
+from registry.access.access_feed import AccessFeed
 from registry.database.postgres import Database
 from tests import polling
 from tests.fixtures_gateway import Client, pets, running

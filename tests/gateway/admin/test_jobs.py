@@ -23,7 +23,7 @@ from registry.jobs.store import JobStore
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S, Client, Recorder, pets, running
 from tests.gateway.admin.client import KEY, ROOT, Admin, bearer, described
-from tests.gateway.admin.test_tools import Tools
+from tests.gateway.admin.test_operation_tools import Tools
 from tests.gateway.cli.processes import Served, start
 from tests.gateway.guards.signing import by_jwks
 from tests.polling import until

@@ -13,19 +13,19 @@ from openapi_spec_validator import validate
 
 from config.access import Rule
 from config.settings import Settings
-from gateway.admin.service import AdminAction
+from gateway.admin.http_api import AdminAction
 from gateway.app.admin import AdminParts, admin_api, operations_of
+from gateway.audit.database_writer import store as store_audit
 from gateway.audit.records import AuditEntry, Chain
-from gateway.audit.writer import store as store_audit
 from gateway.context import Principal
 from gateway.policy.engine import Engine
 from registry.access.approvals import ApprovalRequest, Approvals
 from registry.database.postgres import Database
-from registry.skills.document import compose
+from registry.skills.skill_md import compose
 from registry.sources.source_reader import ImportSpec
-from registry.sources.store import ToolStore
-from registry.tools.edits import Address, NewTool
-from registry.tools.store import ManualTools
+from registry.sources.tool_store import ToolStore
+from registry.tools.manual_edits import Address, NewTool
+from registry.tools.manual_tools import ManualTools
 from schemas.binding import HybridBinding
 from schemas.errors import ImportRejected
 from schemas.mcp.revisions import HANDSHAKE

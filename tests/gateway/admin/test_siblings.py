@@ -11,7 +11,7 @@ from gateway.admin.health import exposition
 from gateway.admin.worker_peers import LINE_BYTES, WorkerPeers, registry_of_all
 from gateway.telemetry.histograms import Histogram
 from gateway.telemetry.traces import SpanContext
-from gateway.wings.models.observation import ModelUse
+from gateway.wings.models.model_metrics import ModelUse
 
 pytestmark = pytest.mark.anyio
 

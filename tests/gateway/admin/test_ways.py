@@ -25,7 +25,7 @@ from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
 from tests.gateway.admin.client import KEY, ROOT, Admin, bearer, described
 from tests.gateway.admin.inputs import CASES, Case, Json
-from tests.gateway.admin.test_tools import Tools
+from tests.gateway.admin.test_operation_tools import Tools
 from tests.gateway.cli.test_running import OPENING
 from tests.gateway.cli.test_skills import TAGGED
 from tests.gateway.guards.signing import by_jwks

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from config.access import Audit
 from config.load import load
+from gateway.audit.database_writer import AuditWriter
 from gateway.audit.records import AuditEntry
-from gateway.audit.writer import AuditWriter
 from tests.fixtures_database import HOST
 
 NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)  # a Wednesday
@@ -36,7 +36,7 @@ def entry(number: int = 0, **changes: object) -> AuditEntry:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.audit.writer.RETRY_S", 0.05)
+    monkeypatch.setattr("gateway.audit.database_writer.RETRY_S", 0.05)
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
+from gateway.audit.database_writer import heads
 from gateway.audit.retention import maintain
 from gateway.audit.verification import verify
-from gateway.audit.writer import heads
 from registry.database.postgres import borrow
 from tests.fixtures_database import HOST
 from tests.gateway.audit.conftest import entry, writer

@@ -4,8 +4,8 @@ import asyncio
 from datetime import UTC, datetime
 
 from config.settings import DatabaseSettings
+from gateway.audit.database_writer import store
 from gateway.audit.records import AuditEntry, Chain
-from gateway.audit.writer import store
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.gateway.cli.conftest import Toolgate

@@ -14,7 +14,7 @@ import pytest
 
 from config.settings import DatabaseSettings
 from registry.database.postgres import Database
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Recorder, pets
 from tests.gateway.cli.processes import DEADLINE_S, Served, command, serving

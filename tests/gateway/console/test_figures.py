@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from gateway.console.figures import Figures, WorkerCounts
-from gateway.middleware.telemetry import Metrics
+from gateway.middleware.message_metrics import Metrics
 from gateway.telemetry.histograms import BUCKETS_S
 
 pytestmark = pytest.mark.anyio

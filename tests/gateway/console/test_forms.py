@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from config.access import Rule
-from gateway.admin.resources.imports import Import
+from gateway.admin.resources.import_requests import Import
 from gateway.console.forms import FIELDS, WHOLE, WORK, Form, chosen_in, example, walk
 
 PET = {

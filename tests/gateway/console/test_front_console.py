@@ -21,8 +21,8 @@ from gateway.console.navigation import navigation
 from gateway.console.operations import ConsoleOperations
 from gateway.console.sessions import is_id, new_id
 from gateway.context import Context, Identity, Principal
-from gateway.operations.view import ResourceView
-from gateway.wings.abc import WingContributions
+from gateway.operations.resource_view import ResourceView
+from gateway.wings.interface import WingContributions
 from gateway.wings.table import WINGS
 from registry.access.keys import ApiKeys
 from schemas.tool import ToolResult

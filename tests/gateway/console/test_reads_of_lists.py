@@ -11,10 +11,10 @@ from msgspec.structs import replace as changed
 from config.settings import DatabaseSettings
 from gateway.audit.queries import AuditQuery, search
 from registry.database.postgres import Database, borrow
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from registry.tools.tool_states import ToolStates
 from tests.fixtures_database import HOST
-from tests.registry.sources.test_store import SHOP, draft
+from tests.registry.sources.test_tool_store import SHOP, draft
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ from mcp.client.client import Client as McpClient
 from msgspec.structs import replace
 
 from config.settings import Profile, Settings
-from registry.skills.document import compose, read_document
 from registry.skills.folders import SkillFolder
+from registry.skills.skill_md import compose, read_document
 from registry.skills.store import SkillStore
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import META, MODERN, Client

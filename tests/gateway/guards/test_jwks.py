@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from config.access import Auth
 from config.load import load
 from gateway.guards.authentication import Authenticator
-from gateway.guards.keys import RemoteKeys
+from gateway.guards.verification_keys import RemoteKeys
 from schemas.errors import Unavailable
 from schemas.hybrid import StatusFault
 from tests.fixtures_servers import Serve

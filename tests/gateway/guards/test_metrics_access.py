@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from config.load import load
-from gateway.app.application import proxies
+from gateway.app.routes import proxies
 from gateway.guards.metrics_access import MetricsAccess, is_local
 from tests.gateway.asgi import Wire, http
 

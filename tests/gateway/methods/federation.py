@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from gateway.abc import RelayRequest
 from gateway.context import Context, Identity, Principal, Session
+from gateway.interfaces import RelayRequest
 from gateway.methods.lists import Lists
 from gateway.methods.skills.agents import Agents
 from gateway.methods.skills.files import SkillFiles

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
-from gateway.abc import Counter, Verdict
 from gateway.context import Context, Identity, Principal
-from gateway.methods.answers import NOTHING_ASKED, AnswerProcessing, ReservedArguments
+from gateway.interfaces import Counter, Verdict
+from gateway.methods.result_processing import NOTHING_ASKED, AnswerProcessing, ReservedArguments
 from gateway.state.memory import MemoryLog
 from gateway.state.stored_answers import StoredAnswers
 from schemas.binding import McpBinding, OpenAPIBinding

@@ -1,6 +1,6 @@
 """Tools as methods of an OpenRPC document."""
 
-from gateway.methods.discovery import openrpc
+from gateway.methods.rpc_discover import openrpc
 from tests.registry.shown import described
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from gateway.methods.answers import PATHS_LIMIT, paths_of, project
+from gateway.methods.result_processing import PATHS_LIMIT, paths_of, project
 from schemas.errors import InvalidParams
 
 PET = {"id": 7, "owner": {"login": "a", "age": 3}, "tags": [{"n": 1, "x": 2}, {"n": 3}, 4]}

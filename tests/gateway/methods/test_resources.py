@@ -1,8 +1,8 @@
 import pytest
 
-from gateway.abc import Events
+from gateway.interfaces import Events
 from gateway.methods.resources import ResourceMethods
-from gateway.state.hub import SUBSCRIPTION_LIMIT, Hub
+from gateway.state.change_notifications import SUBSCRIPTION_LIMIT, Hub
 from gateway.state.open_sessions import record_of, update, with_change
 from registry.catalog.catalog import Catalog
 from schemas.errors import (

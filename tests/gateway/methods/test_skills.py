@@ -9,8 +9,8 @@ import pytest
 from msgspec import Raw
 
 from config.settings import Toolset
-from gateway.abc import SessionChange
 from gateway.context import Context, Identity, Principal, QueryOptions, Session
+from gateway.interfaces import SessionChange
 from gateway.methods.capabilities import announced_lists, capabilities
 from gateway.methods.lists import Lists, Modes
 from gateway.methods.prompts import Prompts
@@ -18,13 +18,13 @@ from gateway.methods.resources import ResourceMethods
 from gateway.methods.skills.agents import Agents, Handles, granted_tools
 from gateway.methods.skills.files import SkillFiles
 from gateway.methods.skills.use_skill import ListSkills, SkillLimits, UseSkill
-from gateway.protocol.sealed import Sealer
-from gateway.state.hub import LIST_NOTIFICATIONS, Hub
+from gateway.protocol.sealed_state import Sealer
+from gateway.state.change_notifications import LIST_NOTIFICATIONS, Hub
 from gateway.state.open_sessions import record_of, update, with_change
 from registry.catalog.catalog import Catalog
-from registry.embedding.kinds import SKILL
+from registry.embedding.search_kinds import SKILL
 from registry.search import Filters, Hit, SearchQuery, SearchResult
-from registry.skills.document import Access, compose
+from registry.skills.skill_md import Access, compose
 from registry.skills.snapshot import Agent, Skill, SkillFile, SkillSnapshot, SkillTool
 from schemas.binding import GatewayBinding
 from schemas.errors import (

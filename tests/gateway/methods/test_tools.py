@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from msgspec import Raw
 
-from gateway.abc import RelayRequest
 from gateway.context import CallHeaders
-from gateway.methods.calls import CallPlans
+from gateway.interfaces import RelayRequest
+from gateway.methods.call_plans import CallPlans
 from gateway.methods.tools import ToolMethods
 from registry.catalog.catalog import Catalog
 from registry.display.rewrites import argument_aliases

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from config.access import Guardrail, Rate, Rule
 from config.load import load
-from gateway.abc import ToolCall
 from gateway.context import Context, Identity, Principal
-from gateway.methods.calls import CallPlans
-from gateway.middleware.breaker import Breaker
+from gateway.interfaces import ToolCall
+from gateway.methods.call_plans import CallPlans
+from gateway.middleware.circuit_breaker import Breaker
 from gateway.middleware.guardrails import Guardrails
-from gateway.middleware.limits import RateLimits
 from gateway.middleware.policy import PolicyGuard, arguments_for_approvers
+from gateway.middleware.rate_limits import RateLimits
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.engine import Engine, Subject
 from gateway.policy.visibility import PolicyView

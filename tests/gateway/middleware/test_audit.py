@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from msgspec import UNSET, Raw
 
-from gateway.abc import Route, ToolCall
 from gateway.context import CallHeaders, Context, Identity, Principal, Session
+from gateway.interfaces import Route, ToolCall
 from gateway.middleware import audit as trails
 from gateway.middleware.audit import REFUSALS, AuditTrail
 from schemas.binding import FunctionBinding

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from prometheus_client.core import Metric
 
 from config.settings import Settings
-from gateway.middleware.telemetry import OTHERS, CallMetrics
+from gateway.middleware.message_metrics import OTHERS, CallMetrics
 from tests.fixtures_gateway import Recorder, running
 
 pytestmark = pytest.mark.anyio

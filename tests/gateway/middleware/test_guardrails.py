@@ -10,8 +10,8 @@ from msgspec import UNSET, Raw
 
 from config.access import Guardrail
 from config.access import GuardrailsSettings as Settings
-from gateway.abc import ToolCall
 from gateway.context import AuditDraft, Context, Identity, Principal
+from gateway.interfaces import ToolCall
 from gateway.middleware.guardrails import Guardrails
 from gateway.policy.engine import CLAIMS
 from schemas.binding import FunctionBinding, HybridBinding
@@ -376,7 +376,7 @@ async def test_patterns_take_linear_time():
 
 
 def http_error(body, shown=None):
-    """As `gateway.upstreams.http.results.error` tells an answer other than 2xx."""
+    """As `gateway.upstreams.http.responses_as_results.error` tells an answer other than 2xx."""
     text = body if isinstance(body, str) else json.dumps(body, indent=2)
     told = Raw(json.dumps({"status": 400, "body": body}).encode())
     shown = f"HTTP 400 Bad Request\n{text}" if shown is None else shown

@@ -5,9 +5,9 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from gateway.abc import Route
 from gateway.context import CallHeaders, Context, Identity, Principal
-from gateway.middleware.telemetry import CLIENTS_REMEMBERED, LegacyUse
+from gateway.interfaces import Route
+from gateway.middleware.message_metrics import CLIENTS_REMEMBERED, LegacyUse
 from schemas.jsonrpc import Request
 from schemas.mcp.revisions import HYBRID, JSON_RPC, PORTAL
 

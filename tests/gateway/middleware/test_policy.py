@@ -8,8 +8,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from config.access import Rule
-from gateway.abc import ToolCall
 from gateway.context import AuditDraft, Context, Identity, Principal, Upload
+from gateway.interfaces import ToolCall
 from gateway.middleware.policy import PolicyGuard, arguments_for_approvers
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.visibility import PolicyView

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from config.load import load
 from gateway.context import KEY_MARK, Context, Identity, Principal
-from gateway.operations.callers import current_caller
 from gateway.operations.job_requests import draft_of
 from gateway.operations.job_runner import JobRunner
 from gateway.operations.jobs import AsJob, JobAct
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.operation_server import IdempotentRunner, OperationServer
 from gateway.operations.problems import ProblemDetails, changed_problem, invalid, unavailable
-from gateway.operations.serving import IdempotentRunner, OperationServer
+from gateway.operations.stored_callers import current_caller
 from gateway.state.idempotency import IdempotencyKeys
 from registry.access.keys import ApiKeys
 from registry.access.revocations import Revocation, Revocations

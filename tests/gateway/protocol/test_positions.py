@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.protocol.sse import Position, read_position
+from gateway.protocol.sse_writer import Position, read_position
 from schemas.errors import InvalidRequest
 
 

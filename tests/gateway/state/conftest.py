@@ -8,13 +8,13 @@ import anyio
 import pytest
 
 from gateway import context
-from gateway.abc import Events
 from gateway.context import Principal, Session
+from gateway.interfaces import Events
 from gateway.state import open_sessions, sessions
-from gateway.state.bus import Bus
+from gateway.state.change_notifications import Hub
 from gateway.state.client_requests import ClientRequests, RemoteAnswers
-from gateway.state.hub import Hub
 from gateway.state.memory import MemoryCounter, MemoryLog, MemorySessions
+from gateway.state.node_bus import Bus
 from gateway.state.open_sessions import SessionLimits
 from gateway.state.sessions import Sessions
 from gateway.state.streams import Streams

@@ -10,8 +10,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from config.settings import DatabaseSettings as Settings
-from gateway.abc import RepeatableCommand
 from gateway.context import Principal
+from gateway.interfaces import RepeatableCommand
 from gateway.state.idempotency import Idempotency
 from registry.database.postgres import Database
 from schemas.hybrid import StatusFault

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from gateway.abc import SessionRecord
+from gateway.interfaces import SessionRecord
 from gateway.state.memory import EVENT_BYTES, MemoryCounter, MemoryLog, MemorySessions
 from gateway.state.streams import place_of
 

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from config.settings import DatabaseSettings
-from gateway.abc import SessionChange, SessionRecord
+from gateway.interfaces import SessionChange, SessionRecord
 from tests.contracts.backends import in_postgres
 from tests.fixtures_database import Cluster
 

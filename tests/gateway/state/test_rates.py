@@ -6,7 +6,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from gateway.abc import Verdict
+from gateway.interfaces import Verdict
 from gateway.state import rates
 from gateway.state.memory import MemoryCounter
 from gateway.state.rates import LONGEST_S, RETRY_S, SHARE, LeasedRates, LocalRates

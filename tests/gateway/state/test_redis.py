@@ -12,8 +12,8 @@ from anyio.lowlevel import checkpoint
 
 from config.load import load
 from config.settings import DatabaseSettings
-from gateway.abc import SessionChange, SessionRecord
 from gateway.context import Principal
+from gateway.interfaces import SessionChange, SessionRecord
 from gateway.state import redis
 from gateway.state.postgres import read_installation
 from gateway.state.redis import KeyPrefix, RedisCounter, RedisLog, connect

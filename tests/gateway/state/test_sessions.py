@@ -6,11 +6,11 @@ from contextlib import ExitStack
 import anyio
 import pytest
 
-from gateway.abc import SessionChange, SessionRecord
 from gateway.context import Outbox, Principal, reason_of
-from gateway.state.bus import STREAM
-from gateway.state.hub import LIST_NOTIFICATIONS
+from gateway.interfaces import SessionChange, SessionRecord
+from gateway.state.change_notifications import LIST_NOTIFICATIONS
 from gateway.state.memory import MemorySessions
+from gateway.state.node_bus import STREAM
 from gateway.state.peer_nodes import CANCELS
 from gateway.state.sessions import STREAM_LIMIT
 from schemas.errors import InvalidParams, SessionNotFound, TooManyRequests, Unavailable

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.protocol.sse import Position, read_position
+from gateway.protocol.sse_writer import Position, read_position
 from gateway.state.memory import MemoryLog
 from gateway.state.streams import READ_AT_ONCE, name_of
 from schemas.errors import InvalidRequest, Unavailable

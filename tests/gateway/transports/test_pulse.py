@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.transports import peers as pulse
-from gateway.transports.peers import TURNS, KeepAliveTimer
+from gateway.transports import client_connection as pulse
+from gateway.transports.client_connection import TURNS, KeepAliveTimer
 
 
 @dataclass(eq=False)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.transports.http import Responder
+from gateway.transports.http_messages import Responder
 from schemas.errors import (
     Forbidden,
     InvalidParams,

@@ -5,8 +5,8 @@ import asyncio
 import anyio
 import pytest
 
-from gateway.transports.http import Responder
-from gateway.transports.peers import DisconnectWatch, KeepAliveTimer, send_all
+from gateway.transports.client_connection import DisconnectWatch, KeepAliveTimer, send_all
+from gateway.transports.http_messages import Responder
 from tests.gateway.asgi import DISCONNECT, Wire, part
 
 pytestmark = pytest.mark.anyio

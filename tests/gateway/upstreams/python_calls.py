@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec import Raw
 
-from gateway.abc import RepeatableCommand
 from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.hybrid import Handler, Service
+from gateway.interfaces import RepeatableCommand
 from gateway.upstreams.python import ActionLimits, PythonUpstream
 from schemas.binding import PythonBinding
 from schemas.mcp.revisions import PORTAL

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.context import Principal
-from gateway.http.http1 import Http1Request
+from gateway.http_client.http1 import Http1Request
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.http.downloads import NAME_LIMIT, Downloads, name_of
 from schemas.errors import Unavailable

@@ -9,8 +9,8 @@ from msgspec import Raw, structs
 from starlette.types import Receive, Scope, Send
 
 from config.sources import SchemeSettings, SourceSettings
-from gateway.abc import ToolCall
 from gateway.context import Context, Identity, Principal
+from gateway.interfaces import ToolCall
 from gateway.upstreams.rest.upstream import REDIRECT_LIMIT, OpenAPIUpstream
 from schemas.binding import Credential, OpenAPIBinding, Parameter
 from schemas.errors import InvalidParams

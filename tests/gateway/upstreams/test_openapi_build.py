@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gateway.upstreams.rest.serialize import FORM
+from gateway.upstreams.rest.parameter_styles import FORM
 from gateway.upstreams.rest.upstream import RequestTemplate
 from schemas.binding import Body, Credential, OpenAPIBinding, Parameter, Part
 from schemas.errors import InvalidParams

@@ -7,7 +7,7 @@ from msgspec import Raw
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.graphql.upstream import GraphQLUpstream
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.http.results import failure_result, outage
+from gateway.upstreams.http.responses_as_results import failure_result, outage
 from gateway.upstreams.mcp.endpoint import HttpStatusError
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import GraphQLBinding, OpenAPIBinding

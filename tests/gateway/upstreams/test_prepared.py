@@ -11,9 +11,9 @@ from msgspec import Raw
 from yarl import URL
 
 from config.sources import SchemeSettings, SourceSettings
-from gateway.abc import ToolCall
 from gateway.context import Context, Identity, Principal
-from gateway.http.http1 import FixedHeaders, Http1Request, Site
+from gateway.http_client.http1 import FixedHeaders, Http1Request, Site
+from gateway.interfaces import ToolCall
 from gateway.upstreams.auth.credentials import Credentials
 from gateway.upstreams.auth.tokens import AccessToken
 from gateway.upstreams.http.client import Client

@@ -7,9 +7,9 @@ import pytest
 from msgspec import UNSET, Raw, Struct
 
 from gateway import hybrid
-from gateway.abc import RepeatableCommand
 from gateway.context import CallHeaders, Context, Identity, Principal
 from gateway.hybrid import Failure, Handler
+from gateway.interfaces import RepeatableCommand
 from gateway.upstreams.python import tool_result
 from schemas.binding import PythonBinding
 from schemas.errors import InternalError

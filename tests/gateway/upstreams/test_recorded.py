@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from config.sources import SchemeSettings, SourceSettings
-from gateway.abc import RelayRequest
+from gateway.interfaces import RelayRequest
 from gateway.upstreams.call_recording import (
     SHOWN_BYTES,
     CallRecording,

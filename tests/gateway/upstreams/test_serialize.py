@@ -5,7 +5,7 @@ from urllib.parse import unquote
 import pytest
 from starlette.requests import cookie_parser
 
-from gateway.upstreams.rest.serialize import in_cookie, in_header, in_path, in_query, plain
+from gateway.upstreams.rest.parameter_styles import in_cookie, in_header, in_path, in_query, plain
 from schemas.binding import Parameter
 from schemas.errors import InvalidParams
 

@@ -7,8 +7,8 @@ import pytest
 from msgspec import Raw
 
 from config.sources import SchemeSettings, SourceSettings
-from gateway.abc import ToolCall
 from gateway.context import Context, Identity, Principal
+from gateway.interfaces import ToolCall
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import Credential, OpenAPIBinding
 from schemas.mcp.revisions import V2025_06_18

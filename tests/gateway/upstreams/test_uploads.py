@@ -10,7 +10,7 @@ from msgspec.json import encode
 from gateway.context import Context, Identity, Principal
 from gateway.upstreams.http.uploads import FETCHED_LIMIT, Uploads
 from gateway.upstreams.rest.upstream import OpenAPIUpstream
-from registry.documents import addresses
+from registry.documents import ssrf_protection
 from schemas.binding import Body, OpenAPIBinding, Part
 from schemas.mcp.revisions import V2025_06_18
 from schemas.tool import Annotations, Tool
@@ -174,7 +174,7 @@ async def test_a_public_address_redirecting_to_a_private_address_is_refused(
     calls, serve, monkeypatch
 ):
     # there is no public address in a test: one of the private ones has to pass for it
-    monkeypatch.setattr(addresses, "is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr(ssrf_protection, "is_public", lambda address: address == "127.0.0.1")
     service, files = Recorder(), Recorder(200, b"public")
     call = await calls(service, private=False)
     assert not (await call(BYTES, f=await serve(files))).is_error

@@ -3,7 +3,7 @@
 import pytest
 
 from config.access import Rule
-from registry.access.follower import CHANNEL
+from registry.access.access_feed import CHANNEL
 from registry.access.policies import Policies, PolicyChanged, TooManyRules, stored_rules
 from registry.database.postgres import Database, borrow
 from tests.fixtures_database import HOST

@@ -7,10 +7,10 @@ import pytest
 
 from registry.catalog.catalog import Catalog
 from registry.database.postgres import Database
-from registry.sources.store import SavedTools, ToolStore
+from registry.sources.tool_store import SavedTools, ToolStore
 from schemas.tool import Tool, ToolDraft
 from tests.fixtures_database import HOST
-from tests.registry.sources.test_store import SHOP, draft
+from tests.registry.sources.test_tool_store import SHOP, draft
 
 pytestmark = pytest.mark.anyio
 

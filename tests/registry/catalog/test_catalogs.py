@@ -3,10 +3,10 @@
 import anyio
 import pytest
 
+from registry.catalog.catalog_events import CatalogEvents
 from registry.catalog.catalogs import Catalogs
-from registry.catalog.events import CatalogEvents
 from registry.database.postgres import Database
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from schemas.tool import Tool
 from tests.fixtures_database import HOST
 

@@ -15,12 +15,12 @@ from config.load import load
 from config.settings import DatabaseSettings, Imports
 from config.sources import SourceSettings
 from registry.catalog import feed as feed_module
+from registry.catalog.catalog_events import CatalogEvents
 from registry.catalog.catalogs import Catalogs
-from registry.catalog.events import CatalogEvents
 from registry.catalog.feed import Feed
 from registry.sources.imports import Sources
 from registry.sources.source_reader import NO_SERVICES, ImportSpec, Lister, Services
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from schemas.hybrid import Action
 from schemas.tool import Tool
 from tests.fixtures_database import HOST

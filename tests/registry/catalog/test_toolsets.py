@@ -7,8 +7,8 @@ import pytest
 
 from config.settings import Toolset
 from registry.catalog.catalog import Catalog
+from registry.catalog.catalog_events import CatalogEvents
 from registry.catalog.catalogs import Catalogs
-from registry.catalog.events import CatalogEvents
 from registry.catalog.toolsets import unknown
 from registry.skills.snapshot import SkillSnapshot
 from schemas.binding import ScriptBinding

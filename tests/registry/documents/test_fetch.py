@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from registry.documents import addresses
+from registry.documents import ssrf_protection
 from registry.documents.fetch import REDIRECT_LIMIT, FetchedDocument, _redirect_target, fetch
 from schemas.errors import ImportRejected
 
@@ -199,7 +199,7 @@ def only_public(monkeypatch):
         def is_public(other):
             return ip_address(other) == ip_address(address)
 
-        monkeypatch.setattr(addresses, "is_public", is_public)
+        monkeypatch.setattr(ssrf_protection, "is_public", is_public)
 
     return move
 

@@ -9,11 +9,11 @@ from msgspec.structs import replace as changed
 from config.load import load
 from config.settings import EmbeddingSettings
 from registry.database.postgres import Database
-from registry.embedding.abc import Embedder
+from registry.embedding.embedder import Embedder
 from registry.embedding.models import register
 from registry.embedding.worker import Worker
-from registry.sources.plan import SourceDraft
-from registry.sources.store import ToolStore
+from registry.sources.import_plan import SourceDraft
+from registry.sources.tool_store import ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST

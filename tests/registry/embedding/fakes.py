@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from registry.embedding.abc import EmbeddingFailed, Vectors
+from registry.embedding.embedder import EmbeddingFailed, Vectors
 
 
 def vector(text: str, dimension: int = 384) -> Vectors:

@@ -13,9 +13,9 @@ import numpy as np
 import psutil
 import pytest
 
-from registry.embedding.abc import EmbeddingFailed
 from registry.embedding.bundled import FOLDER, BundledEmbedder, _Model
-from registry.embedding.lanes import Lanes, _batches
+from registry.embedding.embedder import EmbeddingFailed
+from registry.embedding.model_threads import Lanes, _batches
 
 pytestmark = pytest.mark.anyio
 

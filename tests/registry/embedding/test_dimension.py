@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from config.types import VECTOR_DIMENSION
+from config.value_types import VECTOR_DIMENSION
 from registry.database.postgres import Database
 
 ROOT = Path(__file__).parents[3]
@@ -30,7 +30,7 @@ def test_the_dimension_stands_in_one_place() -> None:
     domain = (
         "registry/migrations/0006_embeddings.sql: CREATE DOMAIN embedding_vector AS vector(384);"
     )
-    constant = "config/types.py: VECTOR_DIMENSION = 384  # of the domain embedding_vector"
+    constant = "config/value_types.py: VECTOR_DIMENSION = 384  # of the domain embedding_vector"
     assert sorted(lines(NUMBER)) == [constant, domain]
     cast = 'return sql.SQL("{vector}::halfvec({dimension})").format('
     half = f"registry/embedding/vectors.py: {cast}"

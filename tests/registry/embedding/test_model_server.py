@@ -7,8 +7,8 @@ import anyio
 import numpy as np
 import pytest
 
-from registry.embedding.abc import Embedder, EmbeddingFailed, Vectors
 from registry.embedding.bundled import BundledEmbedder
+from registry.embedding.embedder import Embedder, EmbeddingFailed, Vectors
 from registry.embedding.model_server import UNAVAILABLE, SharedModel, model_server
 
 pytestmark = pytest.mark.anyio

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from registry.database.postgres import Database, borrow
-from registry.embedding.abc import EmbeddingFailed
+from registry.embedding.backfills import queue_missing
+from registry.embedding.embedder import EmbeddingFailed
+from registry.embedding.embedder_factory import DISABLED, NONE_YET, ServingEmbedder
 from registry.embedding.models import Models, models, purge, register, settle
-from registry.embedding.population import queue_missing
-from registry.embedding.providers import DISABLED, NONE_YET, ServingEmbedder
 from registry.embedding.status import status
 from registry.embedding.worker_pool import WorkerPool
 from tests.fixtures_database import HOST

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from registry.embedding.abc import EmbeddingFailed
-from registry.embedding.providers import make_embedder
+from registry.embedding.embedder import EmbeddingFailed
+from registry.embedding.embedder_factory import make_embedder
 from tests.registry.embedding.services import settings
 
 pytestmark = pytest.mark.anyio

@@ -6,8 +6,8 @@ import hashlib
 import pytest
 from psycopg import errors
 
+from registry.embedding.backfills import queue_missing
 from registry.embedding.models import register
-from registry.embedding.population import queue_missing
 from registry.embedding.status import embedding_of
 from tests.fixtures_database import HOST
 from tests.registry.embedding.conftest import Queued, draft

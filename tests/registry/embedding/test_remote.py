@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from registry.embedding.abc import EmbeddingFailed
-from registry.embedding.providers import make_embedder
+from registry.embedding.embedder import EmbeddingFailed
+from registry.embedding.embedder_factory import make_embedder
 from registry.embedding.remote import (
     ANSWER_BYTES,
     ANSWER_BYTES_PER_TEXT,

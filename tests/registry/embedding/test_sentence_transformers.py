@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from registry.embedding.abc import EmbeddingFailed
-from registry.embedding.providers import embedder_for, make_embedder
+from registry.embedding.embedder import EmbeddingFailed
+from registry.embedding.embedder_factory import embedder_for, make_embedder
 from registry.embedding.sentence_transformers import INSTALL
 from tests.registry.embedding.services import settings
-from tests.registry.embedding.test_providers import library_model
+from tests.registry.embedding.test_embedder_factory import library_model
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from registry.embedding.abc import EmbeddingFailed
+from registry.embedding.embedder import EmbeddingFailed
 from registry.embedding.vectors import normalise, together, with_whole
 
 

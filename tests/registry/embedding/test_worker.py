@@ -9,8 +9,8 @@ import numpy as np
 import psycopg
 import pytest
 
+from registry.embedding.backfills import backfill, refresh, retry
 from registry.embedding.models import register
-from registry.embedding.population import backfill, refresh, retry
 from registry.embedding.status import embedding_of, status
 from registry.embedding.worker import FINAL_RETRY_S, Worker
 from tests.fixtures_database import HOST

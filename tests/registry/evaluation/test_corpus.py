@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from config.load import load as load_settings
 from registry.database.postgres import Database
-from registry.embedding.abc import EmbeddingFailed
+from registry.embedding.embedder import EmbeddingFailed
 from registry.evaluation.corpus import NotEmbedded, load_corpus
 from registry.evaluation.evaluate import evaluate, sample_requests
 from registry.evaluation.report import as_json
@@ -21,7 +21,7 @@ from registry.evaluation.sets import (
     read_requests,
 )
 from registry.evaluation.temporary_catalog import HOST, load
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from tests.registry.search.meaning import MODEL, Words
 
 pytestmark = pytest.mark.anyio

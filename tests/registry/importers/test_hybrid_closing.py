@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from registry.importers.hybrid import read_spec
-from registry.importers.hybrid.read import close_schema
+from registry.importers.hybrid.actions_to_tools import close_schema
 from schemas.json_schema.checker import Checker
 from schemas.jsonrpc import encode
 from tests.fixtures_hybrid import described, wanting

@@ -10,7 +10,7 @@ from msgspec import Raw
 from registry.display.tool_shaper import for_objects
 from registry.importers.drafts import ImportedDescription
 from registry.importers.mcp import read_snapshot
-from registry.importers.mcp.read import DEPTH_LIMIT
+from registry.importers.mcp.tools_and_items import DEPTH_LIMIT
 from schemas.binding import McpBinding, MirroredArgument
 from schemas.errors import ImportRejected
 from schemas.mcp.snapshot import ServerFacts

@@ -6,7 +6,13 @@ import pytest
 
 from registry.importers.openapi import parse, read
 from registry.importers.openapi.document import MissingReference, OpenApiDocument
-from registry.importers.openapi.files import Files, join, original_reference, scan, stands_alone
+from registry.importers.openapi.file_references import (
+    Files,
+    join,
+    original_reference,
+    scan,
+    stands_alone,
+)
 
 ROOT = """
 openapi: 3.1.0

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from registry.importers.openapi import parse
-from registry.importers.openapi.load import DEPTH_LIMIT, merge_duplicates
+from registry.importers.openapi.yaml_and_json import DEPTH_LIMIT, merge_duplicates
 from schemas.errors import ImportRejected
 
 

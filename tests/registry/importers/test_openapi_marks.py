@@ -4,13 +4,13 @@ import pytest
 
 from registry.importers.openapi import OpenApiOptions, overlay, read
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation
-from registry.importers.openapi.extensions import (
+from registry.importers.openapi.operations import operations
+from registry.importers.openapi.x_toolgate import (
     ArgumentMarks,
     ExtensionSettings,
     Overlay,
     argument_marks,
 )
-from registry.importers.openapi.operations import operations
 from schemas.errors import ImportRejected
 from tests.registry.importers.describe import document
 

@@ -5,11 +5,11 @@ import pytest
 from config.sources import SchemeSettings, SourceSettings, TokenExchange
 from registry.documents.containers import Bundle
 from registry.importers.openapi import read
-from registry.importers.openapi.extensions import overlay
-from registry.importers.openapi.load import parse_yaml
 from registry.importers.openapi.operations import OpenApiOptions
+from registry.importers.openapi.x_toolgate import overlay
+from registry.importers.openapi.yaml_and_json import parse_yaml
+from registry.sources.import_specs import configured_import
 from registry.sources.source_reader import reread
-from registry.sources.specs import configured_import
 from schemas.binding import Credential
 from schemas.jsonrpc import encode
 from schemas.source import CredentialName

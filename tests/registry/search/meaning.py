@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from registry.database.postgres import Database
-from registry.embedding.abc import EmbeddingFailed, Vectors
+from registry.embedding.embedder import EmbeddingFailed, Vectors
 from registry.search.transaction import HalfVector, VectorDumper
-from registry.sources.store import SourceDraft, ToolStore
+from registry.sources.tool_store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST

@@ -8,7 +8,7 @@ from registry.database.postgres import Database
 from registry.search import Filters, Search, SearchQuery
 from registry.search.feedback import Feedback
 from registry.search.statements import USED_ABOVE
-from registry.sources.store import SourceDraft, ToolStore
+from registry.sources.tool_store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST

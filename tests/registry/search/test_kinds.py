@@ -18,17 +18,17 @@ from msgspec.structs import replace
 from config.settings import DatabaseSettings
 from registry.database.migrate import REGISTRY, Component
 from registry.database.postgres import Database
-from registry.embedding.abc import EmbeddingFailed
-from registry.embedding.kinds import TOOL, SearchKind, search_kinds
+from registry.embedding.backfills import backfill, queue_missing
+from registry.embedding.embedder import EmbeddingFailed
+from registry.embedding.embedder_factory import ServingEmbedder
 from registry.embedding.models import Models, check_kinds, models, purge, register, settle
-from registry.embedding.population import backfill, queue_missing
-from registry.embedding.providers import ServingEmbedder
+from registry.embedding.search_kinds import TOOL, SearchKind, search_kinds
 from registry.embedding.status import status
 from registry.embedding.worker import BATCHES_LIMIT, Worker
 from registry.embedding.worker_pool import WorkerPool
 from registry.search import Filters, Mode, Search, SearchQuery
-from registry.sources.plan import SourceDraft
-from registry.sources.store import ToolStore
+from registry.sources.import_plan import SourceDraft
+from registry.sources.tool_store import ToolStore
 from tests.fixtures_database import HOST, TEMPLATE, Cluster, own_database
 from tests.polling import until
 from tests.registry.embedding.conftest import SETTINGS as EMBEDDING

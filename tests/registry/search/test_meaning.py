@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from config.settings import DatabaseSettings as Settings
 from registry.database.postgres import Database
-from registry.embedding.abc import Vectors
+from registry.embedding.embedder import Vectors
 from registry.search import Filters, Mode, Search, SearchQuery, SearchResult
-from registry.sources.store import SourceDraft, ToolStore
+from registry.sources.tool_store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.errors import Unavailable, Unreachable
 from schemas.tool import ToolDraft

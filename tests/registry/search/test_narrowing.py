@@ -9,7 +9,7 @@ from config.settings import Toolset
 from registry.catalog.catalog import Catalog
 from registry.database.postgres import Database
 from registry.search import Filters, ToolsetFilter
-from registry.sources.store import SourceDraft, ToolStore
+from registry.sources.tool_store import SourceDraft, ToolStore
 from schemas.binding import Binding, HybridBinding, OpenAPIBinding, PythonBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST

@@ -15,7 +15,7 @@ from registry.database.embedded import Embedded
 from registry.database.postgres import Database
 from registry.search import Filters, Search, SearchQuery
 from registry.search.replica import Replica
-from registry.sources.store import SourceDraft, ToolStore
+from registry.sources.tool_store import SourceDraft, ToolStore
 from schemas.signals import Signal
 from tests.fixtures_database import HOST, Cluster, settings_for
 from tests.registry.search.finding import SETTINGS

@@ -18,7 +18,7 @@ from config.settings import SearchSettings as Settings
 from registry.database.postgres import Database
 from registry.search import Filters, Hit, Mode, Search, SearchQuery
 from registry.search.rerank import CLEAR, RUNS, SecondStage, mix_scores
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from tests.fixtures_database import HOST
 from tests.registry.search.finding import SETTINGS
 from tests.registry.search.meaning import Words, save_tools

@@ -11,7 +11,7 @@ from config.settings import DatabaseSettings
 from registry.database.postgres import Database, borrow
 from registry.search import Filters, Search, SearchQuery
 from registry.search.transaction import LOOKUPS, separate_reads
-from registry.sources.store import SourceDraft, ToolStore
+from registry.sources.tool_store import SourceDraft, ToolStore
 from tests.fixtures_database import HOST
 from tests.registry.search.finding import SETTINGS
 from tests.registry.search.test_words import draft

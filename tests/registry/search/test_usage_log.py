@@ -4,7 +4,7 @@ import pytest
 
 from registry.database.postgres import Database, borrow
 from registry.search.usage_log import UsageLog, UsedRequest
-from registry.sources.store import SourceDraft, ToolStore
+from registry.sources.tool_store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST

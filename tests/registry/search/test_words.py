@@ -6,7 +6,7 @@ import pytest
 
 from registry.database.postgres import Database
 from registry.search import Filters, Search, SearchQuery
-from registry.sources.store import SourceDraft, ToolStore
+from registry.sources.tool_store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.errors import InvalidParams
 from schemas.tool import ToolDraft

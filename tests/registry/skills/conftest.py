@@ -8,10 +8,10 @@ import pytest
 from config.load import load
 from config.settings import SkillsSettings as Limits
 from registry.database.postgres import Database
-from registry.skills.document import compose, read_document
 from registry.skills.folders import FolderFile, SkillFolder
+from registry.skills.skill_md import compose, read_document
 from registry.skills.store import SkillStore
-from registry.sources.store import SourceDraft, ToolStore
+from registry.sources.tool_store import SourceDraft, ToolStore
 from schemas.binding import OpenAPIBinding
 from schemas.tool import Annotations, ToolDraft
 from tests.fixtures_database import HOST

@@ -5,10 +5,10 @@ import psycopg
 import pytest
 
 from registry.database.postgres import Database
-from registry.skills.document import read_document
 from registry.skills.rows import file_content
+from registry.skills.skill_md import read_document
 from registry.skills.store import RelatedSkills, SkillRefused, SkillStore
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from tests.fixtures_database import HOST
 from tests.registry.skills.conftest import DESTROYS, TOOLS, note, skill, with_tools
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 
 from registry.names.tool_names import HASH_DIGITS, Naming, TakenNames, add_suffix
-from registry.sources.plan import KnownOperation, assign, changes, storable
+from registry.sources.import_plan import KnownOperation, assign, changes, storable
 from schemas.binding import GraphQLBinding, OpenAPIBinding, Variable
 from schemas.tool import Annotations, ToolDraft
 

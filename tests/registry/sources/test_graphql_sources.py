@@ -11,10 +11,10 @@ from config.load import load
 from config.settings import Imports
 from config.sources import SourceSettings
 from registry.sources.graphql_documents import introspect
+from registry.sources.import_specs import configured_import
 from registry.sources.imports import Sources, preview
 from registry.sources.source_reader import ImportSpec
-from registry.sources.specs import configured_import
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from schemas.binding import GraphQLBinding
 from schemas.errors import ImportRejected
 from schemas.source import GraphQLOptions

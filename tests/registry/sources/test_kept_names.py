@@ -8,17 +8,17 @@ from registry.catalog.catalog import Catalog
 from registry.database.postgres import Database
 from registry.importers.graphql import GraphQLChoice
 from registry.importers.graphql import read as read_graphql
-from registry.importers.hybrid.read import drafts as hybrid_drafts
+from registry.importers.hybrid.actions_to_tools import drafts as hybrid_drafts
 from registry.importers.openapi import read as read_openapi
 from registry.names.tool_names import add_suffix
-from registry.sources.store import SavedTools, ToolStore
+from registry.sources.tool_store import SavedTools, ToolStore
 from schemas.hybrid import Action
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST
 from tests.registry.importers.describe import document
 from tests.registry.servers import prompt, snapshot, tool
 from tests.registry.sources.test_mcp_sources import catalog, imported
-from tests.registry.sources.test_store import SHOP
+from tests.registry.sources.test_tool_store import SHOP
 
 pytestmark = pytest.mark.anyio
 

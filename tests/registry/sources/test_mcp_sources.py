@@ -12,10 +12,10 @@ from config.sources import SourceSettings
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Database
+from registry.sources.import_specs import configured_import
 from registry.sources.imports import ImportReport, Sources, preview
 from registry.sources.source_reader import ImportSpec
-from registry.sources.specs import configured_import
-from registry.sources.store import SourceDraft, ToolStore
+from registry.sources.tool_store import SourceDraft, ToolStore
 from schemas.binding import McpBinding
 from schemas.errors import ImportRejected
 from schemas.mcp.revisions import V2026_07_28
@@ -33,7 +33,7 @@ from tests.registry.servers import (
     template,
     tool,
 )
-from tests.registry.sources.test_store import notices, rows
+from tests.registry.sources.test_tool_store import notices, rows
 
 pytestmark = pytest.mark.anyio
 

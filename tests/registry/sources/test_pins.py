@@ -6,14 +6,14 @@ import pytest
 
 from registry.database.postgres import Database
 from registry.sources.imports import ImportReport
-from registry.sources.items import ItemsSaved
+from registry.sources.mcp_items import ItemsSaved
 from registry.sources.pins import HeldTool, Pins, reason
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from tests.fixtures_database import HOST
 from tests.registry.search.finding import found_by_words
 from tests.registry.servers import prompt, snapshot, spec, tool
 from tests.registry.sources.test_mcp_sources import imported
-from tests.registry.sources.test_store import notices, rows
+from tests.registry.sources.test_tool_store import notices, rows
 
 pytestmark = pytest.mark.anyio
 

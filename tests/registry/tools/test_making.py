@@ -7,8 +7,14 @@ import pytest
 from msgspec import Raw
 
 from registry.importers.openapi import read
-from registry.tools.edits import KnownFunction, KnownSources, NewTool, ToolRefused, ToolRequest
-from registry.tools.requests import make_tool
+from registry.tools.manual_bindings import make_tool
+from registry.tools.manual_edits import (
+    KnownFunction,
+    KnownSources,
+    NewTool,
+    ToolRefused,
+    ToolRequest,
+)
 from schemas.binding import (
     Credential,
     FunctionBinding,

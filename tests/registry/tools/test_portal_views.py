@@ -8,12 +8,12 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
 from registry.database.postgres import Database
+from registry.embedding.backfills import queue_missing
 from registry.embedding.models import register
-from registry.embedding.population import queue_missing
 from registry.embedding.worker import Worker
-from registry.sources.store import SourceDraft, ToolStore
-from registry.tools.edits import Details, ManualEdit, NewTool, ToolRefused
-from registry.tools.store import ManualTools
+from registry.sources.tool_store import SourceDraft, ToolStore
+from registry.tools.manual_edits import Details, ManualEdit, NewTool, ToolRefused
+from registry.tools.manual_tools import ManualTools
 from schemas.binding import (
     FunctionBinding,
     HybridBinding,

@@ -15,15 +15,15 @@ from registry.names.tool_names import (
     add_suffix,
     is_reserved,
 )
-from registry.sources.store import ToolStore
-from registry.tools.edits import ToolRefused
-from registry.tools.store import ManualTools
+from registry.sources.tool_store import ToolStore
+from registry.tools.manual_edits import ToolRefused
+from registry.tools.manual_tools import ManualTools
 from schemas.binding import Does, GatewayBinding
 from tests.fixtures_database import HOST
 from tests.registry.catalog.test_aliases import operation, save, tools
 from tests.registry.servers import snapshot, spec, tool
 from tests.registry.sources.test_mcp_sources import catalog, imported
-from tests.registry.sources.test_store import SHOP, draft
+from tests.registry.sources.test_tool_store import SHOP, draft
 from tests.registry.tools.test_tools import new
 
 pytestmark = pytest.mark.anyio

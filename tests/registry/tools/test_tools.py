@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 
 from registry.database.postgres import Database
-from registry.sources.store import SourceDraft, ToolStore
-from registry.tools.edits import Address, Details, ManualEdit, NewTool, NoSuchTool, ToolRefused
-from registry.tools.store import ManualTools
+from registry.sources.tool_store import SourceDraft, ToolStore
+from registry.tools.manual_edits import (
+    Address,
+    Details,
+    ManualEdit,
+    NewTool,
+    NoSuchTool,
+    ToolRefused,
+)
+from registry.tools.manual_tools import ManualTools
 from schemas.binding import FunctionBinding, OpenAPIBinding, ScriptBinding
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST

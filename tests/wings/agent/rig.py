@@ -14,7 +14,7 @@ from config.access import Rule
 from config.models import Price, Strategy
 from config.settings import DatabaseSettings, Settings, Toolset
 from config.sources import SourceSettings
-from gateway.wings.abc import WingParts
+from gateway.wings.interface import WingParts
 from registry.database.postgres import borrow
 from tests.fixtures_gateway import Client, Recorder, pets, running, wordless
 from tests.fixtures_servers import serving

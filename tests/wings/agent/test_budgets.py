@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from config.agent import AgentBudget, AgentBudgets
 from gateway.context import Context, Identity, Principal
-from gateway.operations.callers import caller_of
+from gateway.operations.stored_callers import caller_of
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.steps import ModelReplied, Step
 from gateway.wings.agent.store import Conversation, NewRun, Run

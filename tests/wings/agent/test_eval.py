@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gateway.cli.agent_eval import ROOT, EvalCase, _results, judge, wilson
 from gateway.cli.running.client import RunningGateway
-from gateway.wings.models.models import ConfiguredModels
+from gateway.wings.models.configured_models import ConfiguredModels
 from tests.servers.provider import chat_whole
 from tests.wings.agent.rig import Rig
 from tests.wings.agent.test_loop import call

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from config.models import Strategy
 from config.settings import DatabaseSettings
-from gateway.wings.models.abc import ChatMessage, FinalResponse, RequestOptions
-from gateway.wings.models.models import ConfiguredModels
+from gateway.wings.models.configured_models import ConfiguredModels
+from gateway.wings.models.messages import ChatMessage, FinalResponse, RequestOptions
 from tests.fixtures_gateway import Client, Recorder, running
 from tests.fixtures_servers import serving
 from tests.wings.agent.rig import agent_settings

@@ -11,7 +11,7 @@ import pytest
 from gateway.context import Context, Identity, Principal
 from gateway.wings.agent.steps import AgentTurn, ModelReplied, PendingCall, Result
 from gateway.wings.agent.tools import Toolbox, mark_foreign
-from gateway.wings.models.abc import ModelCall, ModelReply
+from gateway.wings.models.messages import ModelCall, ModelReply
 from gateway.wings.models.usage import TokenUsage
 from registry.access.approvals import ApprovalRequest, Approvals
 from schemas.errors import Fault, RelayedFault

@@ -16,7 +16,7 @@ from config.settings import DatabaseSettings
 from config.sources import SourceSettings
 from gateway.wings.agent.steps import AgentTurn, ModelReplied, Result
 from gateway.wings.agent.tools import Toolbox
-from gateway.wings.models.abc import ModelCall, ModelReply
+from gateway.wings.models.messages import ModelCall, ModelReply
 from gateway.wings.models.usage import TokenUsage
 from gateway.wings.table import WINGS
 from registry.access.approvals import Approvals

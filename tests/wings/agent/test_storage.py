@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from config.settings import DatabaseSettings
-from gateway.wings.agent.meter import RunMeter
+from gateway.wings.agent.run_budget import RunMeter
 from gateway.wings.agent.runner import Runner
 from gateway.wings.agent.steps import FoundContext, ModelReplied, ModelRequested, Result
 from gateway.wings.agent.store import (
@@ -28,7 +28,7 @@ from gateway.wings.agent.store import (
     UsageTotals,
 )
 from gateway.wings.agent.wing import TABLES
-from gateway.wings.models.abc import ModelCall, ModelExchange, ModelReply
+from gateway.wings.models.messages import ModelCall, ModelExchange, ModelReply
 from gateway.wings.models.usage import BudgetExhausted, TokenUsage
 from registry.access.approvals import ApprovalRequest, Approvals
 from registry.database.migrate import REGISTRY

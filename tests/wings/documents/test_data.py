@@ -11,7 +11,7 @@ import pytest
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.chunking.cut import cut
 from gateway.wings.documents.chunking.data import SCANNERS, DataPart, DataRecord, records
-from gateway.wings.documents.reading import kinds
+from gateway.wings.documents.reading import media_types
 from tests.wings.documents.test_chunks import assert_covered, texts
 
 SERVICES = {"services": {name: {"port": 80, "host": "x" * 40} for name in ("web", "api", "db")}}
@@ -128,27 +128,27 @@ def zip_names(*names: str) -> bytes:
     [
         ("a.md", b"text", "text/markdown"),
         ("a.PY", b"x = 1", "text/x-python"),
-        ("a.txt", b"\x7fELF\0\0\0", kinds.BINARY),
-        ("a.txt", b"%PDF-1.7", kinds.PDF),
-        ("a.pdf", b"no PDF", kinds.BINARY),
-        ("a.txt", b"\xff\xfea\0b\0", kinds.TEXT),
-        ("a", zip_names("word/document.xml"), kinds.DOCX),
-        ("a.docx", zip_names("ppt/presentation.xml"), kinds.PPTX),
-        ("a.txt", zip_names("xl/workbook.xml"), kinds.XLSX),
-        ("a.txt", zip_names("x.txt"), kinds.ZIP),
-        ("a.txt", b"PK\x03\x04broken", kinds.BINARY),
-        ("a", b"", kinds.TEXT),
-        ("a", b"\xef\xbb\xbf<!DOCTYPE html><p>", kinds.HTML),
+        ("a.txt", b"\x7fELF\0\0\0", media_types.BINARY),
+        ("a.txt", b"%PDF-1.7", media_types.PDF),
+        ("a.pdf", b"no PDF", media_types.BINARY),
+        ("a.txt", b"\xff\xfea\0b\0", media_types.TEXT),
+        ("a", zip_names("word/document.xml"), media_types.DOCX),
+        ("a.docx", zip_names("ppt/presentation.xml"), media_types.PPTX),
+        ("a.txt", zip_names("xl/workbook.xml"), media_types.XLSX),
+        ("a.txt", zip_names("x.txt"), media_types.ZIP),
+        ("a.txt", b"PK\x03\x04broken", media_types.BINARY),
+        ("a", b"", media_types.TEXT),
+        ("a", b"\xef\xbb\xbf<!DOCTYPE html><p>", media_types.HTML),
         ("a", b"<?xml version='1.0'?><a/>", "application/xml"),
         ("a", b'{"a": 1}', "application/json"),
         ("a", b"# Title\n\ntext", "text/markdown"),
         ("a", b"a: 1\nb: 2\nc:\n  - d\n", "application/yaml"),
-        ("a", b"2026-01-01 INFO started\n", kinds.TEXT),
+        ("a", b"2026-01-01 INFO started\n", media_types.TEXT),
     ],
 )
 def test_media_types_of_files_are_recognised(path: str, data: bytes, expected: str) -> None:
     """Media types of files are recognised (L02)."""
-    assert kinds.media_type(path, data) == expected
+    assert media_types.media_type(path, data) == expected
 
 
 @pytest.mark.parametrize(

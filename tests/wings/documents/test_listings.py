@@ -1,12 +1,12 @@
 """Listings of buckets are XML of a server that nobody vouches for."""
 
-from gateway.wings.documents.reading import web
+from gateway.wings.documents.reading import url_and_s3_files
 from gateway.wings.documents.reading.sources import LeftOut, WantedFiles
 
 
 def test_a_listing_expands_no_entities() -> None:
     listing = b"""<!DOCTYPE l [<!ENTITY e "boom"><!ENTITY f SYSTEM "file:///etc/hostname">]>
         <l><Contents><Key>a&e;&f;</Key><ETag>1</ETag><Size>1</Size></Contents></l>"""
-    [found] = web._parse_listing(listing, WantedFiles()).found
+    [found] = url_and_s3_files._parse_listing(listing, WantedFiles()).found
     assert not isinstance(found, LeftOut)
     assert found.key == "a"

@@ -23,7 +23,12 @@ from gateway.wings.documents.reading.git import GitFetch, GitHead, git_files
 from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
 from gateway.wings.documents.reading.process_pool import ReadingWorkers
 from gateway.wings.documents.reading.sources import LeftOut, SourceFile, WantedFiles
-from gateway.wings.documents.reading.web import Bucket, FetchOptions, bucket_files, url_file
+from gateway.wings.documents.reading.url_and_s3_files import (
+    Bucket,
+    FetchOptions,
+    bucket_files,
+    url_file,
+)
 from tests.servers.tls import Authority
 
 pytestmark = pytest.mark.anyio

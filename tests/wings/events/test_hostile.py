@@ -16,7 +16,7 @@ from config.load import load
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.context import Context, Identity, Principal
-from gateway.http.webhooks import sign
+from gateway.http_client.webhooks import sign
 from gateway.wings.events import execution
 from schemas.jsonrpc import decode_json
 from schemas.mcp.revisions import JSON_RPC

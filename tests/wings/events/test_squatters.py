@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from config.events import EventInbound, EventSchedule
 from config.settings import Settings
 from config.sources import SourceSettings
-from gateway.http.webhooks import sign
+from gateway.http_client.webhooks import sign
 from registry.database.postgres import Database
-from registry.sources.store import ToolStore
+from registry.sources.tool_store import ToolStore
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, Recorder, running
 from tests.fixtures_servers import serving

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from config.knowledge import KnowledgeSettings
 from config.load import load
-from gateway.wings.abc import Screen
-from gateway.wings.knowledge.model import KnowledgeModel
-from gateway.wings.knowledge.readers import READ, WRITE
+from gateway.wings.interface import Screen
+from gateway.wings.knowledge.caller_access import READ, WRITE
+from gateway.wings.knowledge.chat_model_uses import KnowledgeModel
 from gateway.wings.knowledge.wiring import KnowledgeParts
-from gateway.wings.models.abc import ChatModels
+from gateway.wings.models.messages import ChatModels
 from registry.access.secrets import Keys
 from registry.database.postgres import Database
-from registry.embedding.abc import Embedder
+from registry.embedding.embedder import Embedder
 from schemas.tool import ToolResult
 from tests.fixtures_database import HOST
 from tests.wings.identities import WingCaller, WingDatabase, add_tenants, identity_of

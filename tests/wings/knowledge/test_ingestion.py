@@ -19,6 +19,7 @@ from gateway.operations.jobs import NO_JOB
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.documents.reading.git import git_url
 from gateway.wings.documents.reading.limits import ReadingRefused
+from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.credentials import (
     PlaceCredentials,
@@ -27,7 +28,6 @@ from gateway.wings.knowledge.credentials import (
     place_of_bucket,
 )
 from gateway.wings.knowledge.ingestion import SourceSpec
-from gateway.wings.knowledge.readers import KnowledgeReader
 from registry.access.secrets import Secrets
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST, Cluster, own_database

@@ -16,9 +16,9 @@ import pytest
 from gateway.context import Context, Identity, Principal, QueryOptions
 from gateway.operations.operation import OperationInput
 from gateway.operations.problems import ProblemDetails
+from gateway.wings.knowledge.caller_access import READ, WRITE, KnowledgeReader, knowledge_reader
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.documents import DocumentStore
-from gateway.wings.knowledge.readers import READ, WRITE, KnowledgeReader, knowledge_reader
 from registry.database.postgres import Database
 from schemas.errors import Forbidden
 from schemas.mcp.revisions import JSON_RPC

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from config.settings import DatabaseSettings, Settings
 from gateway.audit.queries import AuditQuery, search
 from gateway.wings.knowledge import lightrag
-from gateway.wings.knowledge.requests import KnowledgeFound, NameView
+from gateway.wings.knowledge.requests_and_views import KnowledgeFound, NameView
 from registry.access.keys import ApiKeys
 from tests import polling
 from tests.fixtures_database import TEMPLATE, Cluster, own_database

@@ -12,22 +12,22 @@ from msgspec.structs import replace
 
 from config.load import load
 from gateway.wings.documents.reading.sources import SourceFile
+from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import IngestReport
-from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.search import KIND
-from registry.embedding.abc import EmbeddingFailed
-from registry.embedding.kinds import search_kinds
+from registry.embedding.backfills import refresh
+from registry.embedding.embedder import EmbeddingFailed
+from registry.embedding.embedder_factory import make_embedder
 from registry.embedding.models import models, register
-from registry.embedding.population import refresh
-from registry.embedding.providers import make_embedder
+from registry.embedding.search_kinds import search_kinds
 from registry.embedding.worker import Worker
 from tests.fixtures_database import HOST
 from tests.wings.knowledge.rig import KnowledgeRig
 from tests.wings.knowledge.test_vectors import Colours
 
 pytest.importorskip("ray", reason="Ray is not installed: make test-ray", exc_type=ImportError)
-from gateway.wings.knowledge import bulk
+from gateway.wings.knowledge import ray_bulk
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
 ANN = KnowledgeReader(HOST, "ann", ("*", "user:ann"))
@@ -102,19 +102,19 @@ async def test_a_worker_that_is_killed_changes_no_row(rig: KnowledgeRig) -> None
     arguments: dict[str, Any] = {
         "reader": ANN, "target": NewCollection("bulk"), "settings": rig.settings, "actors": 2,
     }  # fmt: skip
-    async with bulk.cluster("local", cpus=2) as actors:
+    async with ray_bulk.cluster("local", cpus=2) as actors:
         assert actors == 2
         with anyio.fail_after(600):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(kill_one, is_reading)
-                report = await bulk.ingest_files(
+                report = await ray_bulk.ingest_files(
                     rig.parts.ingestion, files(), stored=lambda: None, **arguments
                 )
             assert (report.added, [one.path for one in report.failed]) == (FILES, ["broken.pdf"])
-            count = await bulk.embed_queued(
+            count = await ray_bulk.embed_queued(
                 rig.database.pool, settings, KINDS, actors=2, stored=lambda _: None
             )
-            again = await bulk.ingest_files(
+            again = await ray_bulk.ingest_files(
                 rig.parts.ingestion, files(), stored=lambda: None, **arguments
             )
     assert (again.added, again.changed, again.unchanged) == (0, 0, FILES)
@@ -140,7 +140,7 @@ async def test_texts_get_the_vectors_of_another_model_though_a_worker_is_killed(
     with anyio.fail_after(600):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(kill_one, is_embedding)
-            done = await bulk.reembed_on_ray(
+            done = await ray_bulk.reembed_on_ray(
                 rig.database, settings, KINDS, address="local", embedded=lambda _: None
             )
     local = make_embedder(settings.embedding.of(KIND.purpose))
@@ -180,7 +180,7 @@ async def test_an_error_of_the_database_ends_the_work_as_itself(
     async with rig.database.connect() as connection, connection.transaction():
         await connection.execute("SELECT FROM entity_embedding_t FOR UPDATE")
         with anyio.fail_after(300), pytest.raises(psycopg.errors.LockNotAvailable):
-            await bulk.embed_queued(
+            await ray_bulk.embed_queued(
                 rig.database.pool, settings, KINDS, actors=1, stored=lambda _: None
             )
 
@@ -192,11 +192,13 @@ async def test_a_cluster_with_another_release_embeds_nothing(
     local = make_embedder(settings.of(KIND.purpose))
     assert local is not None
     local.model = "bundled/later"
-    monkeypatch.setattr(bulk, "make_embedder", lambda _: local)
+    monkeypatch.setattr(ray_bulk, "make_embedder", lambda _: local)
     await register(rig.database.pool, local, KIND.purpose)
     await rig.caller().add("The heron nests.", path="a.md")
     with anyio.fail_after(300), pytest.raises(EmbeddingFailed, match="expected bundled/later"):
-        await bulk.embed_queued(rig.database.pool, settings, KINDS, actors=1, stored=lambda _: None)
+        await ray_bulk.embed_queued(
+            rig.database.pool, settings, KINDS, actors=1, stored=lambda _: None
+        )
     assert await rig.rows("SELECT status, attempt_count FROM embedding_task_t") == [("pending", 0)]
 
 

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from gateway.operations.problems import ProblemDetails
+from gateway.wings.document_library import Passage
 from gateway.wings.knowledge import text_search
 from gateway.wings.knowledge.text_search import LinePattern, TextSearches, line_pattern
-from gateway.wings.library import Passage
 from tests.wings.knowledge.rig import knowledge_settings
 
 pytestmark = pytest.mark.anyio

@@ -14,17 +14,17 @@ from anyio.lowlevel import checkpoint
 from numpy.typing import NDArray
 
 from config.load import load
-from config.types import VECTOR_DIMENSION
+from config.value_types import VECTOR_DIMENSION
 from gateway.context import Context
 from gateway.wings.knowledge import search
+from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.filters import ChunkFilter
-from gateway.wings.knowledge.readers import KnowledgeReader
 from gateway.wings.knowledge.search import KIND, ChunkQuery
 from registry.database.postgres import Database
-from registry.embedding.kinds import search_kinds
+from registry.embedding.backfills import queue_missing
+from registry.embedding.embedder_factory import make_embedder
 from registry.embedding.models import models_by_purpose, register, settle
-from registry.embedding.population import queue_missing
-from registry.embedding.providers import make_embedder
+from registry.embedding.search_kinds import search_kinds
 from registry.embedding.worker import Worker
 from registry.search import transaction
 from registry.search.indexes import ensure_indexes

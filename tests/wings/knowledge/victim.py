@@ -18,9 +18,9 @@ from config.load import load
 from gateway.wings.documents.chunking.cut import cut
 from gateway.wings.documents.reading.reader_process import ReadDocument
 from gateway.wings.documents.reading.sources import SourceFile
+from gateway.wings.knowledge.caller_access import KnowledgeReader
 from gateway.wings.knowledge.collections import NewCollection
 from gateway.wings.knowledge.ingestion import IngestReport
-from gateway.wings.knowledge.readers import KnowledgeReader
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.wings.knowledge.rig import KnowledgeRig, rigged

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from config.librarian import LibrarianSettings
 from config.load import load
 from config.models import Price, Strategy
-from gateway.wings.abc import Screen
+from gateway.wings.interface import Screen
 from gateway.wings.librarian.library_access import LibraryAccess
-from gateway.wings.librarian.questions import QuestionOperations
-from gateway.wings.models.models import ConfiguredModels
+from gateway.wings.librarian.question_operations import QuestionOperations
+from gateway.wings.models.configured_models import ConfiguredModels
 from registry.database.postgres import Database
 from tests.fixtures_database import Cluster, taken
 from tests.recycling import Recycling

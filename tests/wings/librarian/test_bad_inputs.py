@@ -16,8 +16,8 @@ from config.settings import DatabaseSettings
 from gateway.operations.problems import ProblemDetails
 from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
 from gateway.wings.documents.reading.sources import WantedFiles
-from gateway.wings.documents.reading.web import FetchOptions, url_file
-from registry.documents.addresses import PrivateAddress, PublicResolver
+from gateway.wings.documents.reading.url_and_s3_files import FetchOptions, url_file
+from registry.documents.ssrf_protection import PrivateAddress, PublicResolver
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import running
 from tests.polling import until

@@ -17,7 +17,7 @@ import pytest
 
 from gateway.context import Context
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.library import PassageQuery, SymbolQuery
+from gateway.wings.document_library import PassageQuery, SymbolQuery
 from tests.fixtures_database import HOST, Cluster
 from tests.recycling import Recycling
 from tests.wings.librarian.rig import Librarian, librarian_settings, shared

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.context import Context
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.library import Library, PassageQuery, SymbolQuery
+from gateway.wings.document_library import Library, PassageQuery, SymbolQuery
 from registry.database.postgres import Database
 from schemas.mcp.revisions import JSON_RPC
 from tests.wings.identities import OTHER, identity_of

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.context import Principal
 from gateway.operations.problems import ProblemDetails
+from gateway.wings.document_library import Passage
 from gateway.wings.librarian.citations import (
     Citation,
     QuotedFinding,
@@ -20,7 +21,6 @@ from gateway.wings.librarian.citations import (
     mark,
 )
 from gateway.wings.librarian.selection import by_file, diverse
-from gateway.wings.library import Passage
 from tests.fixtures_database import Cluster
 from tests.recycling import Recycling
 from tests.wings.librarian.rig import Librarian, librarian_settings, shared

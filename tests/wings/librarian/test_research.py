@@ -19,7 +19,7 @@ from gateway.middleware.guardrails import Guardrails
 from gateway.operations.jobs import Job, NoJob
 from gateway.operations.problems import ProblemDetails
 from gateway.sandbox.session import CodeLimits, CodeSession, SessionEnded
-from gateway.wings.librarian.questions import WITHHELD, LessLimits
+from gateway.wings.librarian.question_operations import WITHHELD, LessLimits
 from gateway.wings.librarian.research import CLOCK, cells_of, final_of
 from gateway.wings.librarian.runs import RunStore
 from tests.fixtures_database import HOST, Cluster

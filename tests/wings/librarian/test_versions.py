@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from gateway.wings.library import Library, PassageQuery, SymbolQuery
+from gateway.wings.document_library import Library, PassageQuery, SymbolQuery
 from tests.wings.knowledge.rig import KnowledgeRig
 from tests.wings.librarian.test_library import context
 

@@ -21,16 +21,16 @@ from gateway.client.librarian import Librarian, LibrarianError, UploadSource, Ur
 from gateway.operations.jobs import ENDED
 from gateway.operations.pages import cursor
 from gateway.wings import librarian as folder
-from gateway.wings.librarian.maps import draw_map
+from gateway.wings.document_library import FileLink
+from gateway.wings.librarian.repository_maps import draw_map
 from gateway.wings.librarian.wing import PAGES, WING
-from gateway.wings.library import FileLink
 from gateway.wings.table import components_of, wing_components
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.gateway.cli.processes import command
 from tests.wings.knowledge.test_lightrag import knowing
 from tests.wings.librarian.test_library import FILES
-from tests.wings.librarian.test_scip import document
+from tests.wings.librarian.test_scip_format import document
 from tests.wings.memory.test_wing import called
 from tests.wings.test_toy import got, rpc
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gateway.operations.jobs import NoJob
 from gateway.wings.librarian.library_access import LibraryAccess
-from gateway.wings.librarian.questions import QuestionOperations
+from gateway.wings.librarian.question_operations import QuestionOperations
 from gateway.wings.librarian.runs import RunStore
 from registry.database.postgres import Database
 from tests.wings.identities import WingCaller, identity_of

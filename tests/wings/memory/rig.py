@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.memory import MemorySettings
-from gateway.wings.memory.readers import READ, WRITE
+from gateway.wings.memory.caller_owners import READ, WRITE
 from gateway.wings.memory.wing import operations_of
 from gateway.wings.memory.wiring import MemoryParts
-from gateway.wings.models.abc import ChatModels
+from gateway.wings.models.messages import ChatModels
 from registry.database.postgres import Database
-from registry.embedding.abc import Embedder
+from registry.embedding.embedder import Embedder
 from tests.fixtures_database import HOST
 from tests.wings.identities import WingCaller, WingDatabase, add_tenants, identity_of
 

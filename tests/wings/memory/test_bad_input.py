@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from config.settings import Settings
 from gateway.context import Principal
 from gateway.operations.operation import Operation, OperationInput
+from gateway.operations.operation_server import answering
 from gateway.operations.pages import cursor
 from gateway.operations.problems import ProblemDetails
-from gateway.operations.serving import answering
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
 from tests.gateway.cli.processes import command

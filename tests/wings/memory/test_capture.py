@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.abc import ToolCall
 from gateway.context import Context, Identity, Principal, Session
+from gateway.interfaces import ToolCall
 from schemas.mcp.revisions import V2025_11_25
 from tests.fixtures_database import HOST
 from tests.gateway.policy.oracle import tool

@@ -9,7 +9,7 @@ import pytest
 from msgspec import to_builtins
 
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.memory.readers import ERASE, WRITE_ORG, Reader
+from gateway.wings.memory.caller_owners import ERASE, WRITE_ORG, Reader
 from gateway.wings.memory.rows import NewMemory
 from gateway.wings.memory.store import Target
 from tests.fixtures_database import HOST

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.wings.memory.readers import Reader, session_owner
-from gateway.wings.models.abc import (
+from gateway.wings.memory.caller_owners import Reader, session_owner
+from gateway.wings.models.messages import (
     NO_OPTIONS,
     ChatMessage,
     ChatModel,

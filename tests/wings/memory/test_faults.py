@@ -11,15 +11,15 @@ import psycopg
 import pytest
 from anyio.lowlevel import checkpoint
 
-from config.document import SettingsError
 from config.load import load
-from config.types import VECTOR_DIMENSION
-from gateway.wings.memory.readers import WRITE_ORG
+from config.value_types import VECTOR_DIMENSION
+from config.yaml_document import SettingsError
+from gateway.wings.memory.caller_owners import WRITE_ORG
 from gateway.wings.memory.search import KIND, KINDS
 from registry.database.postgres import Database
-from registry.embedding.abc import EmbeddingFailed, Vectors
-from registry.embedding.kinds import search_kinds
+from registry.embedding.embedder import EmbeddingFailed, Vectors
 from registry.embedding.models import register, settle
+from registry.embedding.search_kinds import search_kinds
 from registry.embedding.worker import Worker
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import DEADLINE_S

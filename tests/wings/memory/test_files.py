@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import ValidationError, convert
 
-from gateway.wings.memory.dialects.files import (
+from gateway.wings.memory.dialects.anthropic_files import (
     FileChanged,
     FileCommand,
     FileError,

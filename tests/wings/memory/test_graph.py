@@ -9,7 +9,7 @@ import pytest
 from msgspec import convert
 from msgspec.json import encode
 
-from gateway.wings.memory.dialects.graph import (
+from gateway.wings.memory.dialects.mcp_graph import (
     Contents,
     Entity,
     GraphChange,

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.memory.readers import WRITE_ORG
+from gateway.wings.memory.caller_owners import WRITE_ORG
 from tests.fixtures_database import HOST
 from tests.wings.identities import OTHER
 from tests.wings.memory.rig import Caller, Rig, memory_settings, rigged

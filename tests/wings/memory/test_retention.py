@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.memory.readers import session_owner
+from gateway.wings.memory.caller_owners import session_owner
 from registry.database.postgres import Database
 from tests.fixtures_database import HOST
 from tests.wings.memory.rig import Rig, memory_settings, rigged

@@ -12,12 +12,12 @@ from anyio.lowlevel import checkpoint
 from msgspec import to_builtins
 from numpy.typing import NDArray
 
-from config.types import VECTOR_DIMENSION
+from config.value_types import VECTOR_DIMENSION
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.memory.readers import WRITE_ORG
+from gateway.wings.memory.caller_owners import WRITE_ORG
 from gateway.wings.memory.search import Recaller, RecallShape, statement
-from registry.database.fragments import Fragment
 from registry.database.postgres import Database
+from registry.database.sql_fragments import Fragment
 from tests.wings.memory.rig import Caller, Rig, memory_settings, rigged
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.models import ModelsSettings, Strategy
-from gateway.wings.models.abc import (
+from gateway.wings.models.configured_models import ConfiguredModels, Model
+from gateway.wings.models.messages import (
     ChatMessage,
     ContentChunk,
     FinalResponse,
@@ -18,7 +19,6 @@ from gateway.wings.models.abc import (
     ToolCallsComplete,
     ToolDefinition,
 )
-from gateway.wings.models.models import ConfiguredModels, Model
 
 SETTINGS = load(None, {}).models
 HELLO = [ChatMessage("user", "Hello")]

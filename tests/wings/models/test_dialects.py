@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from gateway.wings.models.abc import (
+from gateway.wings.models.messages import (
     ChatMessage,
     IterationComplete,
     ModelFailed,

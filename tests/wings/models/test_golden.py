@@ -10,8 +10,8 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gateway.wings.models.abc import ChatMessage, ModelCall, ProviderState, RequestOptions
-from gateway.wings.models.models import ConfiguredModels
+from gateway.wings.models.configured_models import ConfiguredModels
+from gateway.wings.models.messages import ChatMessage, ModelCall, ProviderState, RequestOptions
 from tests.servers.provider import chat, claude, providing, responses
 from tests.wings.models.asking import PETS, SETTINGS, streamed
 

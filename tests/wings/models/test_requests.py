@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from config.models import Price, Strategy
 from config.sources import SchemeSettings
-from gateway.http.pool import Pool
-from gateway.wings.models.abc import (
+from gateway.http_client.pool import Pool
+from gateway.wings.models.configured_models import ConfiguredModels, Model, replay_model
+from gateway.wings.models.messages import (
     ChatMessage,
     ContentChunk,
     ModelExchange,
@@ -22,7 +23,6 @@ from gateway.wings.models.abc import (
     RequestOptions,
     StatusUpdate,
 )
-from gateway.wings.models.models import ConfiguredModels, Model, replay_model
 from gateway.wings.models.usage import Budget, ModelCost
 from tests.polling import until
 from tests.servers.provider import Answer, chat, chat_whole, delta, failing, providing, sse

@@ -7,7 +7,7 @@ import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from gateway.wings.models.abc import ModelCall
+from gateway.wings.models.messages import ModelCall
 from tests.servers.provider import chat, chat_whole, claude, claude_whole, providing, responses
 from tests.servers.provider import responses_whole as whole_response
 from tests.wings.models.asking import HELLO, PETS, asking, reply_of, streamed

@@ -7,14 +7,14 @@ from typing import Any
 import anyio
 import pytest
 
-from gateway.wings.models.abc import (
+from gateway.wings.models.messages import (
     ContentChunk,
     ModelCall,
     ModelFailed,
     RequestOptions,
     StatusUpdate,
 )
-from gateway.wings.models.assembly import UnusableArguments, call_arguments
+from gateway.wings.models.tool_call_assembly import UnusableArguments, call_arguments
 from gateway.wings.models.usage import Budget
 from tests.servers.provider import Answer, chat, claude, delta, fragment, providing, responses, sse
 from tests.wings.models.asking import HELLO, PETS, asking, reply_of, streamed

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.wings.models.abc import ChatMessage, ModelFailed, ReasoningChunk, ToolCallDetected
+from gateway.wings.models.messages import ChatMessage, ModelFailed, ReasoningChunk, ToolCallDetected
 from tests.servers.provider import Answer, chat, delta, fragment, providing, sse
 from tests.wings.models.asking import HELLO, PETS, asking, reply_of, streamed, text_of
 

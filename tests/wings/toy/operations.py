@@ -5,11 +5,11 @@ from typing import Annotated, Any
 from anyio.lowlevel import checkpoint
 from msgspec import Meta, Struct
 
-from config.types import END
+from config.value_types import END
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import Line, Operation, OperationInput, OperationOutput
 from gateway.operations.problems import not_found
-from gateway.wings.abc import CallTool
+from gateway.wings.interface import CallTool
 from tests.wings.toy.store import Notes
 
 

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from starlette.responses import PlainTextResponse
 
 from gateway.operations.operation import Operation, OperationInput
-from gateway.wings.abc import Wing, WingContributions, WingParts
+from gateway.wings.interface import Wing, WingContributions, WingParts
 
 
 async def nothing(_asked: OperationInput) -> None:

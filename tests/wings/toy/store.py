@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from registry.database.postgres import Pool, borrow
-from registry.embedding.kinds import SearchKind
+from registry.embedding.search_kinds import SearchKind
 from registry.search import Filters, SearchQuery
 from registry.search.query import SearchResult
 

@@ -12,8 +12,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.context import Context
-from gateway.operations.view import ResourceView
-from gateway.wings.abc import (
+from gateway.operations.resource_view import ResourceView
+from gateway.wings.interface import (
     Finding,
     Wing,
     WingContributions,

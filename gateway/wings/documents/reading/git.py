@@ -33,7 +33,7 @@ from gateway.wings.documents.reading.sources import (
     WantedFiles,
     source_url,
 )
-from registry.documents.addresses import PrivateAddress, is_public
+from registry.documents.ssrf_protection import PrivateAddress, is_public
 
 _LFS = b"version https://git-lfs.github.com/spec/"
 _TIMEOUT_S = 60.0  # of a connection, and of each read from it

@@ -20,7 +20,7 @@ from lxml.etree import LxmlError
 from msgspec import Struct
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from gateway.wings.documents.reading import kinds
+from gateway.wings.documents.reading import media_types
 from gateway.wings.documents.reading.archives import checked_zip
 from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
 
@@ -55,10 +55,10 @@ class DocumentText(Struct, frozen=True):
 
 def document_text(path: str, data: bytes, limits: ReadingLimits) -> DocumentText:
     """The text of a file. Raises ReadingRefused with the reason why there is none."""
-    media_type = kinds.media_type(path, data)
-    if media_type == kinds.BINARY:
+    media_type = media_types.media_type(path, data)
+    if media_type == media_types.BINARY:
         raise ReadingRefused("it is binary, or not what its name says")
-    if media_type == kinds.ZIP:
+    if media_type == media_types.ZIP:
         raise ReadingRefused("it is an archive in a source; add it as a source of its own")
     parser = _PARSERS.get(media_type)
     limit = limits.container_bytes if parser else limits.file_bytes
@@ -67,7 +67,7 @@ def document_text(path: str, data: bytes, limits: ReadingLimits) -> DocumentText
     if parser is not None:
         return parser(data, limits)
     text, encoding = decode_text(data)
-    if media_type == kinds.HTML:
+    if media_type == media_types.HTML:
         return html_text(text, encoding)
     return DocumentText(text, media_type, encoding=encoding)
 
@@ -114,7 +114,7 @@ def _pdf(data: bytes, limits: ReadingLimits) -> DocumentText:
         starts.append(len(text))
         text += page.strip() + "\n\n"
     title = document.get_metadata_dict().get("Title", "")
-    return DocumentText(text, kinds.TEXT, title.strip()[:256], "utf-8", tuple(starts))
+    return DocumentText(text, media_types.TEXT, title.strip()[:256], "utf-8", tuple(starts))
 
 
 def _page(page: pypdfium2.PdfPage) -> str:
@@ -261,8 +261,8 @@ def _around(node: LexborNode) -> tuple[str, str]:
 
 _Parser = Callable[[bytes, ReadingLimits], DocumentText]
 _PARSERS: Mapping[str, _Parser] = {
-    kinds.PDF: _pdf,
-    kinds.DOCX: _office(_docx),
-    kinds.PPTX: _office(_pptx),
-    kinds.XLSX: _office(_xlsx),
+    media_types.PDF: _pdf,
+    media_types.DOCX: _office(_docx),
+    media_types.PPTX: _office(_pptx),
+    media_types.XLSX: _office(_xlsx),
 }

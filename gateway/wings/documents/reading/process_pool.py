@@ -26,10 +26,9 @@ from msgspec.structs import replace
 from gateway.state.fair_limiter import FairLimiter
 from gateway.wings.documents.chunking.chunks import ChunkingOptions
 from gateway.wings.documents.chunking.cut import DEFAULT_CHUNKING
-from gateway.wings.documents.reading.chunkers import DEFAULT_WASM_LIMITS, ChunkerReport, WasmLimits
 from gateway.wings.documents.reading.git import GitFetch
-from gateway.wings.documents.reading.kinds import PARSED, media_type
 from gateway.wings.documents.reading.limits import DEFAULT_LIMITS, ReadingLimits, ReadingRefused
+from gateway.wings.documents.reading.media_types import PARSED, media_type
 from gateway.wings.documents.reading.reader_process import (
     LENGTH_BYTES,
     NETWORK,
@@ -43,6 +42,11 @@ from gateway.wings.documents.reading.reader_process import (
     ReadDocument,
     Request,
     WorkerReady,
+)
+from gateway.wings.documents.reading.wasm_limits import (
+    DEFAULT_WASM_LIMITS,
+    ChunkerReport,
+    WasmLimits,
 )
 
 _COMMAND = (sys.executable, "-I", "-m", "gateway.wings.documents.reading.reader_process")

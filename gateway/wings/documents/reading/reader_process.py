@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from gateway.wings.documents.chunking.chunks import Chunk, ChunkingOptions, Offsets
 from gateway.wings.documents.chunking.cut import Chunker, cut
 from gateway.wings.documents.reading.archives import archive_files
-from gateway.wings.documents.reading.chunkers import ChunkerRefused, ChunkerReport, WasmLimits
 from gateway.wings.documents.reading.git import GitFetch, GitHead, git_files
 from gateway.wings.documents.reading.limits import ReadingLimits, ReadingRefused
 from gateway.wings.documents.reading.parsers import DocumentText, decode_text, document_text
@@ -35,6 +34,7 @@ from gateway.wings.documents.reading.sources import (
     is_generated,
     select_files,
 )
+from gateway.wings.documents.reading.wasm_limits import ChunkerRefused, ChunkerReport, WasmLimits
 
 LENGTH_BYTES = 4
 NETWORK, NO_NETWORK = "network", "no-network"  # the second argument of the process
@@ -148,7 +148,7 @@ def _wasm_chunker(task: FileReading) -> Chunker:
 def _wasm() -> ModuleType:
     """The runtime of WebAssembly, which most processes never need. Raises ReadingRefused."""
     try:
-        return import_module("gateway.wings.documents.reading.wasm")
+        return import_module("gateway.wings.documents.reading.wasm_chunkers")
     except ImportError as error:
         raise ReadingRefused("chunkers need the extra toolgate[wasm]") from error
 

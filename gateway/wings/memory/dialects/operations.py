@@ -7,31 +7,32 @@ from msgspec import Struct
 
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.problems import ProblemDetails
-from gateway.wings.memory.dialects import graph
-from gateway.wings.memory.dialects.files import FileCommand, FileTool
-from gateway.wings.memory.dialects.graph import GraphTools, KnowledgeGraph, size_of, text_of
+from gateway.wings.memory.caller_owners import READ, WRITE
+from gateway.wings.memory.dialects import mcp_graph
+from gateway.wings.memory.dialects.anthropic_files import FileCommand, FileTool
+from gateway.wings.memory.dialects.mcp_graph import GraphTools, KnowledgeGraph, size_of, text_of
 from gateway.wings.memory.dialects.stores import MemoryFiles, MemoryGraph
-from gateway.wings.memory.readers import READ, WRITE
 from gateway.wings.memory.wiring import MemoryParts
 from schemas.tool import Annotations
 
 # Tool, what it does, scope, type of its arguments, type of its answer.
 GRAPH: tuple[tuple[str, str, str, type[Struct] | None, type[Struct]], ...] = (
     ("create_entities", "Create entities in the knowledge graph.", WRITE,
-     graph.NewEntities, graph.NewEntities),
+     mcp_graph.NewEntities, mcp_graph.NewEntities),
     ("create_relations", "Create relations between entities, worded in active voice.", WRITE,
-     graph.NewRelations, graph.NewRelations),
+     mcp_graph.NewRelations, mcp_graph.NewRelations),
     ("add_observations", "Add observations to entities that exist.", WRITE,
-     graph.NewObservations, graph.Added),
+     mcp_graph.NewObservations, mcp_graph.Added),
     ("delete_entities", "Delete entities with their relations.", WRITE,
-     graph.EntityNames, graph.Deleted),
+     mcp_graph.EntityNames, mcp_graph.Deleted),
     ("delete_observations", "Delete observations of entities.", WRITE,
-     graph.Deletions, graph.Deleted),
-    ("delete_relations", "Delete relations.", WRITE, graph.NewRelations, graph.Deleted),
-    ("read_graph", "Read the whole knowledge graph.", READ, None, graph.KnowledgeGraph),
+     mcp_graph.Deletions, mcp_graph.Deleted),
+    ("delete_relations", "Delete relations.", WRITE, mcp_graph.NewRelations, mcp_graph.Deleted),
+    ("read_graph", "Read the whole knowledge graph.", READ, None, mcp_graph.KnowledgeGraph),
     ("search_nodes", "Find entities by words in their names, types and observations.", READ,
-     graph.NodeQuery, graph.KnowledgeGraph),
-    ("open_nodes", "Show entities by their names.", READ, graph.NodeNames, graph.KnowledgeGraph),
+     mcp_graph.NodeQuery, mcp_graph.KnowledgeGraph),
+    ("open_nodes", "Show entities by their names.", READ,
+     mcp_graph.NodeNames, mcp_graph.KnowledgeGraph),
 )  # fmt: skip
 
 ADDS = Annotations(

@@ -9,17 +9,17 @@ from typing import Any
 
 from psycopg import AsyncConnection, sql
 
-from gateway.wings.memory.conditions import Condition
-from gateway.wings.memory.dialects.files import FileChanged, FileVersion
-from gateway.wings.memory.dialects.graph import Entity, GraphChange, KnowledgeGraph, Relation
+from gateway.wings.memory.caller_owners import Reader
+from gateway.wings.memory.dialects.anthropic_files import FileChanged, FileVersion
+from gateway.wings.memory.dialects.mcp_graph import Entity, GraphChange, KnowledgeGraph, Relation
 from gateway.wings.memory.erasure import forget_in
-from gateway.wings.memory.readers import Reader
 from gateway.wings.memory.rows import NewMemory, Scope, check_content, check_text
 from gateway.wings.memory.search import MemoryQuery
+from gateway.wings.memory.search_conditions import Condition
 from gateway.wings.memory.store import Target, too_many
 from gateway.wings.memory.wiring import MemoryParts
-from registry.database.fragments import compose
 from registry.database.postgres import borrow
+from registry.database.sql_fragments import compose
 
 RANKED = 10  # entities that a search finds beside those that contain its query
 NEAR = 0.5  # least cosine of one that shares no word with the query

@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace as changed
 
 from config.sources import SourceSettings
-from gateway.abc import RelayRequest
 from gateway.context import Context, Session
+from gateway.interfaces import RelayRequest
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.relay import McpRelay
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.transports import Transports
+from gateway.upstreams.mcp.transport_choice import Transports
 from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected, Unreachable
 from schemas.mcp.revisions import V2025_11_25

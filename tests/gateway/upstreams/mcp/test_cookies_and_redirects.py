@@ -17,7 +17,7 @@ from gateway.upstreams.mcp.http_sse import open_http_sse
 from gateway.upstreams.mcp.lister import Lister
 from gateway.upstreams.mcp.servers import Servers
 from gateway.upstreams.mcp.streamable_http import HttpLink
-from gateway.upstreams.mcp.transports import Transports
+from gateway.upstreams.mcp.transport_choice import Transports
 from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected
 from schemas.mcp.snapshot import decode_snapshot

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.events import EventStream, ServerEvent
-from gateway.http.http1 import TooLarge
+from gateway.http_client.http1 import TooLarge
+from gateway.http_client.sse_parser import EventStream, ServerEvent
 from gateway.upstreams.mcp.wire import JsonTextParser, LineSplitter
 
 LIMIT = 1000

@@ -11,7 +11,7 @@ import pytest
 from gateway.upstreams.http.connections import Connections
 from gateway.upstreams.mcp.lister import DEFINITION_BYTES, Lister, source_of
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.transports import Transports
+from gateway.upstreams.mcp.transport_choice import Transports
 from registry.sources.source_reader import ImportSpec
 from schemas.errors import ImportRejected
 from schemas.mcp.snapshot import Snapshot, decode_snapshot

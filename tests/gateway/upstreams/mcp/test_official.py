@@ -13,7 +13,7 @@ from anyio.streams.text import TextReceiveStream
 
 from gateway.upstreams.http.client import Client
 from gateway.upstreams.mcp.link import Link
-from gateway.upstreams.mcp.transports import Transports
+from gateway.upstreams.mcp.transport_choice import Transports
 from schemas.source import McpOptions, Source
 from tests.gateway.upstreams.conftest import limits
 from tests.gateway.upstreams.mcp.conftest import Ears

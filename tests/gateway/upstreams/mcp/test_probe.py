@@ -14,7 +14,7 @@ from gateway.upstreams.http.connections import Connections, UpstreamFailed
 from gateway.upstreams.mcp import stdio
 from gateway.upstreams.mcp.handshake import UNKNOWN
 from gateway.upstreams.mcp.link import Link, NullHandler
-from gateway.upstreams.mcp.transports import Transports
+from gateway.upstreams.mcp.transport_choice import Transports
 from schemas.errors import Unavailable
 from schemas.source import McpOptions, Source
 from tests.gateway.upstreams.conftest import limits
@@ -277,7 +277,7 @@ async def test_processes_are_asked_too(ways, habit, eras):
 
 
 async def test_a_process_silent_at_discover_is_a_handshake_server(ways, monkeypatch):
-    monkeypatch.setattr("gateway.upstreams.mcp.transports.DISCOVER_S", 0.5)
+    monkeypatch.setattr("gateway.upstreams.mcp.transport_choice.DISCOVER_S", 0.5)
     supported = await ways(timeout_s=20)(of_command("silent-at-discover")).probe()
     assert supported.eras == {"stateless": False, "handshake": True}
 

@@ -14,7 +14,7 @@ from gateway.upstreams.mcp import server as mcp_server
 from gateway.upstreams.mcp.backoff import RefreshBackoff
 from gateway.upstreams.mcp.server import McpServer
 from gateway.upstreams.mcp.servers import Servers
-from gateway.upstreams.mcp.transports import Transports
+from gateway.upstreams.mcp.transport_choice import Transports
 from tests.gateway.upstreams.conftest import limits
 from tests.gateway.upstreams.mcp.audience import Audience
 from tests.gateway.upstreams.mcp.conftest import mcp_source

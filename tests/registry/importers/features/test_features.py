@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from registry.sources.import_specs import configured_import
 from registry.sources.imports import preview
-from registry.sources.specs import configured_import
 from tests.registry.importers.features.case import VERSIONS, Call, Case
 from tests.registry.importers.features.cases import CASES
 from tests.registry.importers.features.conftest import Rig

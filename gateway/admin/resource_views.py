@@ -1,0 +1,110 @@
+"""Views of the resources of the admin API: a row for each, for the console and the command line.
+
+A wing brings its own in `WingContributions.pages`.
+"""
+
+from collections.abc import Mapping
+
+from gateway.operations.resource_view import ResourceView
+
+VIEWS: Mapping[str, ResourceView] = {
+    view.path: view
+    for view in (
+        ResourceView(
+            "skills", "Skills", "listSkills",
+            (("name", "Name", "code"), ("description", "Description", "text"),
+             ("version", "Version", "badge"), ("tools", "Tools", "number")),
+            shows="getSkill", key="name", parameter="skill",
+            acts=("linkTools", "unlinkTools", "dependSkill", "undependSkill", "rollBackSkill",
+                  "deleteSkill"),
+            adds=("importSkills",),
+            empty="A skill is a text that tells a model how to do a task, and the tools for it.",
+        ),
+        ResourceView(
+            "agents", "Agents", "listAgents",
+            (("name", "Name", "code"), ("description", "Description", "text"),
+             ("model_name", "Model", "text"), ("skills", "Skills", "text")),
+            shows="getAgent", key="name", parameter="agent",
+            acts=("putAgent", "grantSkills", "revokeSkills", "deleteAgent"), adds=("putAgent",),
+            empty="An agent is a caller to whom skills are granted.",
+        ),
+        ResourceView(
+            "sessions", "Sessions", "listSessions",
+            (("id", "Session", "code"), ("principal", "Caller", "text"),
+             ("client", "Client", "text"),
+             ("revision", "Revision", "badge"), ("toolset", "Toolset", "text"),
+             ("subscriptions", "Subscriptions", "number")),
+            shows="getSession", key="id", parameter="session", acts=("endSession",),
+            empty="A session begins when an MCP client connects.",
+        ),
+        ResourceView(
+            "keys", "API keys", "listKeys",
+            (("name", "Name", "code"), ("principal", "Caller", "text"),
+             ("scopes", "Scopes", "text"),
+             ("last_used", "Last used", "time"), ("expires", "Ends", "time"),
+             ("revoked", "Revoked", "time")),
+            shows="getKey", key="id", parameter="key", names="name", ended="revoked",
+            acts=("rotateKey", "revokeKey"), adds=("createKey",),
+            empty="A key lets a program call the gateway. It is shown once, when it is made.",
+        ),
+        ResourceView(
+            "tools", "Tools", "listTools",
+            (("name", "Name", "code"), ("source", "Source", "code"),
+             ("description", "Description", "text")),
+            shows="getTool", key="name", parameter="tool",
+            empty="Tools come from sources that are imported.",
+        ),
+        ResourceView(
+            "sources", "Sources", "listSources",
+            (("name", "Name", "code"), ("tools", "Tools", "number"), ("kind", "Kind", "badge"),
+             ("location", "Description", "text")),
+            shows="getSource", key="name", parameter="source",
+            empty="A source is a service whose operations are tools.",
+        ),
+        ResourceView(
+            "approvals", "Approvals", "listApprovals",
+            (("id", "Id", "code"), ("expires", "Waits until", "time"),
+             ("principal", "Caller", "text"), ("tool", "Tool", "code"),
+             ("arguments", "Arguments", "text")),
+            shows="getApproval", key="id", parameter="approval",
+            empty="No call waits for an approval.",
+        ),
+        ResourceView(
+            "rules", "Rules", "listRules",
+            (("name", "Name", "code"), ("origin", "Origin", "badge"), ("rule", "Rule", "text")),
+            shows="getRule", key="name", parameter="rule",
+            empty="Without a rule that matches, policy.default decides on a call.",
+        ),
+        ResourceView(
+            "revocations", "Revocations", "listRevocations",
+            (("id", "Revocation", "code"), ("subject", "Caller", "text"), ("jti", "Token", "code"),
+             ("reason", "Reason", "text"), ("expires", "Ends", "time")),
+            shows="getRevocation", key="id", parameter="revocation",
+            acts=("deleteRevocation",), adds=("revokeTokens",),
+            empty="Tokens that were withdrawn before their end.",
+        ),
+        ResourceView(
+            "secrets", "Secrets", "listSecrets",
+            (("source", "Source", "code"), ("scheme", "Scheme", "code"), ("kind", "Kind", "badge"),
+             ("updated", "Changed", "time")),
+            adds=("putSecret", "deleteSecret"),
+            empty="Credentials that sources are called with, encrypted.",
+        ),
+        ResourceView(
+            "jobs", "Jobs", "listJobs",
+            (("job", "Job", "code"), ("operation", "Operation", "code"),
+             ("state", "State", "badge"), ("done", "Done", "number"), ("total", "Of", "number"),
+             ("principal", "Caller", "text"), ("created", "Started", "time")),
+            shows="getJob", key="job", parameter="job",
+            acts=("cancelJob",), adds=("removeEndedJobs",),
+            empty="Imports and verifications that run in the background.",
+        ),
+        ResourceView(
+            "toolsets", "Toolsets", "listToolsets",
+            (("name", "Name", "code"), ("tools", "Tools", "number"), ("sources", "Sources", "text"),
+             ("mode", "Mode", "badge")),
+            shows="getToolset", key="name", parameter="toolset",
+            empty="A toolset is a part of the catalog with an address of its own (settings).",
+        ),
+    )
+}  # fmt: skip

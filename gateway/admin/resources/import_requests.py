@@ -1,0 +1,110 @@
+"""Request bodies of imports."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from config.value_types import HttpUrl, Levels, McpUrl, SourceName
+from gateway.operations.operation import Line
+from registry.documents.ssrf_protection import check_host
+from schemas.masking import QUERY
+from schemas.source import (
+    GraphQLOptions,
+    HybridOptions,
+    McpOptions,
+    OpenAPIOptions,
+    Options,
+    Prefix,
+)
+
+
+def _check_member(name: str, url: str | None) -> None:
+    """Raises ValueError."""
+    try:
+        if url is not None:
+            check_host(url)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+Url = Annotated[HttpUrl, Meta(extra_json_schema={QUERY: True})]  # some have a token there
+McpServerUrl = Annotated[McpUrl, Meta(extra_json_schema={QUERY: True})]
+Patterns = Annotated[tuple[Line, ...], Meta(max_length=1000)]
+Document = Annotated[
+    str, Meta(min_length=1, pattern=r"^[^\x00]", description="a description, as JSON, YAML or SDL")
+]
+
+
+class _Import(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
+    name: SourceName
+    include: Patterns = ()
+    exclude: Patterns = ()
+
+    def __post_init__(self) -> None:
+        for member in ("url", "base_url"):
+            _check_member(member, getattr(self, member, None))
+
+    @property
+    def options(self) -> Options:
+        raise NotImplementedError
+
+    @property
+    def kind(self) -> Any:
+        return self.__struct_config__.tag
+
+
+class ImportRequest(_Import, frozen=True, tag=True, kw_only=True):
+    url: Url | None = None  # of the description; alternative to `document`
+    document: Document | None = None
+    base_url: Url | None = None  # base URL of calls
+
+
+class OpenAPIImport(ImportRequest, frozen=True, tag="openapi", kw_only=True):
+    """An OpenAPI or Swagger description."""
+
+    only_marked: bool = False
+    media_types: Annotated[tuple[Line, ...], Meta(max_length=10)] = ()
+
+    @property
+    def options(self) -> Options:
+        return OpenAPIOptions(only_marked=self.only_marked, media_types=self.media_types)
+
+
+class GraphQLImport(ImportRequest, frozen=True, tag="graphql", kw_only=True):
+    """A GraphQL endpoint, or a schema."""
+
+    only_marked: bool = False
+    depth: Levels = 3
+    cost: Annotated[int, Meta(ge=1, le=10_000)] = 60
+
+    @property
+    def options(self) -> Options:
+        return GraphQLOptions(only_marked=self.only_marked, depth=self.depth, cost=self.cost)
+
+
+class HybridImport(ImportRequest, frozen=True, tag="hybrid", kw_only=True):
+    """A spec.yaml or schema.json of a hybrid service."""
+
+    side: Literal["query", "command"] | None = None
+    dialect: Literal["jsonrpc", "legacy"] = "jsonrpc"
+    batch: Annotated[int, Meta(ge=1, le=10_000)] = 1
+
+    @property
+    def options(self) -> Options:
+        return HybridOptions(self.side, self.dialect, self.batch)
+
+
+class McpImport(_Import, frozen=True, tag="mcp", kw_only=True):
+    """Another MCP server."""
+
+    url: McpServerUrl
+    era: Literal["auto", "handshake", "stateless"] = "auto"
+    prefix: Prefix = "conditional"
+    pin: bool = True
+
+    @property
+    def options(self) -> Options:
+        return McpOptions(era=self.era, prefix=self.prefix, pin=self.pin)
+
+
+Import = OpenAPIImport | GraphQLImport | HybridImport | McpImport

@@ -1,0 +1,266 @@
+"""The ASGI application: its routes, and the guards in front of them."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from email.utils import formatdate
+
+from prometheus_client import CollectorRegistry
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Lifespan
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from config.access import ADMIN_TOOLSET
+from config.settings import Portal, Settings
+from gateway.admin.health import Health, Probes
+from gateway.admin.worker_peers import WorkerPeers
+from gateway.app.access import Access
+from gateway.app.admin import PathPrefix
+from gateway.app.shared_state import SharedState
+from gateway.context import Identify
+from gateway.guards.access_log import AccessLog
+from gateway.guards.body_budget import BodyGuard
+from gateway.guards.front_door import FrontDoor
+from gateway.guards.host_and_origin import OriginGuard
+from gateway.guards.local_only import LocalOnly
+from gateway.guards.metrics_access import MetricsAccess
+from gateway.guards.refusal import not_found, on_crash
+from gateway.methods.results_by_revision import SERVER
+from gateway.protocol.dialects import Rules
+from gateway.protocol.dispatcher import Batches, BatchLimits, Dispatcher
+from gateway.transports.jsonrpc_http import Front, JsonRpcHTTP
+from gateway.transports.mcp_endpoint import McpFront
+from gateway.transports.streamable_http import mcp_fronts
+from gateway.wings.table import enabled_wings, load_wing
+from registry.display.profiles import BUILT_IN
+from schemas.errors import ToolgateError
+from schemas.hybrid import Side
+from schemas.mcp.revisions import JSON_RPC, PORTAL
+
+
+def index(settings: Settings) -> Callable[[Request], Awaitable[Response]]:
+    index = {"name": SERVER.name, "version": SERVER.version, "endpoints": _paths(settings)}
+
+    async def answer(_request: Request) -> Response:
+        return JSONResponse(index)
+
+    return answer
+
+
+def _paths(settings: Settings) -> dict[str, str]:
+    mcp, rpc, portal = settings.mcp.path, settings.rpc.path, settings.portal
+    paths = {"mcp": mcp, "mcp-2024-11-05": f"{mcp}/sse", "jsonrpc": rpc}
+    if portal.enabled:
+        paths |= {"portal-query": portal.query_path, "portal-command": portal.command_path}
+    if settings.admin.enabled and settings.auth.mode != "none":
+        paths["admin"] = settings.admin.path
+    if settings.console.enabled:
+        paths["console"] = settings.console.path
+    if settings.admin.tools:
+        paths |= {"admin-mcp": f"{mcp}/{ADMIN_TOOLSET}", "admin-jsonrpc": f"{rpc}/{ADMIN_TOOLSET}"}
+    return paths | _paths_of_wings(settings)
+
+
+def _paths_of_wings(settings: Settings) -> dict[str, str]:
+    """The paths of the wings that are switched on, by the name of the wing, or that of the path."""
+    paths: dict[str, str] = {}
+    for name in enabled_wings(settings):
+        with suppress(ToolgateError):  # of a wing that cannot be imported, which the log tells
+            wing = load_wing(name)
+            mounts = {f"{name}{path.replace('/', '-')}": path for path in wing.mounts}
+            paths |= {**mounts, name: wing.root}
+    return paths
+
+
+def fronts(
+    settings: Settings,
+    shared: SharedState,
+    dispatchers: tuple[Dispatcher, Dispatcher],
+    identify: Identify,
+) -> dict[str, ASGIApp]:
+    """Fronts by path. `dispatchers`: for MCP and `/rpc`, and for the portal paths."""
+    main, on_portal = dispatchers
+    batches = batches_of(settings)
+    front = rpc_front(settings, main, identify, batches)
+    portal = replace(front, dispatcher=on_portal)
+    return {
+        **mcp_fronts(
+            mcp_front(settings, shared, dispatcher=main, identify=identify, batches=batches)
+        ),
+        settings.rpc.path: JsonRpcHTTP(front, rpc_rules(settings)),
+        **{path: JsonRpcHTTP(portal, rules) for path, rules in _portal(settings.portal).items()},
+    }
+
+
+def batches_of(settings: Settings) -> Batches:
+    """The batch runner that all fronts share."""
+    rpc = settings.rpc
+    return Batches(
+        BatchLimits(
+            items=rpc.batch_limit,
+            concurrency=rpc.batch_concurrency,
+            timeout_s=rpc.batch_timeout_s,
+            answer_bytes=rpc.batch_answer_limit_bytes,
+            connections=settings.upstream.connections,
+            depth=settings.limits.json_depth,
+        )
+    )
+
+
+def mcp_front(
+    settings: Settings,
+    shared: SharedState,
+    *,
+    dispatcher: Dispatcher,
+    identify: Identify,
+    batches: Batches,
+) -> McpFront:
+    """The parts shared by the paths of MCP."""
+    mcp, server = settings.mcp, settings.server
+    return McpFront(
+        dispatcher=dispatcher,
+        sessions=shared.sessions,
+        hub=shared.hub,
+        streams=shared.streams,
+        asks=shared.asks,
+        identify=identify,
+        batches=batches,
+        body_limit_bytes=server.body_limit_bytes,
+        keep_alive_s=mcp.keep_alive_s,
+        drain_s=server.drain_s,
+        retry_ms=mcp.retry_ms,
+        sessionless=mcp.sessionless,
+        get_opens_sse=mcp.get_opens_sse,
+        path=mcp.path,
+        toolsets=frozenset(settings.toolsets),
+        profiles=_profiles(settings),
+    )
+
+
+def rpc_front(
+    settings: Settings, dispatcher: Dispatcher, identify: Identify, batches: Batches
+) -> Front:
+    """The parts shared by the paths of JSON-RPC."""
+    return Front(
+        dispatcher=dispatcher,
+        identify=identify,
+        batches=batches,
+        body_limit_bytes=settings.server.body_limit_bytes,
+        unauthenticated_body_bytes=settings.limits.unauthenticated_body_bytes,
+        profiles=_profiles(settings),
+        mcp_path=settings.mcp.path,
+    )
+
+
+def rpc_rules(settings: Settings) -> Rules:
+    """Parsing and response rules of `/rpc`."""
+    headers = deprecation(settings.portal)
+    return Rules(JSON_RPC, spec=True, legacy=settings.rpc.legacy, legacy_headers=headers)
+
+
+def deprecation(portal: Portal) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers of answers to legacy payloads: Deprecation (RFC 9745), Sunset (RFC 8594), and
+    where to read more."""
+    told = {
+        b"deprecation": portal.legacy_deprecated and f"@{_midnight(portal.legacy_deprecated)}",
+        b"sunset": portal.legacy_sunset
+        and formatdate(_midnight(portal.legacy_sunset), usegmt=True),
+        b"link": portal.legacy_link and f'<{portal.legacy_link}>; rel="deprecation"',
+    }
+    return tuple((name, value.encode()) for name, value in told.items() if value)
+
+
+def _midnight(day: str) -> int:
+    """The beginning of a day in UTC, seconds since 1970."""
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
+
+
+def _profiles(settings: Settings) -> frozenset[str]:
+    return frozenset({*BUILT_IN, *settings.profiles.custom})
+
+
+def _portal(portal: Portal) -> dict[str, Rules]:
+    if not portal.enabled:
+        return {}
+
+    def rules(side: Side, legacy: bool) -> Rules:
+        return Rules(
+            PORTAL,
+            spec=portal.compat == "spec",
+            legacy=legacy,
+            wrapped=portal.pre_handler_errors == "wrapped",
+            side=side,
+            auth_first=portal.auth_first,
+            void_body=b"{}" if portal.void_body == "object" else b"",
+            legacy_headers=deprecation(portal),
+        )
+
+    return {
+        portal.query_path: rules("query", portal.query_legacy),
+        portal.command_path: rules("command", portal.command_legacy),
+    }
+
+
+def application(
+    settings: Settings,
+    access: Access,
+    *,
+    fronts: Mapping[str, ASGIApp],
+    admin: ASGIApp | None,
+    console: ASGIApp | None,
+    wings: Sequence[BaseRoute],
+    health: Health,
+    metrics: CollectorRegistry,
+    lifespan: Lifespan[Starlette],
+    largest_body: int,
+    siblings: WorkerPeers | None = None,
+) -> Starlette:
+    """The ASGI application. `fronts` by path; `admin` and `console` are None without one; `wings`:
+    their routes; `largest_body`: the highest of all limits of bodies, in bytes; `siblings` as in
+    `Probes`."""
+    if console is not None and settings.auth.mode == "none":
+        console = LocalOnly(console)
+    probes = Probes(health, metrics, MetricsAccess(settings.metrics), siblings)
+    return Starlette(
+        routes=[
+            Route("/health", probes.alive),
+            Route("/ready", probes.ready),
+            Route("/metrics", probes.metrics),
+            *([PathPrefix(settings.admin.path, admin)] if admin is not None else []),
+            *([PathPrefix(settings.console.path, console)] if console is not None else []),
+            *wings,
+            Route("/", index(settings)),
+            *access.protected_resource.routes,
+        ],
+        middleware=[
+            *proxies(settings.server.trusted_proxies),
+            *([Middleware(AccessLog)] if settings.logging.access else []),
+            Middleware(
+                OriginGuard,
+                hosts=settings.server.allowed_hosts,
+                origins=settings.server.allowed_origins,
+            ),
+            Middleware(BodyGuard, budget=access.bounds.bodies, largest_bytes=largest_body),
+            *access.protected_resource.middleware,
+            Middleware(
+                FrontDoor,
+                fronts=fronts,
+                ready=lambda: health.serves,
+                shed=access.bounds.shedding.refusal,
+            ),
+        ],
+        exception_handlers={404: not_found, 500: on_crash},
+        lifespan=lifespan,
+    )
+
+
+def proxies(trusted: Sequence[str]) -> list[Middleware]:
+    """Middleware that replaces the client address by the one that a trusted proxy names."""
+    if not trusted:
+        return []
+    return [Middleware(ProxyHeadersMiddleware, trusted_hosts=list(trusted))]

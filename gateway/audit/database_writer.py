@@ -1,0 +1,395 @@
+"""Audit writer: idempotent, ordered inserts of records into the database."""
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, LiteralString
+
+import anyio
+import anyio.lowlevel
+import msgspec
+import psycopg
+from anyio import to_thread
+from anyio.lowlevel import checkpoint
+from msgspec import to_builtins
+from msgspec.structs import astuple
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from psycopg_pool import PoolTimeout
+
+from config.access import Audit
+from config.settings import Settings
+from gateway.audit.disk_spool import Spool, SpoolFull
+from gateway.audit.records import AuditEntry, Chain, ChainEnd, Head, Header, Line, first_hash, seal
+from registry.database.postgres import Pool, borrow
+from schemas.errors import Unavailable
+
+_header = msgspec.json.Decoder(Header)
+
+_BEGIN = """
+INSERT INTO audit_chain_t (host_id, chain_id, header, last_sequence, last_hash, last_ts,
+    removed_hash, seal)
+VALUES (%(host)s, %(chain)s, %(header)s::json, 0, %(hash)s, %(started)s, %(hash)s, %(seal)s)
+ON CONFLICT DO NOTHING
+"""
+_LAST = """
+SELECT last_sequence, last_hash, removed_sequence, removed_hash, seal
+  FROM audit_chain_t WHERE host_id = %(host)s AND chain_id = %(chain)s FOR UPDATE
+"""
+_END = """
+UPDATE audit_chain_t SET last_sequence = %(sequence)s, last_hash = %(hash)s, last_ts = %(ts)s,
+    seal = %(seal)s
+ WHERE host_id = %(host)s AND chain_id = %(chain)s
+"""
+_SEEN = """
+SELECT chain_id::text, last_sequence, encode(last_hash, 'hex') FROM audit_chain_t
+ WHERE host_id = %s AND last_ts > current_timestamp - make_interval(days => %s)
+   AND removed_sequence < last_sequence
+ ORDER BY last_ts DESC LIMIT 1000
+"""
+
+PIECE = 128  # records
+
+log = logging.getLogger("toolgate.audit")
+
+
+STORE_S = 30.0  # for one batch
+RETRY_S = 1.0  # until the next database attempt
+SETTLE_S = 10.0  # wait for the database at shutdown
+
+
+def _copy() -> LiteralString:
+    names: LiteralString = ", ".join(AuditEntry.__struct_fields__)
+    return "COPY audit_t (chain_id, sequence, " + names + ", hash) FROM STDIN WITH (NULL '')"
+
+
+_COPY = _copy()
+_COLUMNS = "\t".join(["%s"] * len(AuditEntry.__struct_fields__))
+_OMITTED = ("", "", *AuditEntry.__struct_defaults__)  # the first two never are
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_members = msgspec.json.Decoder(dict[str, str | int])
+
+
+async def store(
+    pool: Pool, key: bytes, header: bytes, lines: list[Line], *, pauses: bool = True
+) -> int:
+    """Insert records of the chain with `header`; returns how many were new. With `pauses` it yields
+    to other tasks every `PIECE` records. Raises psycopg.Error and PoolTimeout."""
+    begun = _header.decode(header)
+    async with borrow(pool) as connection:
+        before = await _end(connection, begun, header, key)
+        new = _new(lines, before.last[0])
+        if not new:
+            return 0
+        async with connection.cursor().copy(_COPY) as copy:
+            for first in range(0, len(new), PIECE):
+                if pauses:
+                    await checkpoint()
+                piece = new[first : first + PIECE]
+                await copy.write("".join([_row(line, begun.chain_id) for line in piece]))
+        end = new[-1]
+        values = {
+            "host": begun.host_id,
+            "chain": begun.chain_id,
+            "sequence": end.sequence,
+            "hash": end.hash,
+            "ts": end.recorded_ts,
+            "seal": before.sealed_with(key, last=(end.sequence, end.hash)),
+        }
+        await connection.execute(_END, values)
+    return len(new)
+
+
+def _row(line: Line, chain_id: str) -> str:
+    """A record in the text format of COPY; empty texts are null.
+
+    https://www.postgresql.org/docs/18/sql-copy.html#SQL-COPY-FILE-FORMATS
+    """
+    values = _values(line)
+    if b"\\" in line.text:  # else JSON has escaped nothing: no value has a control character
+        values = tuple(str(value).translate(_ESCAPES) for value in values)
+    return f"{chain_id}\t{line.sequence}\t{_COLUMNS % values}\t\\\\x{line.hash.hex()}\n"
+
+
+def _values(line: Line) -> tuple[Any, ...]:
+    """The members of a record, in the order of their columns."""
+    if line.entry is not None:
+        host_id, recorded_ts, *others = astuple(line.entry)
+        return host_id, to_builtins(recorded_ts), *others  # the time as in the text of the record
+    return tuple(map(_members.decode(line.text).get, AuditEntry.__struct_fields__, _OMITTED))
+
+
+async def heads(pool: Pool, host_id: str, days: int) -> list[Head]:
+    """Heads of chains with records of the last `days`. Raises psycopg.Error and PoolTimeout."""
+    async with borrow(pool) as connection:
+        rows = await connection.execute(_SEEN, [host_id, days])
+        return [Head(*row) async for row in rows]
+
+
+async def _end(
+    connection: AsyncConnection[TupleRow], begun: Header, header: bytes, key: bytes
+) -> ChainEnd:
+    """The end of the chain, locked; inserts the chain if it is new."""
+    names = {"host": begun.host_id, "chain": begun.chain_id}
+    rows = await connection.execute(_LAST, names)
+    row = await rows.fetchone()
+    if row is not None:
+        return ChainEnd.of(begun.chain_id, *row)
+    start = (0, first_hash(key, header))
+    fresh = ChainEnd(begun.chain_id, start, start, seal(key, begun.chain_id, start, start))
+    values = {
+        **names,
+        "header": header.decode(),
+        "hash": start[1],
+        "started": begun.started_ts,
+        "seal": fresh.seal,
+    }
+    await connection.execute(_BEGIN, values)
+    return fresh
+
+
+def _new(lines: list[Line], last: int) -> list[Line]:
+    """Lines that the database lacks: a spool may contain duplicates."""
+    new = []
+    for line in lines:
+        if line.sequence > last:
+            new.append(line)
+            last = line.sequence
+    return new
+
+
+def is_recorded(settings: Settings) -> bool:
+    """Whether the audit log is enabled."""
+    mode = settings.audit.mode
+    return mode == "always" or (mode == "authenticated" and settings.auth.mode != "none")
+
+
+class AuditWriter:
+    """Queues entries; `run` writes them. Before and after `run` they stay in memory."""
+
+    def __init__(
+        self, settings: Audit, spool_dir: Path, host_id: str, pool: Callable[[], Pool | None]
+    ) -> None:
+        """A writer for the tenant `host_id` of the gateway. `pool` is None until the database has
+        answered."""
+        self._settings = settings
+        self._spool_dir = spool_dir
+        self._host_id = host_id
+        self._pool = pool
+        self.key = settings.key.encode()
+        self._chain: Chain | None = None
+        self.spool: Spool | None = None
+        self._entries: list[AuditEntry] = []  # not in the chain yet
+        self._lines: list[Line] = []  # in the chain, neither spooled nor stored
+        self._moved = 0.0  # monotonic time of the last change of the first line
+        self._last = datetime.fromtimestamp(0, UTC)
+        self._full = anyio.Event()  # a full batch of entries
+        self._ready = anyio.Event()  # records to store
+        self._opening, self._linking, self._storing = anyio.Lock(), anyio.Lock(), anyio.Lock()
+        self._unavailable = False
+        self.written = self.spooled = self.dropped = 0
+
+    @property
+    def waiting(self) -> int:
+        """Number of records in memory."""
+        return len(self._entries) + len(self._lines)
+
+    @property
+    def lag_s(self) -> float:
+        """Age of the oldest record in memory, in seconds."""
+        first: list[Line | AuditEntry] = [*self._lines[:1], *self._entries[:1]]
+        return (datetime.now(UTC) - first[0].recorded_ts).total_seconds() if first else 0.0
+
+    def admit(self) -> None:
+        """Raises Unavailable when the queue and the spool are full (`when_full: refuse`)."""
+        settings = self._settings
+        if len(self._entries) + len(self._lines) < settings.queue:  # fast path of every message
+            return
+        if settings.when_full == "refuse" and self._is_full():
+            raise Unavailable("Calls cannot be recorded now; try again later")
+
+    def add(self, entry: AuditEntry) -> None:
+        """Queue an entry; dropped when queue and spool are full (`when_full: drop`)."""
+        settings, entries = self._settings, self._entries
+        is_crowded = len(entries) + len(self._lines) >= settings.queue
+        if is_crowded and settings.when_full == "drop" and self._is_full():
+            self.dropped += 1
+            return
+        entries.append(entry)
+        if len(entries) == settings.batch:
+            self._full.set()
+
+    def now(self) -> datetime:
+        """Non-decreasing clock for `recorded_ts`: time in a chain never goes back."""
+        self._last = max(self._last, datetime.now(UTC))
+        return self._last
+
+    async def begin(self, pool: Pool) -> None:
+        """Start the chain, with the heads of other chains. Call it before `run`. Raises
+        psycopg.Error and PoolTimeout."""
+        if self._chain is None:
+            await self._open(await heads(pool, self._host_id, self._settings.retention_days))
+
+    async def run(self) -> None:
+        """Write records until cancelled."""
+        await self._open([])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._store_all)
+            while True:
+                with anyio.move_on_after(self._settings.flush_s):
+                    await self._full.wait()
+                self._full = anyio.Event()
+                await self._gather()
+
+    async def settle(self) -> None:
+        """Flush before `run` is cancelled: to the database if it answers, else to disk."""
+        await self._open([])
+        with anyio.move_on_after(SETTLE_S):
+            while not self._unavailable and self._has_backlog():
+                await self._gather()
+                await self._store_some()
+        await self._spool_lines()
+
+    async def close(self) -> None:
+        """Spool the remaining records and close, after the last entry."""
+        if self.waiting:
+            await self._open([])
+            await self._spool_lines()
+        if self.spool is not None:
+            self.spool.close()
+        if self.waiting:
+            log.error("audit_lost", extra={"records": self.waiting})
+
+    def _is_full(self) -> bool:
+        """Whether the spool is full too, or not written fast enough."""
+        room = self.spool is not None and self.spool.has_room()
+        return not room or self.waiting >= 2 * self._settings.queue
+
+    def _has_backlog(self) -> bool:
+        return self.waiting > 0 or (self.spool is not None and not self.spool.empty)
+
+    async def _open(self, seen: Sequence[Head]) -> None:
+        async with self._opening:
+            if self._chain is not None:
+                return
+            chain = Chain(
+                self._host_id,
+                node=socket.gethostname(),
+                started=self.now(),
+                key=self.key,
+                seen=seen,
+            )
+            spool = Spool(self._spool_dir, self._settings.spool_bytes, chain.id)
+            try:
+                await to_thread.run_sync(spool.open)
+            except OSError as error:
+                reason = f"{self._spool_dir}: {error.strerror or error}"
+                log.error("audit_spool_unusable", extra={"reason": reason})
+            self._chain, self.spool = chain, spool
+
+    async def _gather(self) -> None:
+        """Chain the queued entries; spool them unless the database keeps up."""
+        async with self._linking:
+            if self._has_small_backlog():
+                for _ in range(0, len(self._entries), PIECE):
+                    self._link(PIECE)
+                    await anyio.lowlevel.checkpoint()
+            self._link()
+        if (
+            self._unavailable
+            or self._is_late()
+            or (self.spool is not None and not self.spool.empty)
+        ):
+            await self._spool_lines()
+        if self._has_backlog():
+            self._ready.set()
+
+    def _has_small_backlog(self) -> bool:
+        """Whether the backlog is small enough to yield to calls between pieces."""
+        return self.waiting <= 2 * self._settings.batch
+
+    def _is_late(self) -> bool:
+        """Whether the database is stalled, or slower than the calls."""
+        many = len(self._lines) > self._settings.queue // 2
+        is_stalled = time.monotonic() - self._moved > 2 * self._settings.flush_s
+        return many or (is_stalled and bool(self._lines))
+
+    def _link(self, limit: int | None = None) -> None:
+        if self._chain is not None and self._entries:
+            if not self._lines:
+                self._moved = time.monotonic()
+            entries = self._entries[:limit]
+            del self._entries[:limit]
+            self._lines += self._chain.link(entries)
+
+    async def _spool_lines(self) -> None:
+        """Spool all records, even those being stored right now: inserts are idempotent."""
+        async with self._linking:
+            self._link()
+            lines = list(self._lines)
+            if not lines or self._chain is None or self.spool is None:
+                return
+            try:
+                await to_thread.run_sync(self.spool.append, self._chain.header, lines)
+            except (SpoolFull, OSError) as error:
+                reason = getattr(error, "strerror", None) or "audit.spool_bytes is reached"
+                log.error("audit_spool_full", extra={"reason": reason, "waiting": self.waiting})
+                return
+            self._forget(lines)
+            self.spooled += len(lines)
+
+    def _forget(self, lines: Sequence[Line]) -> None:
+        last = lines[-1].sequence
+        self._lines = [line for line in self._lines if line.sequence > last]
+        self._moved = time.monotonic()
+
+    async def _store_all(self) -> None:
+        while True:
+            await self._ready.wait()
+            while self._has_backlog():
+                if not await self._store_some():
+                    await anyio.sleep(RETRY_S)
+                elif not self._lines and self.spool is not None and self.spool.empty:
+                    break  # entries are not chained yet
+            self._ready = anyio.Event()
+
+    async def _store_some(self) -> bool:
+        """Store one batch, oldest records first; returns whether that succeeded."""
+        async with self._storing:
+            chain, spool, limit = self._chain, self.spool, self._settings.batch
+            if chain is None or spool is None:
+                return False
+            spooled = None if spool.empty else await to_thread.run_sync(spool.batch, limit)
+            lines = self._lines[:limit] if spooled is None else spooled.lines
+            header = chain.header if spooled is None else spooled.header
+            if not lines:
+                return True
+            if not await self._store_lines(header, lines):
+                return False
+            if spooled is None:
+                self._forget(lines)
+            else:
+                await to_thread.run_sync(spool.acknowledge)
+            return True
+
+    async def _store_lines(self, header: bytes, lines: list[Line]) -> bool:
+        pool = self._pool()
+        try:
+            if pool is None:
+                raise TimeoutError
+            with anyio.fail_after(STORE_S):
+                pauses = self._has_small_backlog()
+                self.written += await store(pool, self.key, header, lines, pauses=pauses)
+        except (psycopg.Error, PoolTimeout, TimeoutError) as error:
+            if not self._unavailable:
+                reason = str(error).split("\n", 1)[0][:200] or "no answer"
+                log.warning("audit_database_unavailable", extra={"reason": reason})
+            self._unavailable = True
+            return False
+        if self._unavailable:
+            log.info("audit_database_recovered")
+        self._unavailable = False
+        return True

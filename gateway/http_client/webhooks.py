@@ -1,0 +1,164 @@
+"""Standard Webhooks (standardwebhooks.com): signatures, and requests to registered addresses.
+
+A secret is `whsec_` and the base64 of 24 to 64 bytes. While it is rotated, requests carry the
+signatures of the new and of the old one, and either is accepted.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+import aiohttp
+
+from gateway.http_client.pool import IDLE_S
+from registry.documents.ssrf_protection import PublicResolver, check_url_host, is_private
+from schemas.errors import ToolgateError, retry_after_s
+
+ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
+TOLERANCE_S = 300
+TIMEOUT_S = 15.0
+LONGEST_WAIT_S = 86_400.0  # that a receiver may ask for
+PREFIX = "whsec_"
+
+
+class SignatureRefused(ToolgateError):
+    """A request without a valid signature, or out of time."""
+
+
+def key_of(secret: str) -> bytes:
+    """The key in a secret. Raises ToolgateError."""
+    try:
+        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    except binascii.Error as error:
+        raise ToolgateError("a secret of webhooks is not whsec_ and base64") from error
+    if not 24 <= len(key) <= 64:
+        raise ToolgateError(f"a secret of webhooks has {len(key)} bytes, expected 24 to 64")
+    return key
+
+
+def sign(id_: str, timestamp: int, body: bytes, secrets: Sequence[str]) -> dict[str, str]:
+    """The headers of a request, with a signature for each secret."""
+    signatures = (_signature(id_, str(timestamp), body, secret) for secret in secrets)
+    return {ID: id_, TIMESTAMP: str(timestamp), SIGNATURE: " ".join(signatures)}
+
+
+UNSIGNED = "expected a webhook-signature of the body"
+_SIGNED = re.compile("v1,[A-Za-z0-9+/]{43}=")
+
+
+def verify(headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now: float) -> str:
+    """The id of a request, whose headers have lower-case names. Raises SignatureRefused."""
+    check_headers(headers, now)
+    id_, timestamp = headers[ID], headers[TIMESTAMP]
+    given = headers[SIGNATURE].split()[:20]
+    expected = [_signature(id_, timestamp, body, secret) for secret in secrets]
+    # All pairs, each in constant time: how long it takes tells nothing.
+    agree = [hmac.compare_digest(a.encode(), b.encode()) for a in given for b in expected]
+    if not any(agree):
+        raise SignatureRefused(UNSIGNED)
+    return id_
+
+
+def check_headers(headers: Mapping[str, str], now: float) -> None:
+    """Check what is known before the body is read. Raises SignatureRefused."""
+    id_, timestamp = headers.get(ID, ""), headers.get(TIMESTAMP, "")
+    if not id_ or len(id_) > 200 or not id_.isascii():
+        raise SignatureRefused("expected webhook-id")
+    if not timestamp.isdecimal() or abs(int(timestamp[:15]) - now) > TOLERANCE_S:
+        raise SignatureRefused(f"expected a webhook-timestamp within {TOLERANCE_S} s")
+    if not any(
+        _SIGNED.fullmatch(signature) for signature in headers.get(SIGNATURE, "").split()[:20]
+    ):
+        raise SignatureRefused(UNSIGNED)
+
+
+def _signature(id_: str, timestamp: str, body: bytes, secret: str) -> str:
+    said = b".".join((id_.encode(), timestamp.encode(), body))
+    digest = hmac.new(key_of(secret), said, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(digest).decode()}"
+
+
+def check_receiver(url: str) -> None:
+    """Check an address that is to be reached on the public Internet. Raises ToolgateError."""
+    if not url.startswith("https://"):
+        raise ToolgateError("expected https://")
+    try:
+        check_url_host(url)
+    except ValueError as error:
+        raise ToolgateError(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSent:
+    """The outcome of a request."""
+
+    done: bool
+    gone: bool = False  # the receiver wants no more
+    error: str = ""
+    retry_s: float = 0.0  # as Retry-After says
+
+
+class WebhookSender:
+    """Sends requests; names are resolved to public addresses only, and redirects not followed."""
+
+    def __init__(self) -> None:
+        self._public = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                resolver=PublicResolver(), limit=20, keepalive_timeout=IDLE_S
+            ),
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
+        )
+        self._private = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(keepalive_timeout=IDLE_S),
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
+        )
+
+    async def __aenter__(self) -> "WebhookSender":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._public.close()
+        await self._private.close()
+
+    async def send(
+        self,
+        url: str,
+        id_: str,
+        body: bytes,
+        *,
+        content_type: str,
+        secrets: Sequence[str],
+        private: bool,
+    ) -> WebhookSent:
+        """Send a request. `private`: the address may be one of the own network."""
+        headers = {
+            "Content-Type": content_type,
+            "User-Agent": "toolgate",
+            **sign(id_, int(time.time()), body, secrets),
+        }
+        client = self._private if private else self._public
+        try:
+            async with client.post(
+                url, data=body, headers=headers, allow_redirects=False
+            ) as response:
+                status, wait = response.status, response.headers.get("Retry-After", "")
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            reason = "its address is not public" if is_private(error) else "no answer"
+            return WebhookSent(done=False, error=reason)
+        if 200 <= status < 300:
+            return WebhookSent(done=True)
+        retry_s = retry_after_s(wait, LONGEST_WAIT_S) or 0.0
+        return WebhookSent(
+            done=False, gone=status == 410, error=f"status {status}", retry_s=retry_s
+        )

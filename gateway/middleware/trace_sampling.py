@@ -1,0 +1,301 @@
+"""Sampling of traces, in front of any SDK: which messages get spans is decided here, at the cost of
+one random number; spans of those are made after the fact, by `gateway.app.trace_export`.
+
+Sampled are a share of the messages, those whose caller samples them, and, known at their end, all
+that fail or are slow; of these two without the calls that they made. The caller's context is the
+parent only if the caller is authenticated, else a link: ids of strangers must not join traces.
+"""
+
+import asyncio
+import math
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from random import random
+from typing import Any, NamedTuple
+
+from msgspec import UNSET
+from msgspec.structs import replace
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from config.settings import Tracing
+from gateway.context import Context
+from gateway.interfaces import Execute, Handler, Route, ToolCall
+from gateway.middleware.audit import fingerprint_of
+from gateway.middleware.message_metrics import CallMetrics, Metrics, is_error, outcome_label
+from gateway.protocol.revision_adapter import is_failure
+from gateway.telemetry.histograms import BUCKETS_S
+from gateway.telemetry.traces import (
+    CURRENT,
+    TRACEPARENT,
+    ActiveTrace,
+    Span,
+    SpanContext,
+    new_span_id,
+    new_trace_id,
+    parse,
+)
+from schemas.errors import Fault
+from schemas.jsonrpc import Request
+from schemas.mcp.messages import CallToolResult
+from schemas.source import Source
+from schemas.tool import RelayedResult, Tool, ToolResult
+
+NAME_LENGTH = 100  # characters of names that clients may choose
+
+
+class Sampler(Collector):
+    """The middleware of messages, and the guard of tool calls."""
+
+    def __init__(
+        self, settings: Tracing, metrics: Metrics, calls: CallMetrics | None = None
+    ) -> None:
+        """A sampler that counts messages in `metrics`, and names its traces as exemplars there and
+        in `calls`."""
+        self.finished: deque[Span] = deque()
+        self.exported = 0
+        self.failed = 0
+        self._dropped = 0
+        self._settings = settings
+        self._metrics = metrics
+        self._calls = calls
+
+    def collect(self) -> Iterator[Metric]:
+        total = CounterMetricFamily(
+            "toolgate_spans", "Spans of traces, by what became of them.", labels=("outcome",)
+        )
+        total.add_metric(("exported",), self.exported)
+        total.add_metric(("failed",), self.failed)
+        total.add_metric(("dropped",), self._dropped)
+        yield total
+
+    def middleware(self, handler: Handler, route: Route) -> Handler:
+        """Stands in the place of `Metrics.middleware`, and counts what that counts: the duration
+        and the outcome of a message are measured once."""
+        ratio, slow_s = self._settings.ratio, self._settings.slow_s
+        if route.method == "subscriptions/listen":
+            slow_s = math.inf  # a stream lasts as long as its client
+        series_of = self._metrics.series(route)
+
+        async def trace_request(context: Context, request: Request) -> Any:
+            origin = _origin(context, request)
+            trace = token = None
+            if random() < ratio if origin.sampled is None else origin.sampled:  # noqa: S311
+                trace = ActiveTrace(origin.context(), context.request_id)
+                token = CURRENT.set(trace)
+            began, outcome, error = time.perf_counter(), "crashed", "crashed"
+            try:
+                result = await handler(context, request)
+                if type(result) is CallToolResult:
+                    failed = result.is_error
+                else:
+                    failed = type(result) is dict and is_failure(result)
+                outcome, error = ("tool_error", "tool_error") if failed else ("ok", "")
+                return result
+            except Fault as fault:
+                outcome, error = outcome_label(fault), str(fault.code)
+                raise
+            except asyncio.CancelledError:
+                outcome = error = "cancelled"
+                raise
+            finally:
+                seconds = time.perf_counter() - began
+                series = series_of(outcome)
+                series.count += 1
+                series.sum += seconds
+                series.buckets[bisect_left(BUCKETS_S, seconds)] += 1
+                if token is not None:
+                    CURRENT.reset(token)
+                if trace is not None or error or seconds > slow_s:
+                    own = trace or ActiveTrace(origin.context(), context.request_id)
+                    if self._finish(_Message(context, request, origin, own, error), seconds):
+                        series.exemplify(seconds, own.context)
+
+        return trace_request
+
+    def _finish(self, message: "_Message", seconds: float) -> bool:
+        """Queue the spans of a message that ends now; returns whether there was room."""
+        ended = time.time_ns()
+        own, origin = message.trace, message.origin
+        span = Span(
+            _name(message.request, own.tool),
+            "server",
+            own.context,
+            *(ended - int(seconds * 1e9), ended),
+            attributes=_attributes(message),
+            parent=origin.parent,
+            link=origin.link,
+            error=message.error,
+        )
+        return self._keep(span, own.calls)
+
+    def applies(self, tool: Tool, _source: Source | None) -> bool:
+        return not tool.binding.facts.own
+
+    def guard(self, execute: Execute) -> Execute:
+        """Innermost guard: it sees what is sent to a service."""
+
+        def trace_call(call: ToolCall) -> Coroutine[Any, Any, ToolResult | RelayedResult]:
+            trace = CURRENT.get()
+            return call_sampled(call, trace) if type(trace) is ActiveTrace else execute(call)
+
+        async def call_sampled(call: ToolCall, trace: ActiveTrace) -> ToolResult | RelayedResult:
+            trace.tool = call.tool.name
+            own = SpanContext(trace.context.trace_id, new_span_id())
+            token, began, error = CURRENT.set(own), time.time_ns(), "failed"
+            try:
+                result = await execute(_with_trace(call, own))
+                error = "tool_error" if is_error(result) else ""
+                return result
+            except Fault as fault:
+                error = str(fault.code)
+                raise
+            except asyncio.CancelledError:
+                error = "cancelled"
+                raise
+            finally:
+                CURRENT.reset(token)
+                ended = time.time_ns()
+                times = (began, ended)
+                span = _span_of(call.tool, own, trace.context, times=times, error=error)
+                trace.calls.append(span)
+                if self._calls is not None:
+                    self._calls.exemplify(call.tool, (ended - began) / 1e9, own)
+
+        return trace_call
+
+    @contextmanager
+    def operation(self, name: str, kind: str, attributes: dict[str, Any]) -> Iterator[None]:
+        """The span of an operation that is no message, part of what this task does already, else
+        the root of a trace. Calls that it makes are part of it where it is internal: a client's
+        may be a generator, which must not change the context of its task."""
+        outer = CURRENT.get()
+        parent = outer.context if isinstance(outer, ActiveTrace) else outer
+        sampled = parent is not None or random() < self._settings.ratio  # noqa: S311
+        own = SpanContext(new_trace_id() if parent is None else parent.trace_id, new_span_id())
+        token = CURRENT.set(own) if sampled and kind == "internal" else None
+        began, error = time.time_ns(), "failed"
+        try:
+            yield
+            error = ""
+        except (asyncio.CancelledError, GeneratorExit):
+            error = "cancelled"
+            raise
+        finally:
+            error = str(attributes.get("error.type", error)) if error else ""
+            if token is not None:
+                CURRENT.reset(token)
+            if sampled or error:
+                if error:
+                    attributes["error.type"] = error
+                times = (began, time.time_ns())
+                self._keep(Span(name, kind, own, *times, attributes, parent, error=error), [])
+
+    def _keep(self, span: Span, calls: list[Span]) -> bool:
+        """Queue spans for the collector; returns whether there was room."""
+        room = self._settings.queue - len(self.finished)
+        if room <= len(calls):
+            self._dropped += 1 + len(calls)
+            return False
+        self.finished.append(span)
+        self.finished.extend(calls)
+        return True
+
+
+class _Origin(NamedTuple):
+    """Where a message comes from."""
+
+    parent: SpanContext | None = None
+    link: SpanContext | None = None
+    sampled: bool | None = None  # None: not decided by the caller
+
+    def context(self) -> SpanContext:
+        """The context of a span for the message."""
+        trace_id = new_trace_id() if self.parent is None else self.parent.trace_id
+        return SpanContext(trace_id, new_span_id())
+
+
+_NOWHERE = _Origin()
+
+
+def _origin(context: Context, request: Request) -> _Origin:
+    """The origin of a message: what this gateway does already, else the span that its `_meta` names
+    (SEP-414), else that of its HTTP request. The last two are links if they are strangers'."""
+    active = CURRENT.get()
+    if active is not None:
+        return _Origin(active.context if isinstance(active, ActiveTrace) else active, None, True)
+    params, outer = request.params, context.headers.traceparent
+    meta = params.get("_meta") if type(params) is dict else None
+    inner = meta.get(TRACEPARENT) if type(meta) is dict else None
+    if inner is None and outer is None:
+        return _NOWHERE
+    of_message, of_request = parse(inner), parse(outer)
+    named = of_message or of_request
+    if named is None:
+        return _NOWHERE
+    if not context.identity.verified:
+        return _Origin(link=named)
+    return _Origin(named, of_request if of_message is not None else None, named.sampled)
+
+
+def _name(request: Request, tool: str) -> str:
+    method = request.method[:NAME_LENGTH]
+    return f"{method} {tool}" if tool and request.method == "tools/call" else tool or method
+
+
+class _Message(NamedTuple):
+    """A message with a span, at its end."""
+
+    context: Context
+    request: Request
+    origin: _Origin
+    trace: ActiveTrace
+    error: str  # "": it did not fail
+
+
+def _attributes(message: _Message) -> dict[str, Any]:
+    """The attributes of a message's span (semantic conventions of MCP, server)."""
+    context, request, _, trace, error = message
+    params = request.params if isinstance(request.params, dict) else {}
+    attributes: dict[str, Any] = {
+        "mcp.method.name": request.method[:NAME_LENGTH],
+        "mcp.protocol.version": context.revision.name,
+        "network.transport": "tcp",
+        "toolgate.request.id": trace.request_id,
+    }
+    if request.id is not UNSET and request.id is not None:
+        attributes["jsonrpc.request.id"] = str(request.id)[:NAME_LENGTH]
+    if context.session is not None:
+        attributes["mcp.session.id"] = fingerprint_of(context.session)
+    if trace.tool or request.method == "tools/call":
+        tool = trace.tool or str(params.get("name", ""))[:NAME_LENGTH]
+        attributes |= {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool}
+    if error:
+        attributes["error.type"] = error
+    if error.lstrip("-").isdigit():
+        attributes["rpc.response.status_code"] = error
+    return attributes
+
+
+def _span_of(
+    tool: Tool, own: SpanContext, parent: SpanContext, *, times: tuple[int, int], error: str
+) -> Span:
+    """The span of one call of a service."""
+    attributes = {"gen_ai.tool.name": tool.name, "toolgate.source": tool.source}
+    if error:
+        attributes["error.type"] = error
+    name = tool.binding.operation_name or tool.name
+    return Span(name, "client", own, *times, attributes, parent, error=error)
+
+
+def _with_trace(call: ToolCall, own: SpanContext) -> ToolCall:
+    """The call with `own` in its `_meta`, for another MCP server (SEP-414)."""
+    if not call.tool.binding.facts.relayed:
+        return call
+    context = call.context
+    meta = context.params.get("_meta")
+    meta = {**(meta if isinstance(meta, dict) else {}), TRACEPARENT: own.traceparent}
+    return replace(call, context=replace(context, params={**context.params, "_meta": meta}))

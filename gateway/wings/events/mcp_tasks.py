@@ -1,0 +1,327 @@
+"""Invocations as tasks of MCP: those of 2025-11-25, and of the extension of 2026-07-28.
+
+Any tool runs as a task: of 2025-11-25 where the client asks, of 2026-07-28 where the settings name
+the tool and the call takes its time. Task ids are sealed for their owner with a secret in the
+database, so that they outlive this process. Not offered: status notifications; clients poll.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from config.events import EventsSettings
+from gateway.context import Context
+from gateway.interfaces import Handler
+from gateway.operations.pages import cursor, place
+from gateway.operations.problems import ProblemDetails
+from gateway.protocol.revision_adapter import task_result
+from gateway.protocol.sealed_state import TaskIds, knows_tasks
+from gateway.wings.events.acceptor import OWN, InvocationAcceptor, matches
+from gateway.wings.events.journal import Filter, Invocation, Journal
+from gateway.wings.events.requests_and_views import NewInvocation, seq_of, stamp
+from gateway.wings.events.wakeups import CANCEL, CompletionWaiters
+from gateway.wings.interface import Answer, WingParts
+from registry.catalog.tool_lists import relays_tasks
+from schemas.binding import GatewayBinding
+from schemas.errors import InvalidParams, RelayedFault
+from schemas.jsonrpc import Request, decode_json, decode_members, encode
+from schemas.mcp.messages import META_RELATED_TASK
+from schemas.tool import Tool, ToolResult
+
+ASKED = "toolgate/task"  # in `_meta` of a call: it is to be a task
+POLL_MS = 1000
+KEEP_ALIVE_S = 15.0
+PAGE = 50
+CALLS = GatewayBinding("call_tool")
+
+UNKNOWN = "Unknown task: it ended, or never was"
+
+Json = dict[str, Any]
+_results = msgspec.json.Decoder(ToolResult)
+
+
+@dataclass(eq=False)
+class Tasks:
+    parts: WingParts
+    journal: Journal
+    accepting: InvocationAcceptor
+    waits: CompletionWaiters
+    _: KW_ONLY
+    ids: TaskIds
+    settings: EventsSettings
+    say: Callable[[str], None]
+
+    @property
+    def answers(self) -> Mapping[str, Answer]:
+        return {
+            "tools/call": self.call,
+            "tasks/get": self.get,
+            "tasks/result": self.result,
+            "tasks/cancel": self.cancel,
+            "tasks/update": self.update,
+            "tasks/list": self.list,
+        }
+
+    async def call(self, context: Context, request: Request, handle: Handler) -> Any:
+        """Run a call as a task where that is wanted; else the gateway does."""
+        params = request.params if isinstance(request.params, dict) else {}
+        context_of_call = replace(context, params=params)
+        asks = params.get("task") is not None
+        if not (asks if context.revision.tasks else knows_tasks(context_of_call)):
+            return await handle(context, request)
+        name, arguments = _target(params)
+        tool = self.accepting.tool(context, name)
+        if tool is not None and tool.binding == CALLS and "skill" not in arguments:
+            name, arguments = _target(arguments)
+            tool = self.accepting.tool(context, name)
+        if tool is None or not self._runs(context, tool, params):
+            return await handle(context, request)
+        if context.revision.tasks:
+            ttl_ms = self._ttl_ms(params["task"])
+            row = await self._accept(context_of_call, name, arguments, ttl_ms)
+            return {"task": await self._describe(row, context)}
+        return await self._begin(context_of_call, request, handle, name=name, arguments=arguments)
+
+    def _runs(self, context: Context, tool: Tool, params: Mapping[str, Any]) -> bool:
+        """Whether a call of the tool is a task of the gateway; else its server may make it one."""
+        facts = tool.binding.facts
+        if facts.own or tool.source == OWN:
+            return False
+        if context.revision.tasks:
+            catalog = self.parts.catalogs.of(context.principal.tenant, context.toolset)
+            return tool.definition is None or not relays_tasks(catalog.servers.get(tool.source))
+        meta = params.get("_meta")
+        asks = isinstance(meta, dict) and meta.get(ASKED) is True
+        return asks or (not facts.relayed and matches(tool.name, self.settings.tasks))
+
+    async def _begin(
+        self,
+        context: Context,
+        request: Request,
+        handle: Handler,
+        *,
+        name: str,
+        arguments: Mapping[str, Any],
+    ) -> Any:
+        """The result of a call that ends soon, else its task."""
+        try:
+            row = await self._accept(context, name, arguments)
+        except InvalidParams:  # the gateway says what is wrong as for any call
+            return await handle(context, request)
+        wait_s = self.settings.task_wait_s
+        ended = await self.waits.until_ended(row.host_id, row.invocation_id, wait_s)
+        if ended is not None and ended.has_ended:
+            return self._result_of(ended, context)
+        return {"resultType": "task", **self._described_2026(row)}
+
+    def _ttl_ms(self, wanted: Any) -> int | None:
+        """How long the client wants to know its task, at most `events.retention_s`; None: it does
+        not say. Raises InvalidParams."""
+        ttl_ms = wanted.get("ttl") if isinstance(wanted, dict) else None
+        if ttl_ms is None:
+            return None
+        if isinstance(ttl_ms, bool) or not isinstance(ttl_ms, int | float) or not ttl_ms > 0:
+            raise InvalidParams("task.ttl: expected a number of milliseconds above 0, or null")
+        return int(min(max(ttl_ms, 1), self._kept_ms))
+
+    @property
+    def _kept_ms(self) -> int:
+        return int(self.settings.retention_s * 1000)
+
+    async def _accept(
+        self,
+        context: Context,
+        name: str,
+        arguments: Mapping[str, Any],
+        ttl_ms: int | None = None,
+    ) -> Invocation:
+        id_ = str(uuid.uuid4())
+        sealed = await self.ids.expose("", id_, context, ttl_ms)
+        wanted = NewInvocation(name, dict(arguments))
+        await self.accepting.accept(context, wanted, id_=id_, task_id=sealed)
+        row = await self.journal.get(context.principal.tenant, id_)
+        if row is None:
+            raise InvalidParams(UNKNOWN)
+        return row
+
+    async def get(self, context: Context, request: Request, handle: Handler) -> Any:
+        row = await self._find_invocation(context, request)
+        if row is None:
+            return await handle(context, request)
+        if context.revision.tasks:
+            return await self._describe(row, context)
+        told = {"resultType": "complete", **self._described_2026(row)}
+        if row.status == "ACKED" or (row.status == "FAILED" and row.result is not None):
+            return {**told, "result": self._result_of(row, context)}
+        if row.status == "FAILED" and row.reason != "cancelled":
+            fault = fault_of(row)
+            return {**told, "error": {"code": fault.code, "message": fault.message}}
+        return told
+
+    async def result(self, context: Context, request: Request, handle: Handler) -> Any:
+        """The result of a task of 2025-11-25, once it has ended."""
+        row = await self._find_invocation(context, request)
+        if row is None or not context.revision.tasks:
+            return await handle(context, request)
+        while not row.has_ended:
+            ended = await self.waits.until_ended(row.host_id, row.invocation_id, KEEP_ALIVE_S)
+            if ended is None:
+                raise InvalidParams(UNKNOWN)
+            row = ended
+            if context.peer is not None and not row.has_ended:
+                await context.peer.keep_alive()
+        told = self._result_of(row, context)
+        meta = told.get("_meta")
+        known = {} if meta is None else decode_members(meta)
+        related = Raw(encode({"taskId": row.task_id}))
+        return {**told, "_meta": {**known, META_RELATED_TASK: related}}
+
+    async def cancel(self, context: Context, request: Request, handle: Handler) -> Any:
+        row = await self._find_invocation(context, request)
+        if row is None:
+            return await handle(context, request)
+        if row.has_ended:
+            if context.revision.tasks:
+                raise InvalidParams(f"The task is {status_of(row, legacy=True)} already")
+            return _completion_members(context)
+        _, running = await self.journal.cancel(row.host_id, [row.invocation_id])
+        if running:
+            self.say(CANCEL)
+        self.waits.look()
+        if not context.revision.tasks:
+            return _completion_members(context)
+        ended = await self.waits.until_ended(row.host_id, row.invocation_id, 5.0)
+        return await self._describe(ended or row, context)
+
+    async def update(self, context: Context, request: Request, handle: Handler) -> Any:
+        """No task of the gateway asks its client for anything."""
+        row = await self._find_invocation(context, request)
+        return await handle(context, request) if row is None else _completion_members(context)
+
+    async def list(self, context: Context, request: Request, handle: Handler) -> Any:
+        """The caller's own tasks, the newest first."""
+        context.require_identity()
+        if not context.revision.tasks or not context.identity.verified:
+            return await handle(context, request)
+        params = request.params if isinstance(request.params, dict) else {}
+        before = _before(params.get("cursor"))
+        wanted = Filter(principal=context.principal.id, tasks=True)
+        rows = await self.journal.page(
+            context.principal.tenant, wanted, before=before, limit=PAGE + 1
+        )
+        tasks = []
+        for row in rows[:PAGE]:
+            with suppress(InvalidParams):  # its time is over
+                tasks.append(await self._describe(row, context))
+        told: Json = {"tasks": tasks}
+        if len(rows) > PAGE:
+            told["nextCursor"] = cursor(str(rows[PAGE - 1].seq))
+        return told
+
+    async def _find_invocation(self, context: Context, request: Request) -> Invocation | None:
+        """The invocation whose task the request names; None for a task of another server. Raises
+        InvalidParams."""
+        params = request.params if isinstance(request.params, dict) else {}
+        if context.revision.result_type and not knows_tasks(replace(context, params=params)):
+            return None  # refused with the capability that it needs
+        try:
+            handle = await self.ids.read(params.get("taskId"), context)
+        except InvalidParams:
+            return None
+        if handle.source:
+            return None
+        row = await self.journal.get(context.principal.tenant, handle.task)
+        if row is None:
+            raise InvalidParams(UNKNOWN)
+        return row
+
+    def _result_of(self, row: Invocation, context: Context) -> Mapping[str, Raw]:
+        """The result of the call, for the caller's revision. Raises RelayedFault without one."""
+        if row.result is None:
+            raise fault_of(row)
+        result = _results.decode(row.result)
+        told = self.parts.result(result, replace(context, request_id=row.invocation_id))
+        return task_result(decode_members(Raw(encode(told))))
+
+    async def _describe(self, row: Invocation, context: Context) -> Json:
+        """A task of 2025-11-25 of the caller. Raises InvalidParams once its time is over."""
+        ttl_ms = (await self.ids.read(row.task_id, context)).ttl_ms
+        told = _state_members(row, legacy=True)
+        return {**told, "ttl": ttl_ms or self._kept_ms, "pollInterval": POLL_MS}
+
+    def _described_2026(self, row: Invocation) -> Json:
+        told = _state_members(row, legacy=False)
+        return {**told, "ttlMs": self._kept_ms, "pollIntervalMs": POLL_MS}
+
+
+def _target(params: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Name and arguments of a call; those that are none are refused as usual."""
+    name, arguments = params.get("name"), params.get("arguments")
+    return (
+        name if isinstance(name, str) else "",
+        arguments if isinstance(arguments, dict) else {},
+    )
+
+
+def status_of(row: Invocation, *, legacy: bool) -> str:
+    """The status of a task. A tool that reports an error has failed only in 2025-11-25."""
+    if row.status == "ACKED":
+        return "completed"
+    if row.status != "FAILED":
+        return "working"
+    if row.reason == "cancelled":
+        return "cancelled"
+    return "failed" if legacy or row.result is None else "completed"
+
+
+def _state_members(row: Invocation, *, legacy: bool) -> Json:
+    told: Json = {
+        "taskId": row.task_id,
+        "status": status_of(row, legacy=legacy),
+        "createdAt": stamp(row.created),
+        "lastUpdatedAt": stamp(row.changed),
+    }
+    message = _message(row)
+    return {**told, "statusMessage": message} if message else told
+
+
+def _message(row: Invocation) -> str:
+    if row.approval_id is not None:
+        return f"It waits for the approval {row.approval_id}"
+    if row.status == "FAILED":
+        return fault_of(row).message
+    return f"Attempt {row.attempt + 1} follows" if row.status == "PENDING" and row.attempt else ""
+
+
+def fault_of(row: Invocation) -> RelayedFault:
+    """The error of an invocation that has no result."""
+    error = None if row.error is None else decode_json(row.error.encode())
+    told = error if isinstance(error, dict) else {}
+    code, message = told.get("code"), told.get("message")
+    return RelayedFault(
+        code if isinstance(code, int) else -32603,
+        message if isinstance(message, str) else "The call failed",
+    )
+
+
+def _completion_members(context: Context) -> Json:
+    return {"resultType": "complete"} if context.revision.result_type else {}
+
+
+def _before(sealed: Any) -> int | None:
+    """The place that a cursor names. Raises InvalidParams."""
+    if sealed is None:
+        return None
+    try:
+        before = seq_of(place(sealed) if isinstance(sealed, str) else "")
+    except ProblemDetails as problem:
+        raise InvalidParams("Unknown cursor") from problem
+    if before is None:
+        raise InvalidParams("Unknown cursor")
+    return before

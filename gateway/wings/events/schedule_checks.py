@@ -1,0 +1,58 @@
+"""Checks of schedules and hooks: skills that do not exist, and calls that failed."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import msgspec
+
+from config.events import EventsSettings
+from gateway.operations.jobs import SCHEDULE
+from gateway.wings.events.journal import Journal
+from gateway.wings.interface import Finding
+from registry.catalog.catalog import Catalog
+from registry.database.postgres import Pool
+from registry.jobs.store import JobStore
+from registry.sources.tool_store import ToolStore
+
+
+async def check_schedules(
+    settings: EventsSettings, host_id: str, pool: Pool | None
+) -> AsyncIterator[Finding]:
+    """The findings of `toolgate doctor` and `toolgate config check`; without a database nothing
+    is known of tools and calls."""
+    texts: list[str] = []
+    if pool is not None and (settings.schedules or settings.inbound):
+        catalog = Catalog(await ToolStore(pool).tools(host_id))
+        texts += unknown_skills(settings, catalog)
+        texts += [text async for text in _schedule_failures(settings, host_id, pool)]
+    for text in texts:
+        yield Finding("warning", text)
+    if not texts:
+        yield Finding("ok", "can be opened")
+
+
+async def _schedule_failures(
+    settings: EventsSettings, host_id: str, pool: Pool
+) -> AsyncIterator[str]:
+    """A sentence on each schedule whose last invocation failed after it was accepted."""
+    operations = {f"events_schedule_{name}": name for name in settings.schedules}
+    for row in await JobStore(pool).newest_ended(host_id, SCHEDULE):
+        if row.operation not in operations or not row.result:
+            continue
+        accepted = msgspec.json.decode(row.result)
+        invocation = await Journal(pool).get(host_id, accepted["id"])
+        if invocation is not None and invocation.status == "FAILED":
+            yield (
+                f"events.schedules.{operations[row.operation]}: the last invocation failed "
+                f"({invocation.reason}); toolgate events show {invocation.invocation_id}"
+            )
+
+
+def unknown_skills(settings: EventsSettings, catalog: Catalog) -> Iterator[str]:
+    """A sentence on each schedule and hook whose skill is neither of the settings nor a tool."""
+    for section, entries in (("schedules", settings.schedules), ("inbound", settings.inbound)):
+        for name, entry in entries.items():
+            if entry.skill not in settings.skills and not catalog.find_called(entry.skill):
+                yield (
+                    f"events.{section}.{name}.skill: there is no tool and no entry of "
+                    f"events.skills {entry.skill!r}, so each invocation will be refused"
+                )

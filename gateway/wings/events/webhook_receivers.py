@@ -1,0 +1,263 @@
+"""Receivers of completions (`replyTo: webhook:NAME`): those of the settings, for the tenant of the
+gateway, and those that each tenant registers over REST, whose secrets are encrypted."""
+
+import base64
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import LiteralString
+
+from msgspec import UNSET, Struct, UnsetType
+from psycopg.rows import class_row
+
+from config.events import EventWebhook
+from config.sources import SchemeSettings
+from config.value_types import SkillKey
+from gateway.http_client.webhooks import PREFIX, WebhookSender, check_receiver
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.pages import ListPage
+from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found, unavailable
+from registry.access.secrets import Keys, SecretRefused, Secrets
+from registry.database.postgres import Pool, borrow
+from schemas.cloudevents import STRUCTURED
+from schemas.errors import ToolgateError
+from schemas.jsonrpc import encode
+
+log = logging.getLogger("toolgate.events")
+
+SOURCE = "events"  # of the secrets
+SECRET_BYTES = 32
+ADMIN = "events:admin"
+ONE = "/webhooks/{webhook}"
+TEST = {"specversion": "1.0", "source": "/toolgate", "type": "dev.toolgate.webhook.test.v1"}
+
+
+class NewWebhook(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where completions go: an https URL at a public address."""
+
+    url: str
+
+
+class WebhookView(Struct, frozen=True, omit_defaults=True):
+    """`secret` is shown once: when it is made."""
+
+    name: str
+    url: str
+    stored: bool  # False: of the settings
+    disabled: bool = False  # its receiver answered 410
+    secret: str | UnsetType = UNSET
+
+
+class WebhookTest(Struct, frozen=True, omit_defaults=True):
+    done: bool
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    name: str
+    url: str
+
+
+@dataclass(eq=False)
+class WebhookReceivers:
+    pool: Pool
+    configured: Mapping[str, EventWebhook]  # in the settings, for `tenant`
+    sender: WebhookSender
+    _: KW_ONLY
+    tenant: str
+    keys: Keys
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        types = {"webhook": SkillKey}
+        secret = "its response holds a secret, which no model is to see"  # noqa: S105 - none
+        return (
+            Operation(
+                "events_webhooks", "GET", "/webhooks",
+                "List the webhooks that completions can be sent to.", ADMIN,
+                self.list_webhooks, ListPage[WebhookView],
+            ),
+            Operation(
+                "events_put_webhook", "PUT", ONE,
+                "Register a webhook, or change its address. A new one gets a secret.", ADMIN,
+                self.put, WebhookView, body=NewWebhook, types=types, no_tool=secret,
+                problems=(409,),
+            ),
+            Operation(
+                "events_rotate_webhook", "POST", f"{ONE}/rotations",
+                "Give a webhook a new secret. Requests are signed with the one before, too.", ADMIN,
+                self.rotate, WebhookView, types=types, no_tool=secret,
+            ),
+            Operation(
+                "events_test_webhook", "POST", f"{ONE}/tests", "Send a test event.", ADMIN,
+                self.test, WebhookTest, types=types,
+            ),
+            Operation(
+                "events_delete_webhook", "DELETE", ONE, "Delete a webhook.", ADMIN,
+                self.delete, status=204, types=types,
+            ),
+        )  # fmt: skip
+
+    async def is_known(self, host_id: str, name: str) -> bool:
+        return name in self._of_settings(host_id) or bool(await self._rows(host_id, name))
+
+    async def find(self, host_id: str, name: str) -> EventWebhook | None:
+        """The receiver, unless it has answered 410. Raises SecretRefused."""
+        webhook = self._of_settings(host_id).get(name) or await self._stored_webhook(host_id, name)
+        if webhook is None or (name, webhook.url) in await self._gone_webhooks(host_id):
+            return None
+        return webhook
+
+    async def disable(self, host_id: str, name: str, url: str) -> None:
+        """Send no more to an address that answered 410."""
+        log.warning("webhook_disabled", extra={"webhook": name})
+        await self._execute(
+            "INSERT INTO webhook_gone_t (host_id, name, url) VALUES (%s, %s, %s)"
+            " ON CONFLICT DO NOTHING",
+            [host_id, name, url],
+        )
+
+    async def list_webhooks(self, asked: OperationInput) -> ListPage[WebhookView]:
+        host, gone = asked.tenant, await self._gone_webhooks(asked.tenant)
+        configured = {name: row.url for name, row in self._of_settings(host).items()}
+        stored = {row.name: row.url for row in await self._rows(host)}
+        views = [
+            WebhookView(name, url, name not in configured, (name, url) in gone)
+            for name, url in sorted({**stored, **configured}.items())
+        ]
+        return ListPage(tuple(views))
+
+    async def put(self, asked: OperationInput) -> OperationOutput:
+        name, url = self._own_name(asked), asked.body.url
+        try:
+            check_receiver(url)
+        except ToolgateError as error:
+            raise invalid(f"url: {error}.") from error
+        is_new = await self._put_row(asked.tenant, name, url)
+        secret = await self._first_secret(asked.tenant, name) if is_new else UNSET
+        await self._execute(
+            "DELETE FROM webhook_gone_t WHERE host_id = %s AND name = %s", [asked.tenant, name]
+        )
+        return OperationOutput(WebhookView(name, url, True, secret=secret))
+
+    async def rotate(self, asked: OperationInput) -> OperationOutput:
+        name, secrets = self._own_name(asked), self._secrets(asked.tenant)
+        row = await self._row(asked.tenant, name)
+        try:
+            present = await secrets.get(SOURCE, _scheme(name))
+            if present is not None:
+                await secrets.put(SOURCE, _scheme(name, old=True), present)
+        except SecretRefused as error:
+            raise conflict(f"{error}.") from error
+        made = await self._make_secret(asked.tenant, name)
+        shown = WebhookView(name, row.url, True, secret=made)
+        return OperationOutput(shown, untold=WebhookView(name, row.url, True))
+
+    async def test(self, asked: OperationInput) -> WebhookTest:
+        name, id_ = asked.names["webhook"], f"test.{os.urandom(8).hex()}"
+        try:
+            webhook = await self.find(asked.tenant, name)
+        except SecretRefused as error:
+            raise conflict(f"{error}.") from error
+        if webhook is None:
+            raise not_found("webhook", name)
+        event = encode({**TEST, "id": id_, "subject": name})
+        sent = await self.sender.send(
+            webhook.url, id_, event, content_type=STRUCTURED, secrets=webhook.secrets,
+            private=webhook.private,
+        )  # fmt: skip
+        return WebhookTest(sent.done, sent.error)
+
+    async def delete(self, asked: OperationInput) -> None:
+        name = self._own_name(asked)
+        await self._row(asked.tenant, name)
+        await self._delete_row(asked.tenant, name)
+        for old in (False, True):
+            await self._secrets(asked.tenant).delete(SOURCE, _scheme(name, old=old))
+
+    def _of_settings(self, host_id: str) -> Mapping[str, EventWebhook]:
+        return self.configured if host_id == self.tenant else {}
+
+    def _own_name(self, asked: OperationInput) -> str:
+        """Raises ProblemDetails for a webhook of the settings."""
+        name = asked.names["webhook"]
+        if name in self._of_settings(asked.tenant):
+            raise conflict(f"The webhook {name} is one of the settings (events.webhooks).")
+        return name
+
+    async def _stored_webhook(self, host_id: str, name: str) -> EventWebhook | None:
+        rows, secrets = await self._rows(host_id, name), self._secrets(host_id)
+        present = await secrets.get(SOURCE, _scheme(name)) if rows else None
+        if present is None or present.value is None:
+            return None
+        old = await secrets.get(SOURCE, _scheme(name, old=True))
+        return EventWebhook(rows[0].url, present.value, None if old is None else old.value)
+
+    def _secrets(self, host_id: str) -> Secrets:
+        return Secrets(self.pool, host_id, self.keys)
+
+    async def _make_secret(self, host_id: str, name: str) -> str:
+        secret = PREFIX + base64.b64encode(os.urandom(SECRET_BYTES)).decode()
+        try:
+            await self._secrets(host_id).put(SOURCE, _scheme(name), SchemeSettings(value=secret))
+        except SecretRefused as error:
+            raise unavailable(f"The secret cannot be stored: {error}.") from error
+        return secret
+
+    async def _first_secret(self, host_id: str, name: str) -> str:
+        """The secret of a webhook whose row is new; without one the row is deleted."""
+        try:
+            return await self._make_secret(host_id, name)
+        except ProblemDetails:
+            await self._delete_row(host_id, name)
+            raise
+
+    async def _put_row(self, host_id: str, name: str, url: str) -> bool:
+        """Whether it is new: that is so for one of several at once."""
+        async with borrow(self.pool) as connection:
+            rows = await connection.execute(
+                "INSERT INTO webhook_t (host_id, name, url) VALUES (%s, %s, %s)"
+                " ON CONFLICT (host_id, name) DO UPDATE SET url = excluded.url RETURNING xmax = 0",
+                [host_id, name, url],
+            )
+            [(is_new,)] = await rows.fetchall()
+            return bool(is_new)
+
+    async def _delete_row(self, host_id: str, name: str) -> None:
+        await self._execute(
+            "DELETE FROM webhook_t WHERE host_id = %s AND name = %s", [host_id, name]
+        )
+
+    async def _row(self, host_id: str, name: str) -> _Row:
+        rows = await self._rows(host_id, name)
+        if not rows:
+            raise not_found("webhook", name)
+        return rows[0]
+
+    async def _rows(self, host_id: str, name: str | None = None) -> list[_Row]:
+        async with borrow(self.pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(_Row))
+            await cursor.execute(
+                "SELECT name, url FROM webhook_t WHERE host_id = %(host)s"
+                " AND (%(name)s::text IS NULL OR name = %(name)s) ORDER BY name",
+                {"host": host_id, "name": name},
+            )
+            return await cursor.fetchall()
+
+    async def _gone_webhooks(self, host_id: str) -> set[tuple[str, str]]:
+        async with borrow(self.pool) as connection:
+            rows = await connection.execute(
+                "SELECT name, url FROM webhook_gone_t WHERE host_id = %s", [host_id]
+            )
+            return {(name, url) async for name, url in rows}
+
+    async def _execute(self, statement: LiteralString, values: list[str]) -> None:
+        async with borrow(self.pool) as connection:
+            await connection.execute(statement, values)
+
+
+def _scheme(name: str, *, old: bool = False) -> str:
+    """Name of the secret of a webhook, or of the one before."""
+    return f"old webhook {name}" if old else f"webhook {name}"

@@ -1,0 +1,151 @@
+"""Uses of a chat model in the knowledge: imported only where `knowledge.model` names one."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from config.knowledge import CollectionName, KnowledgeSettings
+from gateway.context import Context, Principal
+from gateway.operations.jobs import SCHEDULE, AsJob
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.problems import ProblemDetails, invalid
+from gateway.wings.interface import CallTool, Screen
+from gateway.wings.knowledge.answers import Answerer, AnswerRequest
+from gateway.wings.knowledge.background_extraction import (
+    SHOWN_BY,
+    DocumentExtractor,
+    ExtractionReport,
+)
+from gateway.wings.knowledge.caller_access import WRITE, knowledge_reader
+from gateway.wings.knowledge.collections import CollectionStore
+from gateway.wings.knowledge.requests_and_views import (
+    AnswerView,
+    KnowledgeFound,
+    QueryKnowledge,
+)
+from gateway.wings.knowledge.spending import DailySpending
+from gateway.wings.models.messages import ChatModels, ModelFailed
+from gateway.wings.models.usage import BudgetExhausted
+from gateway.wings.tool_calls import check_result, structured_body
+from registry.database.postgres import Pool
+
+
+class RetryDocuments(Struct, frozen=True, forbid_unknown_fields=True):
+    collection: CollectionName
+
+
+class DocumentsRetried(Struct, frozen=True):
+    documents: int
+
+
+class KnowledgeModel:
+    """A chat model that reads documents in the background, and answers from passages."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        models: ChatModels,
+        call: CallTool,
+        settings: KnowledgeSettings,
+        *,
+        screen: Screen,
+    ) -> None:
+        self._call = call
+        self._screen = screen
+        self._claim = settings.agent_claim
+        self._collections = CollectionStore(pool, settings.collections)
+        self._schedule = settings.extraction.schedule
+        self.extractor = DocumentExtractor(
+            pool, models, settings.strategy, settings.extraction, screen=screen
+        )
+        spending = DailySpending(pool, "answers", settings.answers.tokens_per_day)
+        self.answerer = Answerer(models, settings.strategy, spending, settings.answers)
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        return (
+            Operation(
+                "knowledge_extract", "POST", "/extract",
+                "Have the chat model read documents that it has not read.", WRITE, self.extract,
+                ExtractionReport, no_tool="it runs on a schedule",
+                job=AsJob(always=True, once=True, lock="extraction", schedule=self._schedule),
+            ),
+            Operation(
+                "knowledge_retry", "POST", "/extract/failed",
+                "Have the chat model read the failed documents of a collection again.", WRITE,
+                self.retry, DocumentsRetried, body=RetryDocuments,
+            ),
+        )  # fmt: skip
+
+    async def extract(self, asked: OperationInput) -> ExtractionReport:
+        try:
+            return await self.extractor.run(asked.job, _tenant_of(asked))
+        except ModelFailed as error:
+            raise ProblemDetails(409, "unconfigured", f"{error}.") from error
+
+    async def retry(self, asked: OperationInput) -> DocumentsRetried:
+        body: RetryDocuments = asked.body
+        reader = knowledge_reader(asked, self._claim)
+        await self._collections.get(reader, body.collection, "write")
+        return DocumentsRetried(await self.extractor.retry(reader, body.collection))
+
+    async def query(self, asked: OperationInput) -> OperationOutput:
+        """The passages, fetched by a call of the caller, so that what guards remove from results
+        does not reach the model; and its answer."""
+        if asked.context is None:
+            raise invalid("Expected a caller.")
+        body: QueryKnowledge = asked.body
+        passages = await self.passages(asked.context, replace(body, answer=False))
+        request = self.request(asked.principal.tenant, body.query, passages)
+        return with_answer(passages, await self.answerer.answer(request))
+
+    def request(
+        self,
+        tenant: str,
+        question: str,
+        found: KnowledgeFound,
+        *,
+        history: tuple[tuple[str, str], ...] = (),
+        wish: str = "",
+    ) -> AnswerRequest:
+        return AnswerRequest(tenant, question, found, history, wish)
+
+    async def say(self, asked: AnswerRequest) -> str:
+        """Answer of the model without passages. Raises ProblemDetails."""
+        try:
+            return await self.answerer.say(asked)
+        except (ModelFailed, BudgetExhausted) as error:
+            raise ProblemDetails(503, "unavailable", f"No answer: {error}.") from error
+
+    def screen_answer(self, principal: Principal, answer: str) -> str:
+        """An answer that is no result of a tool as guardrails leave it; "": they refuse it."""
+        screened = self._screen(principal, SHOWN_BY, {"answer": {"text": answer}})
+        try:
+            return str(screened["answer"]["text"])
+        except (TypeError, LookupError):
+            return ""
+
+    async def passages(self, context: Context, query: QueryKnowledge) -> KnowledgeFound:
+        """Raises ProblemDetails, and Fault."""
+        result = check_result(
+            await self._call(context, "knowledge_query", msgspec.to_builtins(query))
+        )
+        return msgspec.json.decode(structured_body(result), type=KnowledgeFound)
+
+
+def _tenant_of(asked: OperationInput) -> str | None:
+    """The tenant whose documents are read; None: those of all, by schedule."""
+    verified = asked.context is not None and asked.context.identity.verified
+    return None if not verified and asked.principal.id == SCHEDULE else asked.tenant
+
+
+def with_answer(found: KnowledgeFound, answer: AnswerView | str) -> OperationOutput:
+    """The passages with the answer; without one its text is that of the passages."""
+    if isinstance(answer, str):
+        return OperationOutput(replace(found, note=f"No answer: {answer}."))
+    sources = "\n".join(
+        f"[{reference.reference}] {reference.path}" for reference in found.references
+    )
+    return OperationOutput(replace(found, answer=answer), text=f"{answer.text}\n\n{sources}")

@@ -1,0 +1,234 @@
+"""Operations that look things up in documents and code, without a model."""
+
+from collections.abc import Sequence
+
+from anyio import to_thread
+from msgspec import convert
+
+from config.librarian import LibrarianSettings
+from gateway.operations.operation import Operation, OperationInput, OperationOutput
+from gateway.operations.pages import cursor, place, unknown
+from gateway.operations.problems import invalid
+from gateway.wings.document_library import Passage, PassageQuery, SymbolQuery
+from gateway.wings.interface import WingParts
+from gateway.wings.librarian.library_access import DATA, READ, LibraryAccess, context_of
+from gateway.wings.librarian.repository_maps import draw_map
+from gateway.wings.librarian.requests_and_views import (
+    ChunkList,
+    ChunkView,
+    FilesFound,
+    FileView,
+    FindRecords,
+    FindReferences,
+    FindSymbols,
+    GrepLibrary,
+    LinesRead,
+    ListChunks,
+    ListFiles,
+    MapLibrary,
+    MapView,
+    PassagesFound,
+    PassageView,
+    ReadLibrary,
+    SearchLibrary,
+    SymbolsFound,
+    SymbolView,
+)
+from gateway.wings.librarian.selection import by_file
+
+DIGITS = 9  # of the number of a chunk
+REACH = 100  # passages by which files are ranked
+LAST = 2**31 - 1  # a line beyond the end of any document
+
+
+class LookupOperations:
+    def __init__(self, shelves: LibraryAccess, settings: LibrarianSettings) -> None:
+        self._shelves = shelves
+        self._settings = settings
+
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        return (
+            Operation(
+                "librarian_search", "POST", "/search",
+                "Find passages of documents and code, by words and meaning.", READ, self.search,
+                PassagesFound, body=SearchLibrary, details=DATA,
+            ),
+            Operation(
+                "librarian_grep", "POST", "/grep",
+                "Find the lines of documents and code that a regular expression matches.", READ,
+                self.grep, PassagesFound, body=GrepLibrary, details=DATA,
+            ),
+            Operation(
+                "librarian_records", "POST", "/records",
+                "Find the parts of JSON, YAML and XML documents by the names that lead to them.",
+                READ, self.records, PassagesFound, body=FindRecords, details=DATA,
+            ),
+            Operation(
+                "librarian_read", "POST", "/read", "Read lines of a document, by its path.", READ,
+                self.read, LinesRead, body=ReadLibrary, details=DATA,
+            ),
+            Operation(
+                "librarian_files", "POST", "/files", "List the documents of collections.", READ,
+                self.files, FilesFound, body=ListFiles,
+            ),
+            Operation(
+                "librarian_chunks", "POST", "/chunks",
+                "List all passages of a collection, as for an export.", READ, self.chunks,
+                ChunkList, body=ListChunks, details=DATA,
+            ),
+            Operation(
+                "librarian_symbols", "POST", "/symbols",
+                "Find definitions in code by name, kind, visibility, base class and path.", READ,
+                self.symbols, SymbolsFound, body=FindSymbols, details=DATA,
+            ),
+            Operation(
+                "librarian_references", "POST", "/references",
+                "Find where code calls, imports or inherits a symbol.", READ, self.references,
+                SymbolsFound, body=FindReferences, details=DATA,
+            ),
+            Operation(
+                "librarian_map", "POST", "/map",
+                "Show the definitions of a repository that its code refers to most.", READ,
+                self.map, MapView, body=MapLibrary, details=DATA,
+            ),
+        )  # fmt: skip
+
+    async def search(self, asked: OperationInput) -> OperationOutput:
+        body: SearchLibrary = asked.body
+        query = PassageQuery(
+            text=body.query,
+            collections=body.collections or None,
+            path=body.path,
+            limit=max(body.limit, REACH) if body.by == "file" else body.limit,
+        )
+        hits = await self._shelves.library.search(context_of(asked), query)
+        passages = hits.passages
+        return _passages(
+            by_file(passages, body.limit) if body.by == "file" else passages, hits.note
+        )
+
+    async def grep(self, asked: OperationInput) -> OperationOutput:
+        body: GrepLibrary = asked.body
+        passages = await self._shelves.library.grep(
+            context_of(asked),
+            body.collections or None,
+            body.pattern,
+            path=body.path,
+            limit=body.limit,
+        )
+        return _passages(passages)
+
+    async def records(self, asked: OperationInput) -> OperationOutput:
+        body: FindRecords = asked.body
+        names = body.collections or None
+        records = await self._shelves.library.records(
+            context_of(asked), names, body.record, path=body.path, limit=body.limit
+        )
+        return _passages(records)
+
+    async def read(self, asked: OperationInput) -> LinesRead:
+        body: ReadLibrary = asked.body
+        last = LAST if body.last is None else body.last
+        if last < body.first:
+            raise invalid(f"last: expected at least first ({body.first}), found {last}")
+        passage = await self._shelves.library.read(
+            context_of(asked), body.collection, body.path, (body.first, last)
+        )
+        return _within(passage, self._settings.read_bytes)
+
+    async def files(self, asked: OperationInput) -> FilesFound:
+        body: ListFiles = asked.body
+        files = await self._shelves.library.files(
+            context_of(asked),
+            body.collections or None,
+            path=body.path,
+            after=body.after,
+            limit=body.limit + 1,
+        )
+        shown = files[: body.limit]
+        more = f"{shown[-1].collection}/{shown[-1].path}" if len(files) > len(shown) else ""
+        return FilesFound(convert(shown, tuple[FileView, ...], from_attributes=True), more)
+
+    async def chunks(self, asked: OperationInput) -> ChunkList:
+        body: ListChunks = asked.body
+        ordinal, _, path = place(body.after).partition(" ")
+        if ordinal and (not ordinal.isdecimal() or len(ordinal) > DIGITS):
+            raise unknown()
+        after = (path, int(ordinal)) if ordinal else ("", -1)
+        chunks = await self._shelves.library.chunks(
+            context_of(asked),
+            body.collection,
+            path=body.path,
+            after=after,
+            limit=body.limit + 1,
+            embeddings=body.embeddings,
+        )
+        shown = chunks[: body.limit]
+        last = shown[-1] if len(chunks) > len(shown) else None
+        more = cursor(f"{last.ordinal} {last.path}") if last else ""
+        return ChunkList(tuple(map(ChunkView.of, shown)), more)
+
+    async def symbols(self, asked: OperationInput) -> SymbolsFound:
+        body: FindSymbols = asked.body
+        query = SymbolQuery(
+            collections=body.collections or None,
+            name=body.name,
+            kind=body.kind,
+            visibility=body.visibility,
+            path=body.path,
+            inherits=body.inherits,
+            limit=body.limit,
+        )
+        symbols = await self._shelves.library.symbols(context_of(asked), query)
+        return SymbolsFound(convert(symbols, tuple[SymbolView, ...], from_attributes=True))
+
+    async def references(self, asked: OperationInput) -> SymbolsFound:
+        body: FindReferences = asked.body
+        references = await self._shelves.library.references(
+            context_of(asked), body.collections or None, body.symbol, body.limit
+        )
+        return SymbolsFound(convert(references, tuple[SymbolView, ...], from_attributes=True))
+
+    async def map(self, asked: OperationInput) -> OperationOutput:
+        body: MapLibrary = asked.body
+        links = await self._shelves.library.links(
+            context_of(asked), [body.collection], path=body.path
+        )
+        tokens = body.tokens or self._settings.map_tokens
+        repository_map = await to_thread.run_sync(draw_map, links, body.focus, tokens)
+        value = MapView(
+            repository_map.text,
+            repository_map.files,
+            repository_map.symbols,
+            repository_map.omitted,
+        )
+        return OperationOutput(value, text=repository_map.text)
+
+
+def lookup_operations(parts: WingParts, shelves: LibraryAccess) -> Sequence[Operation]:
+    return LookupOperations(shelves, parts.settings).operations
+
+
+def _passages(found: Sequence[Passage], note: str | None = None) -> OperationOutput:
+    """With a text for models: each passage below its place."""
+    texts = [
+        f"{passage.collection}/{passage.path}:{passage.lines[0]}-{passage.lines[1]}\n{passage.text}"
+        for passage in found
+    ]
+    text = "\n\n".join([f"Note: {note}"] * bool(note) + texts)
+    passages = convert(found, tuple[PassageView, ...], from_attributes=True)
+    return OperationOutput(PassagesFound(passages, note), text=text)
+
+
+def _within(found: Passage, limit: int) -> LinesRead:
+    """As many whole lines as fit; of a first line that does not, its beginning."""
+    first, last = found.lines
+    data, text, more = found.text.encode(), found.text, 0
+    if len(data) > limit:
+        whole = data[:limit].rfind(b"\n") + 1
+        text = data[: whole or limit].decode(errors="ignore")
+        shown = max(text.count("\n"), 1)
+        more = first + shown if first + shown <= last else 0
+        last = first + shown - 1
+    return LinesRead(found.collection, found.path, found.version, (first, last), text, more)

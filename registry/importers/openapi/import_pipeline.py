@@ -1,0 +1,147 @@
+"""Import pipeline of OpenAPI: find the operations, name them, select, map each one, report."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from registry.importers.drafts import ImportedDescription
+from registry.importers.openapi.document import OpenApiDocument, SkipOperation, server_urls
+from registry.importers.openapi.file_references import FILES, MissingFile
+from registry.importers.openapi.operations import (
+    DocumentOperation,
+    OpenApiOptions,
+    matches,
+    operations,
+    refusal,
+)
+from registry.importers.openapi.schemas import SizeBudget
+from registry.importers.openapi.security import secret_notes
+from registry.importers.openapi.tool_drafts import OpenApiDrafts
+from registry.names.tool_names import PORTABLE_LIMIT, assign, limit_for, tool_name
+from schemas.source import Outcome, OutcomeStatus
+from schemas.tool import ToolDraft
+from schemas.untrusted_json import mapping
+
+_EVERYTHING = OpenApiOptions()
+_REASONS_LIMIT = 5  # per outcome; a person reads no more
+_FILES_NAMED = 10
+_DUPLICATES_NAMED = 10
+
+
+def read(
+    document: dict[str, Any],
+    options: OpenApiOptions = _EVERYTHING,
+    duplicates: Sequence[str] = (),
+) -> ImportedDescription:
+    """Import a document. `duplicates`: notes on its duplicate keys. Raises `ImportRejected` only
+    where no operation could be read at all."""
+    parsed = OpenApiDocument(document)
+    parsed_operations, outcomes = operations(parsed, options.overlay)
+    # assigned before the selection, which must not rename the others
+    ids = Counter(op.operation_id for op in parsed_operations)
+    verbs = Counter((op.operation_id, op.method) for op in parsed_operations)
+    names = assign(
+        {
+            op.key: (_name(op, ids, verbs), op.marks.name or op.operation_id)
+            for op in parsed_operations
+        }
+    )
+    drafts = []
+    mapper = _Mapper(parsed, ids, options)
+    for operation in parsed_operations:
+        draft, outcome = mapper.map(operation, names[operation.key], options)
+        outcomes.append(outcome)
+        drafts.extend([draft] if draft else [])
+    info = mapping(document.get("info"))
+    return ImportedDescription(
+        title=_clean_text(info.get("title")),
+        version=_clean_text(info.get("version")),
+        servers=tuple(server_urls(parsed.root.get("servers"))),
+        drafts=tuple(drafts),
+        outcomes=tuple(outcomes),
+        notes=(
+            *duplicates[:_DUPLICATES_NAMED],
+            *_notes(parsed, parsed_operations, names, options),
+            *secret_notes(drafts),
+        ),
+    )
+
+
+class _Mapper:
+    """Maps operations one by one; a failure affects only its own."""
+
+    def __init__(
+        self, document: OpenApiDocument, ids: Mapping[str | None, int], options: OpenApiOptions
+    ) -> None:
+        """`ids`: how many operations have each operationId."""
+        room = SizeBudget(options.schemas_limit_bytes)
+        self._tools = OpenApiDrafts(
+            document, room, options.media_types, credentials=options.credentials
+        )
+        self._ids = ids
+
+    def map(
+        self, operation: DocumentOperation, name: str, options: OpenApiOptions
+    ) -> tuple[ToolDraft | None, Outcome]:
+        if reason := refusal(operation, name, options):
+            return None, Outcome(operation.key, operation.label, None, "excluded", reason=reason)
+        try:
+            draft, notes = self._tools.draft(operation, name)
+            notes = [*operation.notes, *notes]
+        except SkipOperation as skip:
+            return None, Outcome(operation.key, operation.label, None, "skipped", reason=str(skip))
+        if operation.operation_id and self._ids[operation.operation_id] > 1:
+            notes.append(f"operationId {operation.operation_id} is used more than once")
+        status: OutcomeStatus = "degraded" if notes else "imported"
+        return draft, Outcome(operation.key, operation.label, name, status, reason=_reason(notes))
+
+
+def _reason(notes: list[str]) -> str | None:
+    reasons = list(dict.fromkeys(notes))
+    more = len(reasons) - _REASONS_LIMIT
+    named = "; ".join(reasons[:_REASONS_LIMIT])
+    return f"{named}; and {more} more" if more > 0 else named or None
+
+
+def _name(
+    operation: DocumentOperation,
+    ids: Mapping[str | None, int],
+    verbs: Mapping[tuple[str | None, str], int],
+) -> str:
+    """The name wanted for the tool. Operations that share an operationId are told apart by their
+    methods, or, where these are the same, named after their paths."""
+    method, own = operation.method, operation.operation_id
+    wanted = operation.marks.name or own
+    if own and not operation.marks.name and ids[own] > 1:
+        wanted = f"{own}_{method.lower()}" if verbs[own, method] == 1 else None
+    limit = limit_for(operation.marks.name) if operation.marks.name else PORTABLE_LIMIT
+    return tool_name(wanted, method, operation.path, limit)
+
+
+def _clean_text(value: object) -> str | None:
+    """The value as text; `version: 1.0` is a number in YAML."""
+    return str(value).strip() or None if isinstance(value, str | int | float) else None
+
+
+def _notes(
+    document: OpenApiDocument,
+    found: list[DocumentOperation],
+    names: dict[str, str],
+    options: OpenApiOptions,
+) -> Iterator[str]:
+    others = mapping(document.root.get(FILES)).items()
+    unread = sorted((name, file.reason) for name, file in others if isinstance(file, MissingFile))
+    for name, reason in unread[:_FILES_NAMED]:
+        yield f"the file {name!r} cannot be read: {reason}"
+    if (more := len(unread) - _FILES_NAMED) > 0:
+        yield f"{more:,} more files cannot be read"
+    for url in server_urls(document.root.get("servers")):
+        if "{" in url:
+            yield f"its server {url[:200]!r} has a variable without a value; it is not used"
+    for pattern in (*options.include, *options.exclude):
+        if not any(matches(op, names[op.key], pattern) for op in found):
+            yield f"the pattern {pattern!r} matches no operation"
+    known = {key for op in found for key in (op.endpoint, op.operation_id)}
+    for key in options.overlay.operations:
+        if key not in known:
+            yield f"the overlay's {key!r} matches no operation"

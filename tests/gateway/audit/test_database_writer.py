@@ -1,0 +1,206 @@
+"""From memory to the database, by way of the disk where it is away: nothing lost, nothing twice."""
+
+import json
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from gateway.audit.database_writer import _row
+from gateway.audit.records import Chain
+from registry.database.postgres import borrow
+from schemas.errors import Unavailable
+from tests.fixtures_database import HOST
+from tests.fixtures_gateway import DEADLINE_S
+from tests.gateway.audit.conftest import NOON, entry, writer
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def running(subject):
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(subject.run)
+        yield
+        await subject.settle()
+        tasks.cancel_scope.cancel()
+    await subject.close()
+
+
+async def stored_subjects(database):
+    async with borrow(database.pool) as connection:
+        rows = await connection.execute("SELECT subject FROM audit_t ORDER BY chain_id, sequence")
+        return [subject async for (subject,) in rows]
+
+
+async def eventually(holds):
+    with anyio.fail_after(DEADLINE_S):
+        while not await holds():  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+
+
+class Pool:
+    """A way to the database that can be cut."""
+
+    def __init__(self, database):
+        self.pool = database.pool
+        self.there = True
+
+    def __call__(self):
+        return self.pool if self.there else None
+
+
+def through(pool, spool, **changes):
+    made = writer(spool, **changes)
+    made._pool = pool
+    return made
+
+
+async def test_records_go_into_the_database_in_order(database, spool):
+    subject = writer(spool, database.pool, batch=10, flush_s=1)  # spools what stands for twice that
+    async with running(subject):
+        for number in range(25):
+            subject.add(entry(number))
+
+        async def there():
+            return await stored_subjects(database) == [f"tool_{n}" for n in range(25)]
+
+        await eventually(there)
+    assert (subject.written, subject.spooled, subject.dropped) == (25, 0, 0)
+    assert not spool.exists()
+
+
+async def test_buffered_records_are_written_on_close(database, spool):
+    subject = writer(spool, database.pool, flush_s=3600.0)
+    async with running(subject):
+        subject.add(entry(1))
+    assert await stored_subjects(database) == ["tool_1"]
+
+
+async def test_while_the_database_is_away_records_wait_on_disk(database, spool):
+    pool = Pool(database)
+    subject = through(pool, spool, batch=10)
+    async with running(subject):
+        subject.add(entry(0))
+        await eventually(lambda: _has(subject, written=1))
+        pool.there = False
+        for number in range(1, 30):
+            subject.add(entry(number))
+        await eventually(lambda: _has(subject, waiting=0))
+        assert subject.spooled >= 29  # the first one too, where its write took long
+        assert await stored_subjects(database) == ["tool_0"]
+        pool.there = True
+        subject.add(entry(30))
+        await eventually(lambda: _has(subject, written=31))
+    assert await stored_subjects(database) == [f"tool_{n}" for n in range(31)]
+    assert not spool.exists()
+
+
+async def _has(subject, **expected):
+    return {name: getattr(subject, name) for name in expected} == expected
+
+
+async def test_a_spool_left_by_one_process_is_written_by_the_next(database, spool):
+    pool = Pool(database)
+    pool.there = False
+    first = through(pool, spool)
+    async with running(first):
+        for number in range(3):
+            first.add(entry(number))
+    assert await stored_subjects(database) == []
+    pool.there = True
+    second = through(pool, spool)
+    async with running(second):
+        await eventually(lambda: _has(second, written=3))
+    assert await stored_subjects(database) == ["tool_0", "tool_1", "tool_2"]
+    assert not spool.exists()
+
+
+async def test_records_already_stored_are_not_stored_twice(database, spool):
+    """A process was killed after the database had a batch, and before its file was gone."""
+    pool = Pool(database)
+    pool.there = False
+    first = through(pool, spool)
+    async with running(first):
+        first.add(entry(1))
+        first.add(entry(2))
+    [file] = spool.glob("*.jsonl")
+    again = file.read_bytes()
+    pool.there = True
+    for _ in range(2):
+        spool.mkdir(exist_ok=True)
+        file.write_bytes(again)
+        later = through(pool, spool)
+        async with running(later):
+            await eventually(lambda: _is_gone(file))
+    assert await stored_subjects(database) == ["tool_1", "tool_2"]
+
+
+async def _is_gone(file):
+    return not file.exists()
+
+
+async def test_without_room_calls_are_refused(spool):
+    subject = writer(spool, queue=2, spool_bytes=1)
+    async with running(subject):
+        for number in range(2):
+            subject.admit()
+            subject.add(entry(number))
+        with pytest.raises(Unavailable, match="cannot be recorded"):
+            subject.admit()
+        subject.add(entry(3))  # it was admitted before
+        assert (subject.waiting, subject.dropped) == (3, 0)
+
+
+async def test_without_room_records_are_dropped_and_counted_where_that_is_wanted(spool):
+    subject = writer(spool, queue=2, spool_bytes=1, when_full="drop")
+    async with running(subject):
+        for number in range(5):
+            subject.admit()
+            subject.add(entry(number))
+        assert (subject.waiting, subject.dropped) == (2, 3)
+
+
+async def test_a_full_disk_holds_records_back_until_the_database_is_there(database, spool):
+    pool = Pool(database)
+    pool.there = False
+    subject = through(pool, spool, spool_bytes=1000)
+    async with running(subject):
+        for number in range(3):
+            subject.add(entry(number))
+        await eventually(lambda: _has(subject, spooled=3))
+        for number in range(3, 20):
+            subject.add(entry(number))
+        pool.there = True
+        await eventually(lambda: _has(subject, written=20))
+    assert await stored_subjects(database) == [f"tool_{n}" for n in range(20)]
+
+
+async def test_time_in_a_chain_does_not_go_back(spool):
+    subject = writer(spool)
+    first = subject.now()
+    subject._last = first.replace(year=first.year + 1)  # the clock was set back
+    assert subject.now() == first.replace(year=first.year + 1)
+
+
+async def test_odd_names_are_kept(database, spool):
+    subject = writer(spool, database.pool)
+    odd = 'a"\\\N{SNOWMAN}\n\x7f'
+    async with running(subject):
+        subject.add(entry(1, subject=odd, arguments=json.dumps({"a": "\0\N{BOMB}"})))
+    assert await stored_subjects(database) == [odd]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"subject": "\\N", "arguments": "a\tb\nc\rd\\"},
+        {"subject": 'a"\N{SNOWMAN}', "latency_us": 0, "request_bytes": 7, "source": ""},
+    ],
+)
+def test_a_record_has_one_row_from_memory_and_from_a_file(changes):
+    chain = Chain(HOST, node="n", started=NOON, key=b"")
+    (line,) = chain.link([entry(3, **changes)])
+    assert _row(replace(line, entry=None), chain.id) == _row(line, chain.id)

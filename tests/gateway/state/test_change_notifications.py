@@ -1,0 +1,218 @@
+from contextlib import ExitStack, contextmanager
+
+import anyio
+import pytest
+
+from gateway.context import Outbox
+from gateway.state.change_notifications import (
+    LIST_NOTIFICATIONS,
+    SUBSCRIPTION_LIMIT,
+    Follower,
+    Hub,
+    changed_lists,
+    update_notification,
+)
+from gateway.state.memory import MemorySessions
+from schemas.errors import InvalidParams, TooManyRequests, Unavailable
+from tests.gateway.state.conftest import Node, stores_of
+
+pytestmark = pytest.mark.anyio
+
+
+def follower(tenant="t", message=b"changed", toolset=None, **others):
+    return Follower(tenant, toolset, Outbox(), {"tools": message, **others})
+
+
+@contextmanager
+def following(hub, *followers):
+    with ExitStack() as stack:
+        for one in followers:
+            stack.enter_context(hub.stream(one.outbox, one))
+        yield
+
+
+async def test_news_reaches_the_followers_of_the_tenant_each_in_its_own_words():
+    hub = Hub(10)
+    ann, bob, other = follower(message=b"for ann"), follower(message=b"for bob"), follower("u")
+    with following(hub, ann, bob, other):
+        hub.change("t", {"tools"})
+        taken = [await one.outbox.take(0) for one in (ann, bob, other)]
+    assert taken == [[b"for ann"], [b"for bob"], []]
+
+
+async def test_followers_hear_only_of_subscribed_lists():
+    hub = Hub(10)
+    both, one = follower(prompts=b"prompts"), follower()
+    with following(hub, both, one):
+        hub.change("t", {"prompts", "resources"})
+        assert await both.outbox.take(0) == [b"prompts"]
+        assert await one.outbox.take(0) == []
+
+
+async def test_changes_that_nobody_read_yet_are_one_piece_of_news():
+    hub, box = Hub(10), follower()
+    with following(hub, box):
+        for _ in range(5):
+            hub.change("t", {"tools"})
+        assert await box.outbox.take(0) == [b"changed"]
+        hub.change("t", {"tools"})
+        assert await box.outbox.take(0) == [b"changed"]
+
+
+async def test_changes_soon_after_each_other_are_told_together():
+    hub, box = Hub(10, debounce_s=0.02), follower(prompts=b"prompts")
+    with following(hub, box), anyio.fail_after(30):
+        hub.change("t", {"tools"})
+        assert await box.outbox.take(0) == []  # not at once
+        hub.change("t", {"prompts"})
+        assert sorted(await box.outbox.take(5)) == [b"changed", b"prompts"]
+        assert await box.outbox.take(0.05) == []  # and not twice
+
+
+async def test_followers_joining_after_a_change_are_not_notified():
+    hub, before, after = Hub(10, debounce_s=0.02), follower(), follower()
+    with following(hub, before), anyio.fail_after(30):
+        hub.change("t", {"tools"})
+        with following(hub, after):
+            assert await before.outbox.take(5) == [b"changed"]
+            assert await after.outbox.take(0) == []
+            hub.change("t", {"tools"})
+            assert await after.outbox.take(5) == [b"changed"]
+
+
+async def test_departed_followers_hear_nothing():
+    hub, box = Hub(10), follower()
+    with following(hub, box):
+        pass
+    hub.change("t", {"tools"})
+    assert await box.outbox.take(0) == []
+    assert hub._followers == {}
+
+
+async def test_a_follower_has_the_current_version_of_its_lists():
+    hub = Hub(10, version=lambda tenant, toolset: f"{tenant}/{toolset}")
+    box, narrow = follower(), follower(toolset="reading")
+    with following(hub, box, narrow):
+        hub.change("t", {"tools"})
+    assert (box.outbox.lists_version, narrow.outbox.lists_version) == ("t/None", "t/reading")
+
+
+async def test_streams_are_counted_and_limited():
+    hub = Hub(stream_limit=2)
+    with hub.stream(Outbox()), hub.stream(Outbox()):
+        assert hub.streams == 2
+        with pytest.raises(Unavailable, match=r"limit 2"), hub.stream(Outbox()):
+            pass
+    assert hub.streams == 0
+    with hub.stream(Outbox()):
+        assert hub.streams == 1
+
+
+async def test_one_client_cannot_have_all_streams():
+    hub, ann, bob = Hub(stream_limit=1000), ("t", "ann"), ("t", "bob")
+    with ExitStack() as streams:
+        for _ in range(100):
+            streams.enter_context(hub.stream(Outbox(), owner=ann))
+        with (
+            pytest.raises(TooManyRequests, match="100 open streams"),
+            hub.stream(Outbox(), owner=ann),
+        ):
+            pass
+        with hub.stream(Outbox(), owner=bob), hub.stream(Outbox()):
+            assert hub.streams == 102
+    with hub.stream(Outbox(), owner=ann):
+        assert hub.streams == 1
+
+
+async def test_a_small_stream_limit_grants_one_client_a_larger_share():
+    hub = Hub(stream_limit=60)
+    with ExitStack() as streams:
+        for _ in range(50):
+            streams.enter_context(hub.stream(Outbox(), owner=("t", "ann")))
+        with pytest.raises(TooManyRequests), hub.stream(Outbox(), owner=("t", "ann")):
+            pass
+
+
+async def test_one_client_has_as_many_streams_as_the_settings_say():
+    hub, ann = Hub(stream_limit=1000, owner_limit=2), ("t", "ann")
+    with hub.stream(Outbox(), owner=ann), hub.stream(Outbox(), owner=ann):
+        with pytest.raises(TooManyRequests) as caught, hub.stream(Outbox(), owner=ann):
+            pass
+        assert caught.value.data == {"retryAfter": 1, "limit": "limits.principal_streams"}
+
+
+async def test_where_all_are_one_nobody_has_a_share():
+    hub, ann = Hub(stream_limit=1000, owner_limit=1, distinct_principals=False), ("t", "anonymous")
+    with hub.stream(Outbox(), owner=ann), hub.stream(Outbox(), owner=ann):
+        assert hub.streams == 2
+
+
+async def test_closing_ends_streams_after_their_pending_messages():
+    hub, box = Hub(10), Outbox()
+    with hub.stream(box):
+        box.put(b"last words")
+        hub.close()
+        assert box.closed
+        assert await box.take(5) == [b"last words"]
+    with pytest.raises(Unavailable, match="shutting down"), hub.stream(Outbox()):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "kinds"),
+    [
+        ("AAAABBBBCCCC", "AAAABBBBCCCC", []),
+        ("AAAABBBBCCCC", "AAAXBBBBCCCC", ["tools"]),
+        ("AAAABBBBCCCC", "AAAABBBBCCCX", ["resources"]),
+        ("AAAABBBBCCCC", "XXXXXXXXXXXX", ["tools", "prompts", "resources"]),
+        ("", "AAAABBBBCCCC", ["tools", "prompts", "resources"]),  # nobody knows
+        ("AAAA", "AAAABBBBCCCC", ["prompts", "resources"]),
+    ],
+)
+def test_versions_differ_in_the_changed_lists(told, now, kinds):
+    assert changed_lists(told, now) == kinds
+
+
+async def test_a_session_is_notified_of_changes_to_subscribed_resources(anyio_backend):
+    node = Node(stores_of(MemorySessions()))
+    session, other = await node.open(), await node.open()
+    await node.hub.subscribe(session, "test://x")
+    await node.hub.subscribe(session, "test://x")
+    node.hub.resource_updated("tenant", None, "test://x")
+    node.hub.resource_updated("tenant", None, "test://x")
+    node.hub.resource_updated("tenant", None, "test://y")
+    node.hub.resource_updated("another tenant", None, "test://x")
+    with node.sessions.stream(session) as outbox:
+        assert await outbox.take(0) == [update_notification("test://x")]
+        await node.hub.unsubscribe(session, "test://x")
+        node.hub.resource_updated("tenant", None, "test://x")
+        assert await outbox.take(0) == []
+    assert await other.outbox.take(0) == []
+    assert len(node.hub.watches) == 0
+
+
+async def test_a_session_that_ends_no_longer_watches(anyio_backend):
+    node = Node(stores_of(MemorySessions()))
+    session = await node.open()
+    await node.hub.subscribe(session, "test://x")
+    node.sessions.close(session)
+    await node.sessions.close_all()
+    assert len(node.hub.watches) == 0
+
+
+async def test_a_session_can_subscribe_to_so_many_resources(anyio_backend):
+    node = Node(stores_of(MemorySessions()))
+    session = await node.open()
+    for number in range(SUBSCRIPTION_LIMIT):
+        await node.hub.subscribe(session, f"test://{number}")
+    with pytest.raises(InvalidParams, match="can subscribe to 500"):
+        await node.hub.subscribe(session, "test://one-more")
+    await node.hub.subscribe(session, "test://1")  # is one already
+
+
+def test_notifications_match_the_specification():
+    expected = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
+    assert LIST_NOTIFICATIONS["tools"] == expected
+    assert update_notification("x:y") == (
+        b'{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:y"}}'
+    )
