@@ -415,12 +415,18 @@ _STATE = b"""
 """
 _RETRY = compose(
     """
+    WITH failed AS MATERIALIZED (
+        SELECT state.document_id
+        FROM knowledge_collection_t AS collection JOIN knowledge_document_t AS document
+            ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
+        JOIN knowledge_extraction_t AS state
+            ON (state.host_id, state.document_id) = (%(host)s, document.document_id)
+        WHERE {allowed} AND collection.name = %(name)s AND state.error IS NOT NULL
+        ORDER BY document.document_id FOR KEY SHARE OF document FOR UPDATE OF state
+    )
     UPDATE knowledge_extraction_t AS state
     SET status = 'waiting', attempt = 0, next_ts = now()
-    FROM knowledge_collection_t AS collection JOIN knowledge_document_t AS document
-        ON (document.host_id, document.collection_id) = (%(host)s, collection.collection_id)
-    WHERE {allowed} AND collection.name = %(name)s AND state.host_id = %(host)s
-        AND state.document_id = document.document_id AND state.error IS NOT NULL
+    FROM failed WHERE (state.host_id, state.document_id) = (%(host)s, failed.document_id)
 """,
     allowed=ALLOWED,
 )

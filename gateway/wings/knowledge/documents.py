@@ -234,6 +234,7 @@ class DocumentStore:
             "content": content,
             "bytes": len(content),
             "chunks": Jsonb(chunks),
+            "documents": [values["document"]],
             "mentions": Jsonb(mentions_of(chunks, found)),
             "symbols": Jsonb(symbols_of(found)),
             "count": len(chunks),
@@ -241,7 +242,7 @@ class DocumentStore:
         }
         async with connection.pipeline():  # one round trip
             await connection.execute(_BLOB_LOCK, {**values, "blobs": _blobs(sha256, values["old"])})
-            former = (_GONE, _MOVED, _UNDEFINED) if values["live"] else ()
+            former = (*_LOCK_NAMES, _GONE, _MOVED, _UNDEFINED) if values["live"] else ()
             for statement in (_BLOB, *former, _NEW, _NAMED, _DEFINED, _LIVE, _VERSION):
                 await connection.execute(statement, values)
             if values["old"] not in (None, sha256):
@@ -307,8 +308,15 @@ class DocumentStore:
                 return 0
             values |= {"documents": [row[0] for row in rows]}
             values |= {"blobs": sorted({bytes(row[1]) for row in rows if row[1] is not None})}
-            for statement in (_BLOB_LOCK, _DELETE_CHUNKS, _DELETE_DOCUMENTS, _UNUSED):
-                await connection.execute(statement, values)
+            async with connection.pipeline():
+                for statement in (
+                    _BLOB_LOCK,
+                    *_LOCK_NAMES,
+                    _DELETE_CHUNKS,
+                    _DELETE_DOCUMENTS,
+                    _UNUSED,
+                ):
+                    await connection.execute(statement, values)
         return len(rows)
 
     async def states(
@@ -480,6 +488,33 @@ _UNUSED = b"""
 _GIVEN = sql.SQL("""jsonb_to_recordset(%(chunks)s) AS given (id uuid, ordinal integer, kind text,
     start_byte integer, end_byte integer, start_line integer, end_line integer, page integer,
     header text, symbol text)""")
+# What is known from chunks goes with them in any order; whoever deletes names takes them in the
+# order of their keys (see `Entities.delete`), and whoever adds names to a chunk takes that first.
+# So all are taken in this order before, each kind by a statement of its own, which sees what was
+# added while the one before waited.
+_LOCK_NAMES = (
+    b"""
+    SELECT FROM knowledge_chunk_t
+    WHERE host_id = %(host)s AND document_id = ANY (%(documents)s::uuid[])
+    ORDER BY chunk_id FOR UPDATE
+""",
+    *(
+        compose(
+            """
+    SELECT FROM {table} WHERE host_id = %(host)s AND chunk_id = ANY (ARRAY(
+        SELECT chunk_id FROM knowledge_chunk_t
+        WHERE host_id = %(host)s AND document_id = ANY (%(documents)s::uuid[])))
+    ORDER BY {key} FOR UPDATE
+""",
+            table=sql.Identifier(table),
+            key=sql.SQL(key),
+        )
+        for table, key in (
+            ("knowledge_named_t", "chunk_id"),
+            ("knowledge_relation_t", "chunk_id, source, target, type"),
+        )
+    ),
+)
 _GONE = compose(
     """
     DELETE FROM knowledge_chunk_t AS had

@@ -212,11 +212,13 @@ class Entities:
         norms = sorted({normal(name) for name in names} - {""})
         values = {**reader.values("write"), "name": collection, "norms": norms, "pair": pair}
         async with transaction(self._pool, Transaction) as opened:
-            relations = len(await opened.rows(LOOKUPS, _DELETE_RELATIONS, values))
+            # In the order in which documents lose them, or deletions wait for each other.
+            named = [] if pair else await opened.rows(LOOKUPS, _DELETE_MENTIONS, values)
+            relations = await opened.rows(LOOKUPS, _DELETE_RELATIONS, values)
             if pair:
-                return relations
+                return len(relations)
             await opened.rows(LOOKUPS, _DELETE_ALIASES, values)
-            return len({row[0] for row in await opened.rows(LOOKUPS, _DELETE_MENTIONS, values)})
+            return len({row[0] for row in named})
 
     async def of_chunks(
         self, reader: KnowledgeReader, chunks: Sequence[str], limit: int
@@ -466,10 +468,16 @@ _MERGE = compose(
 )
 _SPLIT = compose(
     """
-    DELETE FROM knowledge_alias_t AS edge USING knowledge_collection_t AS collection
-    WHERE {allowed} AND collection.name = %(name)s AND edge.host_id = %(host)s
-        AND edge.collection_id = collection.collection_id AND edge.norm = %(norm)s
-        AND edge.alias = ANY (%(aliases)s::text[])
+    WITH gone AS MATERIALIZED (
+        SELECT edge.* FROM knowledge_alias_t AS edge JOIN knowledge_collection_t AS collection
+            ON {allowed} AND collection.name = %(name)s AND edge.host_id = %(host)s
+                AND edge.collection_id = collection.collection_id
+        WHERE edge.norm = %(norm)s AND edge.alias = ANY (%(aliases)s::text[])
+        ORDER BY edge.alias FOR UPDATE OF edge
+    )
+    DELETE FROM knowledge_alias_t AS edge USING gone
+    WHERE (edge.host_id, edge.collection_id, edge.alias, edge.norm)
+        = (%(host)s, gone.collection_id, gone.alias, gone.norm)
     RETURNING edge.alias
 """,
     allowed=ALLOWED,
@@ -570,8 +578,8 @@ _PAIRS = compose(
     naming=_NAMING.format(norm=sql.Identifier("named", "norm")),
     joined=sql.Literal(JOINED),
 )
-_OF_WRITER = sql.SQL("""USING knowledge_collection_t AS collection
-    WHERE {allowed} AND collection.name = %(name)s AND had.host_id = %(host)s
+_OF_WRITER = sql.SQL("""JOIN knowledge_collection_t AS collection
+    ON {allowed} AND collection.name = %(name)s AND had.host_id = %(host)s
         AND had.collection_id = collection.collection_id""").format(allowed=ALLOWED)
 _DELETE_MENTIONS = compose(
     """
@@ -583,18 +591,31 @@ _DELETE_MENTIONS = compose(
 )
 _DELETE_ALIASES = compose(
     """
-    DELETE FROM knowledge_alias_t AS had {of_writer}
-        AND (had.norm = ANY (%(norms)s::text[]) OR had.alias = ANY (%(norms)s::text[]))
+    WITH gone AS MATERIALIZED (
+        SELECT had.* FROM knowledge_alias_t AS had {of_writer}
+        WHERE had.norm = ANY (%(norms)s::text[]) OR had.alias = ANY (%(norms)s::text[])
+        ORDER BY had.alias, had.norm FOR UPDATE OF had
+    )
+    DELETE FROM knowledge_alias_t AS had USING gone
+    WHERE (had.host_id, had.collection_id, had.alias, had.norm)
+        = (%(host)s, gone.collection_id, gone.alias, gone.norm)
     RETURNING had.norm
 """,
     of_writer=_OF_WRITER,
 )
 _DELETE_RELATIONS = compose(
     """
-    DELETE FROM knowledge_relation_t AS had {of_writer}
-        AND CASE WHEN %(pair)s
+    WITH gone AS MATERIALIZED (
+        SELECT had.chunk_id, had.source, had.target, had.type
+        FROM knowledge_relation_t AS had {of_writer}
+        WHERE CASE WHEN %(pair)s
             THEN had.source = ANY (%(norms)s::text[]) AND had.target = ANY (%(norms)s::text[])
             ELSE had.source = ANY (%(norms)s::text[]) OR had.target = ANY (%(norms)s::text[]) END
+        ORDER BY had.chunk_id, had.source, had.target, had.type FOR UPDATE OF had
+    )
+    DELETE FROM knowledge_relation_t AS had USING gone
+    WHERE (had.host_id, had.chunk_id, had.source, had.target, had.type)
+        = (%(host)s, gone.chunk_id, gone.source, gone.target, gone.type)
     RETURNING had.source
 """,
     of_writer=_OF_WRITER,
