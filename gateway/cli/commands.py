@@ -4,10 +4,11 @@ A row names an operation. What its path, query and body take, its summary and it
 the operation; a row adds what only a command line has.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from config.settings import Settings
 from gateway.operations.operation import Operation
 
 RESOURCES = "gateway.admin.resources."
@@ -20,17 +21,21 @@ class CommandRow:
     arguments: tuple[str, ...] = ()  # members that are arguments, behind those of the path
     options: Mapping[str, str] = field(default_factory=dict)  # other words for members
     metavars: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)  # help of members, instead of theirs
     given: Mapping[str, Any] = field(default_factory=dict)  # members that the word says
     body: str = ""  # metavar of the argument that is the whole body
     each: bool = False  # the last name of the path may be repeated
     confirms: bool | None = None  # whether a person confirms; None: where something is removed
+    warns: str = ""  # behind the entry in that question; members of the entry stand in braces
     columns: tuple[tuple[str, str, str], ...] = ()  # of a list; (): those of the view
     limit: int | None = None  # of a list; None: all
     changes: bool = False  # whether one member at least has to be given
     tells: bool = False  # whether the answer is printed below the sentence
     says: str = ""  # the sentence that is printed; names of members stand in braces
     prints: str = ""  # the member of the answer that is printed, alone
+    remarks: Callable[[Settings], str] = lambda _settings: ""  # on what was done here
     hint: str = ""  # for a person below a list
+    first: str = ""  # for a person, where a list is empty
     help: str = ""  # beside summary and details of the operation
     examples: tuple[str, ...] = ()
 
@@ -42,6 +47,15 @@ class CommandRow:
 
 
 Hand = tuple[str, str]  # "module:attribute", summary
+
+
+def _unused_keys(settings: Settings) -> str:
+    if settings.auth.mode != "none" and settings.auth.api_keys:
+        return ""
+    return (
+        "Nobody is asked for a key now: keys count if auth.mode is jwt or keys, and auth.api_keys "
+        "is true."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,22 +84,35 @@ GROUPS: Mapping[str, CommandGroup] = {
                 arguments=("name",),
                 prints="secret",
                 says="The key {key[id]} of {key[principal]}. Store it now: it is not shown again.",
+                remarks=_unused_keys,
+                help="The key is printed once, since the registry stores a hash of it only. "
+                "Standard output has the key alone, so that it can go to a file.",
                 examples=(
                     "toolgate keys create deploy --scope memory:read --expires 90d",
                     "toolgate keys create audit --role auditor > audit.key",
                 ),
             ),
-            "list": CommandRow(operation="listKeys"),
-            "show": CommandRow(operation="getKey"),
+            "list": CommandRow(
+                operation="listKeys", first="To make one: toolgate keys create NAME"
+            ),
+            "show": CommandRow(operation="getKey", help="KEY is an id or a name."),
             "rotate": CommandRow(
                 operation="rotateKey",
                 prints="secret",
-                says="The key {key[id]} of {key[principal]}. Store it now: it is not shown again.",
+                says="The key {key[id]} of {key[principal]}. Store it now: it is not shown again. "
+                "The earlier one, {entry}, is valid for {given[overlap_s]} more.",
+                help="""KEY is an id or a name. The new key, which is printed once, has the name,
+                the principal, the scopes and the roles of the earlier one, so that memories,
+                collections and grants of its principal stay its own. The earlier one is valid for
+                --overlap, in which clients take the new one.""",
                 examples=("toolgate keys rotate deploy --overlap 2h > deploy.key",),
             ),
             "revoke": CommandRow(
-                operation="revokeKey", confirms=False, given={"earlier": True},
+                operation="revokeKey", each=True, confirms=False, given={"earlier": True},
                 says="Revoked {key}.",
+                help="""KEY is an id or a name. The keys that it replaced by `keys rotate`, and that
+                are still valid, are revoked, too. Gateways refuse them at once, at the latest after
+                auth.revocation_s seconds.""",
             ),
         },
     ),
@@ -104,6 +131,7 @@ GROUPS: Mapping[str, CommandGroup] = {
                 columns=(("name", "Name", "code"), ("skills", "Skills", "text"),
                          ("description", "Description", "text")),
                 hint="To add one: toolgate agents add NAME --description TEXT",
+                first="To add one: toolgate agents add NAME --description TEXT",
             ),
             "show": CommandRow(operation="getAgent"),
             "add": CommandRow(
@@ -118,7 +146,7 @@ GROUPS: Mapping[str, CommandGroup] = {
             ),
             "revoke": CommandRow(
                 operation="revokeSkills", each=True, confirms=False,
-                says="Revoked from {agent}: {skill}.",
+                summary="Revoke skills of an agent.", says="Revoked from {agent}: {skill}.",
             ),
             "remove": CommandRow(
                 operation="deleteAgent", says="Removed {agent}.",
@@ -165,10 +193,11 @@ GROUPS: Mapping[str, CommandGroup] = {
             "show": CommandRow(operation="getRule"),
             "check": ("gateway.cli.access.policy:check", "Find invalid rules."),
             "put": CommandRow(
-                operation="putRule", body="RULE",
+                operation="putRule", body="RULE", metavars={"rule": "NAME"},
                 says="{name}: {rule[effect]} (version {version}).",
-                help="""Gateways apply a stored rule at once. RULE is JSON or YAML with the members
-                of an entry of policy.rules, or a file with them; "-" reads it from standard input.
+                help="""NAME is that of the rule. Gateways apply a stored rule at once. RULE is JSON
+                or YAML with the members of an entry of policy.rules, or a file with them; "-" reads
+                it from standard input.
 
                 A rule that exists is replaced only with --if-match, by its version (the ETag that
                 the API tells) or by *.""",
@@ -218,6 +247,7 @@ GROUPS: Mapping[str, CommandGroup] = {
         rows={
             "list": CommandRow(
                 operation="listSkills", hint="Details of one: toolgate skills show NAME",
+                first="To make some: toolgate skills import DIRECTORY",
                 columns=(("name", "Name", "code"), ("version", "Version", "badge"),
                          ("tools", "Tools", "number"), ("parent", "Below", "code"),
                          ("description", "Description", "text")),
@@ -245,12 +275,14 @@ GROUPS: Mapping[str, CommandGroup] = {
             ),
             "unlink": CommandRow(
                 operation="unlinkTools", each=True, confirms=False,
+                summary="Unlink tools from a skill.",
                 says="Unlinked from {skill}: {tool}.",
                 help="A tool that its SKILL.md names is linked again by the next import; remove it "
                 "there.",
             ),
             "depend": CommandRow(
                 operation="dependSkill", options={"required": "optional"},
+                texts={"required": "The skill only mentions the dependency."},
                 says="{skill} depends on {dependency}.",
                 help="The dependency is loaded before the skill, unless it is --optional. A cycle "
                 "is refused; the message names its chain.",
@@ -307,10 +339,14 @@ GROUPS: Mapping[str, CommandGroup] = {
             ),
             "disable": CommandRow(
                 operation="disableTool", each=True, says="Disabled {tool}.",
+                summary="Disable tools.",
                 help="""Clients neither see nor call it, also after imports, until `toolgate tools
                 enable`. `toolgate tools list --disabled` lists them.""",
             ),
-            "enable": CommandRow(operation="enableTool", each=True, says="Enabled {tool}."),
+            "enable": CommandRow(
+                operation="enableTool", each=True, summary="Enable tools.",
+                says="Enabled {tool}.",
+            ),
             "remove": CommandRow(
                 operation="deleteTool", says="Removed {tool}.",
                 help="A source that was made for this tool only is removed, too. To hide an "
@@ -345,6 +381,7 @@ GROUPS: Mapping[str, CommandGroup] = {
             ),
             "remove": CommandRow(
                 operation="deleteSource", says="Removed {source} and its tools.",
+                warns="and its tools ({tools})",
                 help="""Its tools get new ids if it is imported again. `toolgate sources refresh`
                 updates a source. A source of the settings is removed there, and by `toolgate
                 sources prune`.""",
@@ -364,7 +401,9 @@ GROUPS: Mapping[str, CommandGroup] = {
             "refresh": CommandRow(
                 operation="refreshEmbeddings", arguments=("tools",), metavars={"tools": "NAME"},
                 says="Queued {queued}.",
-                help="Until they have new ones, tools are found by their words.",
+                help="""NAME is that of a tool. Tools whose embeddings are ready are left as they
+                are, unless --force is given. Until they have new ones, tools are found by their
+                words.""",
             ),
             "retry": CommandRow(
                 operation="retryEmbeddings", arguments=("tools",), metavars={"tools": "NAME"},

@@ -20,10 +20,18 @@ from gateway.cli.commands import GROUPS, STATUS, CommandGroup, CommandRow
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, CommandFailure, fail
 from gateway.cli.common.lazy import LazyGroup, load
-from gateway.cli.common.options import ask, json_option, tenant_option, yes_option
-from gateway.cli.common.output import print_json, remark, say
+from gateway.cli.common.options import (
+    ask,
+    check_terminal,
+    json_option,
+    span_of,
+    tenant_option,
+    yes_option,
+)
+from gateway.cli.common.output import note, print_json, remark, say
 from gateway.cli.common.parameters import (
     DOCUMENT,
+    SECONDS,
     Member,
     argument,
     given_members,
@@ -44,6 +52,8 @@ from gateway.operations.operation import BODY, IF_MATCH, IF_NONE_MATCH, Operatio
 from gateway.operations.resource_view import ResourceView
 from registry.names.similar_names import did_you_mean
 
+SEVERAL = """Entries are changed one after another. The first failure stops the command; its message
+names those that are done."""
 LISTS = frozenset({"items", "next"})  # members of a page
 HINTED = 2000  # entries among which a similar name is looked for
 LOCAL = "gateway.cli.local:open_operations"  # imported by commands that run here
@@ -123,11 +133,8 @@ def make_command(
         given = given_members(members, values)
         if row.changes and not given:
             fail("expected an option that changes it; see --help", USAGE)
-        call = OperationCall(word, group, row, operation, values, given)
-        if row.asks(operation) and not values.get("yes"):
-            ask(word, call.subject)
-        answer = run(call.make(settings, url=url, key_file=key_file, tenant=tenant))
-        call.print(answer, as_json=as_json)
+        call = OperationCall(word, group, row, operation, values, given, as_json=as_json)
+        run(call.make(settings, url=url, key_file=key_file, tenant=tenant))
 
     more = [] if group.remote else [tenant_option]
     more += [yes_option] if row.asks(operation) else []
@@ -142,7 +149,10 @@ def _parameters(
 ) -> list[click.Parameter]:
     names = operation.names
     path = [
-        argument(Member(name, click.STRING, required=True, is_list=row.each and name == names[-1]))
+        argument(
+            Member(name, click.STRING, required=True, is_list=row.each and name == names[-1]),
+            row.metavars.get(name, ""),
+        )
         for name in names
     ]
     placed = [argument(members[name], row.metavars.get(name, "")) for name in row.arguments]
@@ -150,7 +160,7 @@ def _parameters(
         [click.Argument([BODY], type=DOCUMENT, metavar=row.body)] if row.body else []
     )
     options: list[click.Parameter] = [
-        option(member, row.options.get(name, ""))
+        option(member, row.options.get(name, ""), row.texts.get(name, ""))
         for name, member in members.items()
         if name not in row.arguments
     ]
@@ -166,7 +176,8 @@ def _parameters(
 
 
 def _help(row: CommandRow, operation: Operation) -> str:
-    parts = [row.summary or operation.summary, operation.details, row.help]
+    several = SEVERAL if row.each else ""
+    parts = [row.summary or operation.summary, operation.details, row.help, several]
     if row.examples:
         lines = "".join(f"\n  {example}" for example in row.examples)
         parts.append(f"\b\nExample{'s' * (len(row.examples) > 1)}:{lines}")
@@ -207,8 +218,12 @@ class OperationCall:
         operation: Operation,
         values: Mapping[str, Any],
         members: Mapping[str, Any],
+        *,
+        as_json: bool,
     ) -> None:
         self._word = word
+        self._as_json = as_json
+        self._is_local = False
         self._group = group
         self._row = row
         self._operation = operation
@@ -218,6 +233,8 @@ class OperationCall:
             self._given[BODY] = values[BODY]
         self._view = VIEWS.get(group.view)
         self._written = "Changed"
+        self._entries: Sequence[Json] | None = None  # among which names are looked for
+        self._unread = ""  # why they are not
 
     @property
     def subject(self) -> str:
@@ -232,8 +249,14 @@ class OperationCall:
         url: str | None,
         key_file: IO[str] | None,
         tenant: str | None,
-    ) -> Sequence[tuple[Json, Any]]:
-        """Path parameters and response of each call."""
+    ) -> None:
+        """Call the operation, and print each answer as it comes."""
+        entries, asks = self._names(), self._asks()
+        if len(entries) > 1 and self._values.get("if_match") not in (None, "*"):
+            fail("--if-match: the tag is that of one entry; expected one, or *", USAGE)
+        if asks:
+            check_terminal(self._word, self.subject)
+        self._is_local = not self._group.remote and url is None and key_file is None
         opened = open_client(
             settings,
             url=url,
@@ -243,7 +266,43 @@ class OperationCall:
             resources=self._group.resources,
         )
         async with opened as client:
-            return [(names, await self._call(client, names)) for names in self._names()]
+            entries = [await self._resolve(client, names) for names in entries]
+            if asks:
+                ask(self._word, f"{self.subject} {await self._warning(client, entries)}".strip())
+            await self._make_each(client, entries)
+        if self._is_local:
+            note(self._row.remarks(settings))
+
+    def _asks(self) -> bool:
+        return self._row.asks(self._operation) and not self._values.get("yes")
+
+    async def _warning(self, client: OperationClient, entries: Sequence[Json]) -> str:
+        """Consequences of a removal, from the view of the first entry."""
+        if not self._row.warns or self._view is None:
+            return ""
+        call = partial(client.call, self._view.shows, entries[0])
+        entry = (await hinting(client, entries[0], call)).value
+        return self._row.warns.format_map(_Facts(entry))
+
+    async def _make_each(self, client: OperationClient, entries: Sequence[Json]) -> None:
+        done: list[Any] = []
+        try:
+            for names in entries:
+                done.append(await self._call(client, names))
+                if not self._prints_json(done[-1]):
+                    self._print(names, done[-1])
+        except CommandFailure as failure:
+            if not done:
+                is_absent = isinstance(failure.__cause__, OperationRefused)
+                text = failure.message + (self._unread if is_absent else "")
+                raise CommandFailure(text, failure.exit_code) from failure
+            last = self._operation.names[-1]
+            made, left = entries[: len(done)], entries[len(done) :]
+            text = f"{failure.message} Done: {_words(made, last)}. Not done: {_words(left, last)}."
+            raise CommandFailure(text) from failure
+        finally:
+            if done and self._prints_json(done[0]):
+                print_json(done if self._row.each else done[0])
 
     def _names(self) -> list[Json]:
         """The path parameters of each call."""
@@ -254,7 +313,7 @@ class OperationCall:
         return [{**names, last: value} for value in names[last]]
 
     async def _call(self, client: OperationClient, names: Json) -> Any:
-        given = {**self._given, **await self._resolve(client, names), **self._conditions()}
+        given = {**self._given, **names, **self._conditions()}
         if self._row.lists(self._operation):
             limit = self._values.get("limit") or self._row.limit
             items = partial(client.items, self._operation.id, given, limit)
@@ -279,26 +338,35 @@ class OperationCall:
         view = self._view
         if view is None or not view.names or not names:
             return names
-        first = self._operation.names[0]
-        entries = await client.items(view.lists, {})
-        keys = {str(entry[view.key]) for entry in entries}
+        first, given = self._operation.names[0], names[self._operation.names[0]]
+        if self._entries is None:
+            self._entries = await self._readable_entries(client, view)
         named = [
             str(entry[view.key])
-            for entry in entries
-            if entry.get(view.names) == names[first] and not entry.get(view.ended)
+            for entry in self._entries
+            if entry.get(view.names) == given and not entry.get(view.ended)
         ]
-        if names[first] in keys or not named:
-            return names
-        return {**names, first: named[0]}
+        keys = {str(entry[view.key]) for entry in self._entries if entry[view.key] == given}
+        if len(keys | set(named)) > 1:
+            raise CommandFailure(_ambiguity(given, is_key=bool(keys), named=named), USAGE)
+        return {**names, first: named[0]} if named else names
 
-    def print(self, answers: Sequence[tuple[Json, Any]], *, as_json: bool) -> None:
-        """One JSON text for all answers, or a sentence or table for each."""
-        values = [value for _, value in answers]
-        if as_json and not any(self._is_job(value) for value in values):
-            print_json(values if self._row.each else values[0])
-            return
-        for names, value in answers:
-            self._print(names, value)
+    async def _readable_entries(
+        self, client: OperationClient, view: ResourceView
+    ) -> Sequence[Json]:
+        """The entries among which a name is looked for; none, where the caller may not read them:
+        then the key alone names one."""
+        try:
+            return await client.items(view.lists, {})
+        except OperationRefused as refused:
+            if refused.status != 403:
+                raise
+            self._unread = f" Names cannot be looked up ({refused.message}); expected an id."
+            return ()
+
+    def _prints_json(self, value: Any) -> bool:
+        """Whether answers are one JSON text; that of a job is printed with its end."""
+        return self._as_json and not self._is_job(value)
 
     def _is_job(self, value: Any) -> bool:
         return self._operation.job is not None and isinstance(value, dict) and "job" in value
@@ -309,7 +377,7 @@ class OperationCall:
             finish(value)
         elif row.prints:
             say(one_line(str(value[row.prints])))
-            remark(self._sentence(names, value))
+            note(self._sentence(names, value))
         elif row.says:
             say(self._sentence(names, value))
             if row.tells and isinstance(value, dict):
@@ -317,15 +385,37 @@ class OperationCall:
         elif row.lists(self._operation):
             columns = row.columns or _columns(self._view)
             print_entries(columns, value)
-            remark(row.hint if value else (self._view.empty if self._view else ""))
+            remark(row.hint if value else self._nothing())
         elif value is not None:
             print_entry(value)
 
+    def _nothing(self) -> str:
+        """Remark on an empty list."""
+        empty = self._view.empty if self._view else ""
+        return " ".join(filter(None, (empty, self._row.first)))
+
     def _sentence(self, names: Json, value: Any) -> str:
         members = value if isinstance(value, dict) else {}
-        given = {name: cell(member, "text") for name, member in self._given.items()}
+        taken = members_of_call(self._operation)
+        defaults = {name: member.default for name, member in taken.items()}
+        given = {
+            name: span_of(member) if name.endswith(SECONDS) else cell(member, "text")
+            for name, member in {**defaults, **self._given}.items()
+        }
         facts = {**given, **names, **members, "given": given, "written": self._written}
+        facts["entry"] = names.get(self._operation.names[0]) if names else ""
         return one_line(self._row.says.format_map(_Facts(facts)))
+
+
+def _words(entries: Sequence[Json], name: str) -> str:
+    return ", ".join(str(names[name]) for names in entries)
+
+
+def _ambiguity(given: str, *, is_key: bool, named: Sequence[str]) -> str:
+    if is_key:
+        text = f"{given!r} is the id of one entry, and the name of another, whose id is {named[0]}"
+        return f"{text}: expected that id, or that of an entry without such a name."
+    return f"{given!r} is the name of several: expected an id, of {', '.join(named)}."
 
 
 async def hinting(

@@ -3,7 +3,10 @@
 from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
+from typing import Annotated
 from uuid import UUID
+
+from msgspec import Meta
 
 from gateway.operations.job_requests import view_of
 from gateway.operations.jobs import JobState, JobView
@@ -20,8 +23,8 @@ Visible = Callable[[OperationInput], Collection[str]]
 class JobFilter(Paging, frozen=True):
     """Filters of jobs."""
 
-    state: JobState | None = None
-    operation: Line | None = None
+    state: Annotated[JobState | None, Meta(description="only jobs in this state")] = None
+    operation: Annotated[Line | None, Meta(description="only jobs of this operation")] = None
 
 
 @dataclass(eq=False)

@@ -47,12 +47,19 @@ class RecordView(Struct, frozen=True):
 class AuditFilter(Paging, frozen=True):
     """Filters of records by principal, tool, and so on."""
 
-    principal: Line | None = None
-    subject: Line | None = None
-    decision: Literal["allow", "deny", "approve"] | None = None
-    outcome: Line | None = None
-    since: Time | None = None
-    until: Time | None = None
+    principal: Annotated[Line | None, Meta(description="only records of this caller")] = None
+    subject: Annotated[
+        Line | None, Meta(description="only records of this tool, prompt, resource or entry")
+    ] = None
+    decision: Annotated[
+        Literal["allow", "deny", "approve"] | None, Meta(description="only this decision")
+    ] = None
+    outcome: Annotated[
+        Line | None,
+        Meta(description="only this outcome: ok, tool_error, cancelled, crashed or an error code"),
+    ] = None
+    since: Annotated[Time | None, Meta(description="only records since then")] = None
+    until: Annotated[Time | None, Meta(description="only records before then")] = None
 
 
 class LegacyFilter(Struct, frozen=True, forbid_unknown_fields=True):

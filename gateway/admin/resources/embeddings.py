@@ -21,10 +21,10 @@ Names = Annotated[tuple[ToolName, ...], Meta(max_length=1000)]
 
 
 class Refresh(Struct, frozen=True, forbid_unknown_fields=True):
-    """`force`: include embeddings that are ready."""
+    """Names of tools, and whether embeddings that are ready are made again."""
 
     tools: Annotated[tuple[ToolName, ...], Meta(min_length=1, max_length=1000)]
-    force: bool = False
+    force: Annotated[bool, Meta(description="make embeddings that are ready again, too")] = False
 
 
 class Retry(Struct, frozen=True, forbid_unknown_fields=True):

@@ -62,7 +62,7 @@ class SecretOperations:
                 "listSecrets",
                 "GET",
                 "/secrets",
-                "List what there are secrets for.",
+                "List the stored secrets, without their values.",
                 READ,
                 self.list,
                 ListPage[StoredSecret],

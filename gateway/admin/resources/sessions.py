@@ -6,8 +6,9 @@ them, which is useless elsewhere.
 
 import hashlib
 from collections.abc import Sequence
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from gateway.interfaces import SessionRecord
 from gateway.operations.operation import Line, Operation, OperationDependencies, OperationInput
@@ -28,7 +29,7 @@ class SessionView(Struct, frozen=True):
 
 
 class SessionFilter(Paging, frozen=True):
-    principal: Line | None = None
+    principal: Annotated[Line | None, Meta(description="only sessions of this caller")] = None
 
 
 class SessionOperations:

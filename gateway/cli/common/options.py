@@ -23,6 +23,14 @@ def seconds_of(text: str) -> int | None:
     return None if seconds is None or seconds > LONGEST_DAYS * UNITS["d"] else seconds
 
 
+def span_of(seconds: Any) -> str:
+    """A span as `seconds_of` reads it, such as 90s or 1d."""
+    if not isinstance(seconds, int):
+        return str(seconds)
+    unit = max((unit for unit in "smhd" if seconds % UNITS[unit] == 0), key="smhd".index)
+    return f"{seconds // UNITS[unit]}{unit}"
+
+
 class Duration(click.ParamType[timedelta]):
     """Click type of a `timedelta`."""
 
@@ -89,12 +97,17 @@ def yes_option(command: F) -> F:
     return click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
-def ask(verb: str, what: str) -> None:
-    """Confirm `verb` ("remove") of `what`; fails on refusal, and without a terminal."""
+def check_terminal(verb: str, what: str) -> None:
+    """Fail without a terminal where a person has to confirm `verb` ("remove") of `what`."""
     if not sys.stdin.isatty():
         fail(f"no terminal to confirm: add --yes to {verb} {what}", USAGE)
+
+
+def ask(verb: str, what: str) -> None:
+    """Confirm `verb` ("remove") of `what`; fails on refusal, and without a terminal."""
+    check_terminal(verb, what)
     if not click.confirm(f"{verb.capitalize()} {what}?"):
-        fail(f"nothing was {verb}d")
+        fail("nothing was changed: the answer was no")
 
 
 def json_option(command: F) -> F:

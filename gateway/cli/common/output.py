@@ -63,6 +63,12 @@ def remark(text: str) -> None:
         out.print(Text(text, style="dim"))
 
 
+def note(text: str) -> None:
+    """Print for a person on standard error, where standard output may go to a file."""
+    if text and err.is_terminal:
+        err.print(Text(text, style="dim"))
+
+
 def print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], wrap: bool = False) -> None:
     """Aligned columns. In a pipe rows alone, unabridged; at a terminal the last column is wrapped
     if `wrap`, else cut; other columns stay whole because users may have to copy them."""

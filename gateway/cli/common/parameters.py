@@ -24,6 +24,7 @@ from schemas.jsonrpc import decode_json
 
 PAGING = frozenset({"after", "limit"})
 SECONDS = "_s"  # at the end of the names of spans of time
+BEFORE = frozenset({"since", "until", "issued_before"})  # times that are mostly past
 SPLIT = "scopes"  # a list whose texts may have several words, as OAuth writes them
 
 
@@ -49,13 +50,26 @@ class _Span(_Free):
 
 
 class _Time(_Free):
-    """A time as RFC 3339 has it, or a span from now on, such as 90d."""
+    """A time as RFC 3339 has it, or a span from now on, or until now, such as 90d."""
+
+    def __init__(self, sign: int) -> None:
+        super().__init__("time")
+        self._sign = sign
 
     def read(self, text: str) -> Any:
         seconds = seconds_of(text)
         if seconds is None:
-            return text
-        return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+            return _with_zone(text)
+        return (datetime.now(UTC) + self._sign * timedelta(seconds=seconds)).isoformat()
+
+
+def _with_zone(text: str) -> str:
+    """A time, in UTC where it names no zone."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return text if time.tzinfo else time.replace(tzinfo=UTC).isoformat()
 
 
 class _Choice(click.Choice[str]):
@@ -92,7 +106,13 @@ def read_document(text: str) -> Any:
 
 
 NUMBER, TEXT = _Free("number"), click.STRING
-SPAN, TIME, DOCUMENT = _Span("time"), _Time("time"), _Document()
+SPAN, DOCUMENT = _Span("span"), _Document()
+TIME, PAST = _Time(1), _Time(-1)
+EXAMPLES: Mapping[click.ParamType[Any], str] = {
+    SPAN: "A span such as 90s, 15m, 2h or 1d.",
+    TIME: "A span from now such as 12h or 90d, or a time such as 2030-01-31T12:00Z.",
+    PAST: "A span until now such as 90m or 2d, or a time such as 2030-01-31T12:00Z.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +144,19 @@ def members_of_call(operation: Operation) -> Mapping[str, Member]:
     return {member.name: member for member in members}
 
 
-def option(member: Member, word: str = "") -> click.Option:
-    """`word`: its name; "": that of the member, with `no-` before one that holds by default."""
+def option(member: Member, word: str = "", text: str = "") -> click.Option:
+    """`word`: its name; "": that of the member, with `no-` before one that holds by default.
+    `text`: its help; "": that of the member."""
     if member.is_flag:
         turned = "no-" if member.default is True else ""
         flag = f"--{word or turned + member.word}"
-        text = f"Turn off: {member.help}" if turned and member.help else member.help
-        return click.Option([flag, member.name], is_flag=True, help=text or None)
-    word = word or member.word
-    text = member.help.replace(".", "; repeatable.") if member.is_list else member.help
+        opposite = f"Turn off: {member.help}" if turned and member.help else member.help
+        return click.Option([flag, member.name], is_flag=True, help=text or opposite or None)
+    word, text = word or member.word, text or member.help
+    if member.is_list:
+        text = f"{text.removesuffix('.')}; repeatable."
+    if member.type in EXAMPLES:
+        text = f"{text} {EXAMPLES[member.type]}".lstrip()
     return click.Option(
         [f"--{word}", member.name],
         type=member.type,
@@ -219,9 +243,9 @@ def _type(kind: inspect.Type, name: str) -> click.ParamType[Any]:
         case inspect.IntType() | inspect.FloatType():
             return NUMBER
         case inspect.LiteralType():
-            return _Choice([str(value) for value in kind.values])
+            return _Choice([str(value) for value in kind.values if value])
         case inspect.DateTimeType():
-            return TIME
+            return PAST if name in BEFORE else TIME
         case inspect.StrType() | inspect.BoolType():
             return TEXT
         case _:
