@@ -32,7 +32,7 @@ SMOKE = (  # tools come in, are stored, found and called
     "tests/config/test_load.py",
     "tests/registry/sources/test_sources.py",
     "tests/gateway/methods/test_tools.py",
-    "tests/gateway/test_front_rpc.py",
+    "tests/gateway/transports/test_rpc.py",
 )
 PAGES = ("links", "names", "prose", "reference")  # of tests/documentation, those without processes
 KINDS = (  # of files outside the packages: the beginning of a path, and its tests

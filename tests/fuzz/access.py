@@ -40,7 +40,7 @@ from tests.fuzz.rig import database
 from tests.fuzz.run import ALIKE, Crashes
 from tests.gateway.guards.signing import by_jwks
 from tests.gateway.policy import oracle
-from tests.gateway.test_front_policy import apply, drawn
+from tests.gateway.policy.test_policy_at_fronts import apply, drawn
 
 ROUND = 1_000_000  # seeds are smaller, to be typed again
 RULES_CHANGE = 20  # cases under the same rules

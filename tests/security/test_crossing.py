@@ -17,7 +17,7 @@ from registry.sources.tool_store import ToolStore
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, pets, running
 from tests.gateway.events import listening
 from tests.gateway.guards.signing import by_jwks
-from tests.gateway.test_front_policy import KEY, Caller, every_call, request, without
+from tests.gateway.policy.test_policy_at_fronts import KEY, Caller, every_call, request, without
 
 pytestmark = pytest.mark.anyio
 

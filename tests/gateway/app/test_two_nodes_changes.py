@@ -16,9 +16,9 @@ from gateway.interfaces import SessionChange
 from tests.fixtures_gateway import Client, SessionClient, running
 from tests.fixtures_redis import RedisServer
 from tests.fixtures_servers import Serve
+from tests.gateway.app.test_two_nodes import Nodes, at
+from tests.gateway.app.test_two_nodes import shared as shared
 from tests.gateway.events import listening
-from tests.gateway.test_two_nodes import Nodes, at
-from tests.gateway.test_two_nodes import shared as shared
 from tests.gateway.verbs import install
 from tests.servers.mcp_wire import Scripted, Turn, note
 

@@ -16,7 +16,7 @@ from tests.fixtures_database import HOST
 from tests.fixtures_gateway import META, MODERN, Client, running
 from tests.gateway.events import Events, listening
 from tests.gateway.guards.signing import FOREVER, NOW, by_jwks, by_key, signer
-from tests.gateway.test_front_identity import INITIALIZE, LIST
+from tests.gateway.guards.test_token_identity import INITIALIZE, LIST
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from config.sources import SchemeSettings, SourceSettings
 from registry.access.secrets import Keys, Secrets
 from tests.fixtures_gateway import Client, running
 from tests.gateway.guards.signing import by_jwks
-from tests.gateway.test_front_identity import KEY, bearer
+from tests.gateway.guards.test_token_identity import KEY, bearer
 from tests.gateway.upstreams.callers import exchange
 from tests.servers.exchange import SECRET, ExchangeServer
 from tests.servers.rest import Recorder

@@ -20,8 +20,8 @@ from tests.fixtures_gateway import Client, SessionClient, running, with_mcp
 from tests.fixtures_servers import Serve
 from tests.gateway.cli.processes import serving
 from tests.gateway.events import Events, Sent, listening, refused
-from tests.gateway.test_front_asking import answer, ask
-from tests.gateway.test_front_resuming import after, say
+from tests.gateway.transports.test_client_requests import answer, ask
+from tests.gateway.transports.test_resumed_streams import after, say
 from tests.gateway.verbs import Verbs, install
 from tests.servers.mcp_wire import Scripted, Turn, reply
 
