@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,11 +11,12 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from config.settings import Imports
+from config.sources import SourceSettings
 from registry.documents.containers import Bundle
 from registry.importers.drafts import ImportedDescription
 from registry.names.tool_names import is_reserved
 from registry.sources.import_plan import scrub
-from registry.sources.import_specs import STDIO, UPLOAD, as_imported, spec_of
+from registry.sources.import_specs import STDIO, UPLOAD, as_imported, credential_names, spec_of
 from registry.sources.import_writer import (
     Check,
     PreviousImport,
@@ -177,13 +179,16 @@ class Sources:
         *,
         lister: Lister | None = None,
         offered: Offered = NOTHING_OFFERED,
+        configured: Mapping[str, SourceSettings] | None = None,
     ) -> None:
         """Imports for one tenant. `services` are those served by this process: only it knows their
         actions. `lister` lists other MCP servers; without it none is imported. `offered` by
-        wings."""
+        wings. `configured`: the present settings of the tenant's sources, which say what may fill
+        parameters; None: the specs say it."""
         self._store = store
         self._host_id = host_id
         self._limits = limits
+        self._configured = configured
         self._origins = Origins(services, lister, offered)
 
     async def import_(
@@ -260,12 +265,18 @@ class Sources:
             raise SourceExists(spec.name)
         return known
 
-    async def _with_stored_credentials(self, spec: ImportSpec) -> ImportSpec:
-        """The spec with the names of the secrets that the registry has for the source now."""
+    async def _with_credentials(self, spec: ImportSpec) -> ImportSpec:
+        """The spec with the names of the credentials that the settings and the registry have for
+        the source now. A source to which callers authenticate themselves gets none of these."""
         options = spec.options
-        if not isinstance(options, OpenAPIOptions) or options.credentials is None:
+        if not isinstance(options, OpenAPIOptions):
             return spec
-        credentials = [known for known in options.credentials if not known.stored]
+        known_names = options.credentials
+        if self._configured is not None:
+            known_names = credential_names(self._configured.get(spec.name, SourceSettings()))
+        if known_names is None:
+            return replace(spec, options=structs.replace(options, credentials=None))
+        credentials = [known for known in known_names if not known.stored]
         names = {known.name for known in credentials}
         stored = await self._store.credential_names(self._host_id, spec.name)
         credentials += [known for known in stored if known.name not in names]
@@ -275,7 +286,7 @@ class Sources:
         self, spec: ImportSpec, document: bytes | None = None
     ) -> tuple[ImportSpec, FoundSource]:
         """The description, uploaded or at its location, and the spec that it is imported by."""
-        spec = await self._with_stored_credentials(spec)
+        spec = await self._with_credentials(spec)
         if document is not None:
             return _read_upload(spec, document, self._limits)
         return spec, await find(spec, self._limits, self._origins)

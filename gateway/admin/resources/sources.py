@@ -285,8 +285,14 @@ class SourceOperations:
 
     def _sources(self, asked: OperationInput) -> Sources:
         # an upstream server is sent the credentials that settings and own tenant have for that name
-        lister = self._lister if self._is_own(asked) else None
-        return Sources(self._store, asked.tenant, self._limits, lister=lister)
+        is_own = self._is_own(asked)
+        return Sources(
+            self._store,
+            asked.tenant,
+            self._limits,
+            lister=self._lister if is_own else None,
+            configured=self._wanted() if is_own else None,
+        )
 
     async def _find_source(self, asked: OperationInput) -> Source:
         name = asked.names["source"]

@@ -226,7 +226,13 @@ async def _refresh(settings: Settings, name: str) -> tuple[ImportReport, Stored]
     with progress_of(name) as advance:
         async with open_asking(settings, Act("refreshSource", name)) as (registry, lister, stored):
             limits = settings.imports
-            sources = Sources(registry.store, registry.host_id, limits, lister=lister)
+            sources = Sources(
+                registry.store,
+                registry.host_id,
+                limits,
+                lister=lister,
+                configured=settings.sources,
+            )
             try:
                 return await sources.refresh(name, advance), stored
             except LookupError:

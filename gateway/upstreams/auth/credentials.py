@@ -295,7 +295,7 @@ def _by_caller(
     alternative = satisfied_by_token(security, pool.headers)
     if alternative is None:
         if pool.require_credentials and security and () not in security:
-            raise UpstreamFailed(missing_credentials(pool.source, security))
+            raise UpstreamFailed(_refusal(pool.source, security))
         alternative = ()
     scopes = tuple(
         scope
@@ -304,6 +304,18 @@ def _by_caller(
         for scope in credential.scopes
     )
     return replace(request, caller=on_behalf(pool, context), scopes=scopes)
+
+
+def _refusal(source: str, security: tuple[Alternative, ...]) -> str:
+    """Error text: why no call can be made for a caller. Nobody fills arguments that credentials
+    filled before callers authenticated themselves."""
+    if any(credential.bare for alternative in security for credential in alternative):
+        return (
+            f"{source} was not called: it was imported with credentials that fill arguments, and "
+            f"callers authenticate themselves there now. Import it again: toolgate sources refresh "
+            f"{source}"
+        )
+    return missing_credentials(source, security)
 
 
 async def _with(

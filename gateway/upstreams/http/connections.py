@@ -135,9 +135,6 @@ class SourcePool:
         self.trusted = adjusted.base_url is not None or source.base_url_trusted
         unnamed = {} if source.facts.schemes else as_headers(stored)
         self.headers = {**unnamed, **adjusted.headers}
-        self._besides = {
-            name: value for name, value in self.headers.items() if name.lower() != "authorization"
-        }
         # settings take precedence over the database
         self.credentials = {**stored, **adjusted.credentials}
         self._confined = () if limits.token_private_networks else _besides(stored, adjusted)
@@ -210,9 +207,10 @@ class SourcePool:
             return asked
         if not self.trusted:
             raise UpstreamFailed(self.untrusted_text("configured headers"))
-        # a caller's token wins: the configured one is for requests without a caller
-        proved = self.by_caller and "Authorization" in asked
-        headers = self._besides if proved else self.headers
+        headers = self.headers
+        if self.by_caller:  # a caller's tokens win: configured ones are for requests without them
+            proved = {name.lower() for name in CALLER_TOKENS if name in asked}
+            headers = {name: value for name, value in headers.items() if name.lower() not in proved}
         configured = {name.lower() for name in headers}
         kept = {name: value for name, value in asked.items() if name.lower() not in configured}
         return {**kept, **headers}
@@ -366,6 +364,8 @@ class Connections:
         pool.retired = True
         self._closing[pool] = asyncio.create_task(close(pool))
 
+
+CALLER_TOKENS = ("Authorization", "X-Scope-Token")  # headers of a caller's tokens, passed on
 
 _NOTHING = SourceSettings(headers=MappingProxyType({}))
 

@@ -13,6 +13,7 @@ from openapi_spec_validator import validate
 
 from config.access import Rule
 from config.settings import Settings
+from config.sources import SourceSettings
 from gateway.admin.http_api import AdminAction
 from gateway.app.admin import AdminParts, admin_api, operations_of
 from gateway.audit.database_writer import store as store_audit
@@ -941,3 +942,23 @@ async def test_only_an_admin_makes_a_key_of_somebody_else(api: Admin) -> None:
     ):
         body = {"name": f"k{number}", "principal": principal}
         assert (await api("POST", "/keys", body, scope=scope)).status == status
+
+
+async def test_stored_secrets_fill_no_arguments_of_sources_that_take_tokens_of_callers(
+    parts: AdminParts, serve: Serve, api: Admin
+) -> None:
+    """An import by the API obeys the settings of the source as one by command (mending 35)."""
+    sources = {"rooms": SourceSettings(forward_token=True)}
+    url = await serve(admin_api(with_(parts, sources=lambda: sources)))
+    forwarding = await described(url, api.http)
+    token = {"name": "access_token", "in": "query", "schema": {"type": "string"}}
+    paths = {"/rooms": {"get": {"operationId": "rooms", "parameters": [token], "responses": {}}}}
+    document = json.dumps({"openapi": "3.1.0", "info": {}, "paths": paths})
+    rooms = {**PETS, "name": "rooms", "document": document}
+    assert (await api("POST", "/sources", rooms)).status == 201
+    await api("PUT", "/secrets/rooms/access_token", {"token": "s3cret"})
+    for caller, arguments in ((api, set()), (forwarding, {"access_token"})):
+        again = await caller("PUT", "/sources/rooms/document", {"document": document})
+        assert again.status == 200
+        schema = (await caller("GET", "/tools/rooms")).json["input_schema"]
+        assert set(schema["properties"]) == arguments

@@ -11,6 +11,7 @@ from config.sources import SourceSettings
 from gateway.context import CallHeaders, Context, Identity
 from gateway.upstreams.auth.caller import OwnAudiences, audiences_of
 from gateway.upstreams.http.client import Client
+from schemas.binding import Credential
 from schemas.mcp.revisions import V2025_06_18
 from tests.gateway.upstreams.callers import Calling, caller
 from tests.gateway.upstreams.conftest import limits
@@ -118,3 +119,27 @@ def test_own_audiences_match_the_settings_of_tokens(tmp_path):
     settings = load(str(file), {})
     own = OwnAudiences.of(settings.auth, settings.server.public_url)
     assert own == OwnAudiences(frozenset({"tools", "too"}), "https://gate.example/base")
+
+
+async def test_a_configured_scope_token_does_not_replace_that_of_a_caller(serve):
+    """The operator's token would lend its scopes to the caller (mending 35)."""
+    token = jwt(aud="pets")
+    identity = Identity(caller().principal, verified=True, scope_token=frozenset({"a"}))
+    call_headers = CallHeaders(authorization="Bearer ann", scope_token=f"Bearer {token}")
+    context = Context(identity, V2025_06_18, "r", headers=call_headers)
+    _, [seen] = await passed(serve, context, headers={"X-Scope-Token": "Bearer ours", "X-A": "1"})
+    assert seen.all("x-scope-token") == [f"Bearer {token}"]
+    assert seen.all("x-a") == ["1"]
+
+
+async def test_an_argument_that_nobody_fills_any_more_asks_for_another_import(serve):
+    """Credentials filled it before callers authenticated themselves (mending 35)."""
+    bare = Credential("login", "apiKey", "query", "token", bare=True)
+    client = Client(limits(), {"pets": SourceSettings(forward_token=True)})
+    pets = Recorder()
+    result = await Calling(client, await serve(pets), (Credential("login", "bearer"), bare))(
+        caller()
+    )
+    await client.close()
+    assert "Import it again: toolgate sources refresh pets" in result.content[0].text
+    assert pets.seen == []

@@ -10,7 +10,7 @@ import pytest
 
 from config.load import load
 from config.settings import Imports
-from config.sources import SchemeSettings, SourceSettings
+from config.sources import SchemeSettings, SourceSettings, TokenExchange
 from registry.access.secrets import Keys, Secrets
 from registry.database.postgres import Database
 from registry.sources.import_specs import configured_import
@@ -420,3 +420,23 @@ async def test_a_stored_value_fills_the_parameter_of_its_name_alone(
     assert forwarding is not None
     await sources.import_(forwarding)
     assert await rooms_arguments(store) == {"api_key", "appKey", "q"}
+
+
+@pytest.mark.parametrize("own", [False, True])
+async def test_present_settings_decide_whether_stored_secrets_fill_arguments(
+    store: ToolStore, database: Database, tmp_path: Path, own: bool
+) -> None:
+    """Settings may be written after a source was imported by command: where they have callers
+    authenticate themselves, nothing of the operator's fills (mending 35)."""
+    path = tmp_path / "rooms.json"
+    path.write_text(rooms(query("access_token"), query("q")))
+    secrets = Secrets(database.pool, HOST, Keys(bytes(32)))
+    await secrets.put("pets", "access_token", SchemeSettings(token="t-1"))
+    await Sources(store, HOST, LIMITS, configured={}).import_(spec(path, kind="openapi"))
+    assert await rooms_arguments(store) == {"q"}
+    exchange = TokenExchange("https://login.example/token", "toolgate")
+    by_caller = SourceSettings(exchange=exchange) if own else SourceSettings(forward_token=True)
+    await Sources(store, HOST, LIMITS, configured={"pets": by_caller}).refresh("pets")
+    assert await rooms_arguments(store) == {"access_token", "q"}
+    await Sources(store, HOST, LIMITS, configured={"pets": SourceSettings()}).refresh("pets")
+    assert await rooms_arguments(store) == {"q"}
