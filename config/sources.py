@@ -104,3 +104,9 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     own_sessions: bool = False
     pin: bool = False
     example: bool = False
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether the settings say where its tools come from."""
+        named = (self.openapi, self.graphql, self.hybrid, self.python, self.mcp, self.command)
+        return any(named)

@@ -42,7 +42,6 @@ from registry.catalog.catalogs import Catalogs
 from registry.catalog.feed import Feed
 from registry.catalog.tool_lists import OwnTasks
 from registry.database.postgres import DatabaseHandle
-from registry.display.profiles import Profiles
 from registry.display.tool_shaper import ToolShaper
 from registry.jobs.store import JobStore
 from registry.search import Search
@@ -220,7 +219,7 @@ class Gateway:
         all else changes at once."""
         settings = self.settings
         if (before.toolsets, before.profiles) != (settings.toolsets, settings.profiles):
-            await self.catalogs.reconfigure(settings.toolsets, shaper_of(settings))
+            await self.catalogs.reconfigure(settings.toolsets, ToolShaper.of(settings))
         self.access.reconfigure(settings)
         self.shared.reconfigure(settings.limits)
         self.federation.reconfigure(settings)
@@ -558,13 +557,6 @@ def _metrics_export(settings: Settings, metrics: Metrics) -> "MetricsExport | No
     return MetricsExport(settings.metrics.otlp, metrics.registry, resource_of(settings.tracing))
 
 
-def shaper_of(settings: Settings) -> ToolShaper:
-    """Format of tool lists."""
-    shown = settings.answers.fields == "shown"
-    most = settings.search.limit_max
-    return ToolShaper(settings.budgets, Profiles(settings.profiles), shown, most)
-
-
 def _own_tasks(settings: Settings) -> OwnTasks | None:
     """How calls run as tasks of the gateway. Who cannot be told from others has no list
     of own ones."""
@@ -578,7 +570,7 @@ def _catalogs(settings: Settings, events: Events) -> Catalogs:
     host_id, skills = settings.tenant.host_id, settings.skills
     return Catalogs(
         settings.toolsets,
-        shaper_of(settings),
+        ToolShaper.of(settings),
         lists_skills=skills.listed,
         own=host_id,
         shows_scripts=settings.scripts.enabled,

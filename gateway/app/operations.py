@@ -7,6 +7,7 @@ from gateway.admin.parts import RegistryParts
 from gateway.admin.resources.agents import AgentOperations
 from gateway.admin.resources.audit import AuditOperations
 from gateway.admin.resources.embeddings import EmbeddingOperations
+from gateway.admin.resources.evaluations import EvaluationOperations
 from gateway.admin.resources.keys import KeyOperations
 from gateway.admin.resources.manual_tools import ManualToolOperations
 from gateway.admin.resources.policy import PolicyOperations
@@ -20,9 +21,9 @@ from gateway.operations.operation import Operation
 RESOURCES = (
     *(SourceOperations, SecretOperations, ToolOperations, ManualToolOperations, SearchOperations),
     *(EmbeddingOperations, SkillOperations, AgentOperations, KeyOperations, PolicyOperations),
-    AuditOperations,
+    *(AuditOperations, EvaluationOperations),
 )
-WITH_JOBS = (SourceOperations, EmbeddingOperations, AuditOperations, SearchOperations)
+WITH_JOBS = (SourceOperations, EmbeddingOperations, AuditOperations, EvaluationOperations)
 """Resources with operations that run as jobs."""
 
 

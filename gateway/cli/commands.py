@@ -313,7 +313,7 @@ GROUPS: Mapping[str, CommandGroup] = {
         view="tools",
         rows={
             "list": ("gateway.cli.tools.command:list_", "List the tools."),
-            "search": ("gateway.cli.tools.command:search_", "Search tools by what they do."),
+            "search": ("gateway.cli.tools.search:search_", "Search tools by what they do."),
             "show": ("gateway.cli.tools.show:show", "Show a tool and its arguments."),
             "approve": ("gateway.cli.tools.approve:approve", "Approve tools that were held back."),
             "call": ("gateway.cli.tools.call:call", "Call a tool and print its result."),

@@ -33,26 +33,30 @@ from gateway.operations.problems import ProblemDetails
 from gateway.operations.tool_calls import answer_call, body_in
 from gateway.state.idempotency import IdempotencyKeys
 from registry.catalog.catalogs import Catalogs
+from registry.display.tool_shaper import ToolShaper
 from schemas.jsonrpc import decode_json, encode
 from schemas.mcp.revisions import V2025_11_25
 
 ALL_RESOURCES = "gateway.app.operations:RESOURCES"
-WITH_CATALOG = frozenset({"explain", "showDefinitions", "tryRule"})  # others read the tables
+WITH_CATALOG = frozenset(
+    {"explain", "listCosts", "showDefinitions", "tryRule"}
+)  # others read the tables
 
 
 class LocalOperations(OperationClient):
     def __init__(
         self, settings: Settings, registry: Registry, tenant: str, resources: Sequence[str] = ()
     ) -> None:
-        """`resources`: "module:class" of those whose operations are called; the others are imported
-        when one of theirs is."""
+        """`resources`: "module:class" of those whose operations are called. They are imported in
+        their order until an operation is among them; then all others are."""
         self._settings = settings
         self._registry = registry
         roles = frozenset({settings.admin.operator_role})
         self.principal = Principal(actor(), tenant, frozenset({ALL}), roles=roles)
-        self._catalogs = Catalogs(settings.toolsets)
+        self._catalogs = Catalogs(settings.toolsets, ToolShaper.of(settings))
         self._engine: Any = None
-        self._serve([load(resource) for resource in resources])
+        self._resources = list(resources)
+        self._serve([])
 
     def _serve(self, resources: Iterable[Any]) -> None:
         parts = self._parts()
@@ -60,12 +64,18 @@ class LocalOperations(OperationClient):
         runner = IdempotentRunner(IdempotencyKeys(lambda: None, 1))  # commands send no keys
         self._server = OperationServer(operations, runner, self._settings.admin.path)
 
+    def _operation(self, name: str) -> Operation | None:
+        for count in range(1, len(self._resources) + 1):
+            if name not in self._server.by_id:
+                self._serve([load(resource) for resource in self._resources[:count]])
+        if name not in self._server.by_id:
+            self._serve(load(ALL_RESOURCES))
+        return self._server.by_id.get(name)
+
     async def call(
         self, name: str, given: Mapping[str, Any], texts: Mapping[str, str] = NO_TEXTS
     ) -> GatewayAnswer:
-        if name not in self._server.by_id:
-            self._serve(load(ALL_RESOURCES))
-        operation = self._server.by_id.get(name)
+        operation = self._operation(name)
         if operation is None:
             fail(f"{name} is about a gateway that runs: name it with --url", USAGE)
         parsed = {argument: json_or_text(text) for argument, text in texts.items()}

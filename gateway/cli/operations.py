@@ -7,8 +7,8 @@ without them operations run in this process, over the registry.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from functools import cache, partial
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache, partial, wraps
 from inspect import cleandoc
 from typing import IO, Any, TypeVar
 
@@ -16,7 +16,7 @@ import click
 
 from config.settings import Settings
 from gateway.admin.resource_views import VIEWS
-from gateway.cli.commands import GROUPS, STATUS, CommandGroup, CommandRow
+from gateway.cli.commands import GROUPS, RESOURCES, STATUS, CommandGroup, CommandRow
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, CommandFailure, fail
 from gateway.cli.common.lazy import LazyGroup, load
@@ -205,6 +205,29 @@ async def open_client(
     if url is None:
         check_credentials(settings, key_file)
     yield running_gateway(settings, settings.admin.path, url=url, key_file=key_file)
+
+
+Connect = Callable[[], AbstractAsyncContextManager[OperationClient]]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def client_option(*resources: str) -> Callable[[F], F]:
+    """Add `--config`, `--url` and `--key-file`. Commands get the settings, and `connect`, which
+    opens the operations of the gateway that is named, or those of this process."""
+    targets = tuple(RESOURCES + resource for resource in resources)
+
+    def decorate(command: F) -> F:
+        @wraps(command)
+        def call_with_client(
+            settings: Settings, *, url: str | None, key_file: IO[str] | None, **values: Any
+        ) -> Any:
+            connect = partial(open_client, settings, url=url, key_file=key_file, resources=targets)
+            return command(settings, connect, **values)
+
+        options = gateway_options(key_required=False, local=True)
+        return options(settings_option(call_with_client))  # type: ignore[return-value]  # as settings_option
+
+    return decorate
 
 
 class OperationCall:
@@ -431,6 +454,13 @@ async def hinting(
         raise CommandFailure(text, refused.exit_code) from refused
 
 
+async def check_source(client: OperationClient, name: str | None) -> None:
+    """Fail if there is no such source."""
+    if name is not None:
+        given = {"source": name}
+        await hinting(client, given, partial(client.call, "getSource", given))
+
+
 async def _hint(client: OperationClient, given: Mapping[str, Any]) -> str:
     several = {name: value for name, value in given.items() if value and isinstance(value, list)}
     firsts = {name[:-1]: value[0] for name, value in several.items()}
@@ -445,7 +475,9 @@ async def _hint(client: OperationClient, given: Mapping[str, Any]) -> str:
         members = [member for member in (view.key, view.names) if member]
         known = {str(entry[member]) for entry in entries for member in members}
         if value not in known:
-            hint = did_you_mean(value, known) or f"`toolgate {view.path} list` lists them."
+            hint = (
+                did_you_mean(value, known) or f"`toolgate {view.path} list` lists the {view.path}."
+            )
             return f" {hint}"
     return ""
 

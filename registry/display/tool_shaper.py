@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from config.settings import Budgets
+from config.settings import Budgets, Settings
 from registry.display.budgets import CHARACTERS, TextLimits, limits_at, limits_of
 from registry.display.profiles import UNCHANGED, Profiles, SelectedProfile
 from registry.display.rewrites import (
@@ -156,6 +156,12 @@ class ToolShaper:
         self.profiles = profiles or Profiles()
         self._kept: Memo[tuple[str, str, int, str], ShapedTool] = Memo(KEPT)
         self._warned: set[tuple[str, str]] = set()
+
+    @classmethod
+    def of(cls, settings: Settings) -> "ToolShaper":
+        """The shaper of the settings' lists."""
+        fields, most = settings.answers.fields == "shown", settings.search.limit_max
+        return cls(settings.budgets, Profiles(settings.profiles), fields, most)
 
     def shape(self, tool: Tool, chosen: SelectedProfile, level: int, describer: str) -> ShapedTool:
         """The tool in a list of this level (see `budgets.room`), under its own name. `describer` is

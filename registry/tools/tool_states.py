@@ -4,10 +4,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+import msgspec
 from psycopg.rows import class_row
 
 from registry.database.postgres import Pool, borrow
 from registry.sources.pins import reason
+from schemas.binding import Binding
+from schemas.source import binding_decoder
 
 State = Literal["served", "held", "disabled"]
 Protocol = Literal["openapi", "graphql", "hybrid", "python", "mcp", "function", "script"]
@@ -33,14 +36,21 @@ class ToolState:
     protocol: str  # of its calls
     lifecycle: str
     toolsets: list[str]
+    tags: list[str]
+    service: str | None  # id of its hybrid action
+    approved: Any  # of a held tool: its last approved definition; None: it was never approved
+    waiting: Any  # of a held tool: its changed definition, not yet approved
     updated: datetime
     version: int  # number of writes of the row
+
+    @property
+    def held_reason(self) -> str | None:
+        return None if self.waiting is None else reason(self.approved, self.waiting)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDetail:
-    """All details of one tool. `waiting` is its changed definition, not yet approved, and
-    `approved` the last approved one."""
+    """All details of one tool."""
 
     id: str
     tool: ToolState
@@ -50,9 +60,9 @@ class ToolDetail:
     aliases: list[str]
     override_user: str | None
     override_time: datetime | None
-    held_reason: str | None
-    approved: Any
-    waiting: Any
+    digest: str  # of its definition
+    definition: Any  # what another server told beside the columns
+    binding: Binding | None  # None: of a newer release, which this one cannot call
 
 
 _ROW = b"""
@@ -65,6 +75,8 @@ _ROW = b"""
         tool.target_personas AS personas, tool.cost_tier AS cost,
         tool.tool_metadata #> '{routing,semanticKeywords}' AS keywords,
         tool.binding ->> 'type' AS protocol, tool.lifecycle_status AS lifecycle, tool.toolsets,
+        tool.tags, tool.binding ->> 'service' AS service,
+        CASE WHEN tool.held IS NOT NULL THEN tool.pin END AS approved, tool.held AS waiting,
         tool.update_ts AS updated, tool.aggregate_version AS version
     FROM tool_t AS tool
     LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)
@@ -72,12 +84,19 @@ _ROW = b"""
         = (tool.host_id, coalesce(endpoint.api_id, tool.source_api_id))
     WHERE tool.host_id = %(host)s AND (tool.active OR tool.disabled)
 """
+_CALLED = b"""
+    AND (%(called)s::text IS NULL OR %(called)s IN (tool.name, tool.binding ->> 'service')
+        OR EXISTS (SELECT FROM tool_alias_t AS alias
+            WHERE (alias.host_id, alias.tool_id, alias.name::text)
+                = (tool.host_id, tool.tool_id, %(called)s)))
+"""
 _MORE = """
     SELECT tool.tool_id::text, tool.input_schema, tool.output_schema, tool.annotations,
         ARRAY(SELECT alias.name::text FROM tool_alias_t AS alias
             WHERE (alias.host_id, alias.tool_id) = (tool.host_id, tool.tool_id)
             ORDER BY alias.since, alias.name),
-        tool.description_override_user, tool.description_override_ts, tool.pin, tool.held
+        tool.description_override_user, tool.description_override_ts, tool.digest,
+        tool.definition, tool.binding
     FROM tool_t AS tool
     WHERE tool.host_id = %s AND tool.name = %s AND (tool.active OR tool.disabled)
     ORDER BY tool.disabled LIMIT 1
@@ -103,8 +122,10 @@ class ToolStates:
         domain: str | None = None,
         namespace: str | None = None,
         protocol: str | None = None,
+        called: str | None = None,
     ) -> list[ToolState]:
-        """At most `limit` tools with names after `after`; `part` is a substring of the name."""
+        """At most `limit` tools with names after `after`; `part` is a substring of the name,
+        `called` the whole name, a former one, or the id of a hybrid action."""
         values = {
             "host": self._host_id,
             "after": after,
@@ -116,10 +137,12 @@ class ToolStates:
             "domain": domain,
             "namespace": namespace,
             "protocol": protocol,
+            "called": called,
         }
         statement = (
             b"SELECT * FROM ("
             + _ROW
+            + _CALLED
             + b""") AS tool
             WHERE name COLLATE "C" > %(after)s
                 AND (%(source)s::text IS NULL OR source = %(source)s)
@@ -150,9 +173,7 @@ class ToolStates:
             row = await rows.fetchone()
         if tool is None or row is None:
             return None
-        id_, schema, output, hints, aliases, user, time, pin, held = row
-        held_fields = (None, None, None) if held is None else (reason(pin, held), pin, held)
-        held_reason, approved, waiting = held_fields
+        id_, schema, output, hints, aliases, user, time, digest, definition, binding = row
         return ToolDetail(
             id=id_,
             tool=tool,
@@ -162,7 +183,14 @@ class ToolStates:
             aliases=aliases,
             override_user=user,
             override_time=time,
-            held_reason=held_reason,
-            approved=approved,
-            waiting=waiting,
+            digest=digest,
+            definition=definition,
+            binding=_binding(binding),
         )
+
+
+def _binding(stored: Any) -> Binding | None:
+    try:
+        return binding_decoder().decode(msgspec.json.encode(stored))
+    except msgspec.ValidationError:
+        return None

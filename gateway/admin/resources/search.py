@@ -1,29 +1,22 @@
-"""Tool search, the same as `toolgate tools search`, and its evaluation on requests with known
-tools."""
+"""Tool search, the same as `toolgate tools search`."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from time import perf_counter
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from config.settings import SearchSettings as Settings
 from gateway.admin.parts import JobParts
-from gateway.operations.jobs import AsJob, Job
 from gateway.operations.operation import Line, Operation, OperationDependencies, OperationInput
-from gateway.operations.problems import Mistake, ProblemDetails, invalid
-from registry.evaluation.curves import FitBin, ModeCurve, calibration, calibration_pairs, curve
-from registry.evaluation.results import DEPTH
-from registry.evaluation.runs import MODES
-from registry.evaluation.sets import EvaluationRequest, Index, RelevantTools
+from gateway.operations.problems import conflict
+from registry.embedding.texts import sentences
 from registry.search import Filters, Hit, Mode, SearchQuery, SearchResult
-from registry.search.usage_log import UsageLog
+from registry.search.fusion import enough
+from registry.search.query import Timings
 from registry.sources.tool_store import ToolStore
 from registry.tools.tool_states import Protocol
-from schemas.errors import InvalidParams
 
 READ = "admin:registry:read"
-EVALUATED = 500  # requests of one evaluation
-MISSED_SHOWN = 50
 
 Find = Callable[[SearchQuery], Awaitable[SearchResult]]
 """Raises InvalidParams, Unreachable and Unavailable, as `registry.search.search.Search`."""
@@ -33,13 +26,17 @@ class SearchRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """Query and filters. `words`: lexical search only, whose last word may be a prefix."""
 
     query: Annotated[str, Meta(min_length=1, max_length=65536)]
-    limit: Annotated[int, Meta(ge=1, le=100)] = 5
-    words: bool = False
-    source: Line | None = None
-    domain: Line | None = None
-    namespace: Line | None = None
-    tier: Line | None = None
-    protocol: Protocol | None = None
+    limit: Annotated[int, Meta(ge=1, le=100, description="most hits, 5 by default")] = 5
+    words: Annotated[
+        bool, Meta(description="search by words only; the last one may be a prefix")
+    ] = False
+    source: Annotated[Line | None, Meta(description="only tools of this source")] = None
+    domain: Annotated[Line | None, Meta(description="only tools of this domain")] = None
+    namespace: Annotated[Line | None, Meta(description="only tools of this namespace")] = None
+    tier: Annotated[Line | None, Meta(description="only tools of this tier")] = None
+    protocol: Annotated[
+        Protocol | None, Meta(description="only tools that are called by this protocol")
+    ] = None
 
 
 class SearchHits(Struct, frozen=True):
@@ -53,56 +50,56 @@ class SearchHits(Struct, frozen=True):
     model: str | None  # the embedding model whose vectors were searched
 
 
-class KnownRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """A request, and the names or ids of all tools that it needs."""
+class ExplainedQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """A query whose scores are explained. Several domains or tiers match any of them."""
 
-    query: Annotated[str, Meta(min_length=1, max_length=4096)]
-    gold: Annotated[tuple[Line, ...], Meta(min_length=1, max_length=20)]
-
-
-class EvaluationSet(Struct, frozen=True, forbid_unknown_fields=True):
-    """Requests with known tools; or, with `from_usage`, the newest `limit` requests of callers
-    (`search.usage_log`) and what they called after them."""
-
-    requests: Annotated[tuple[KnownRequest, ...], Meta(max_length=EVALUATED)] = ()
-    from_usage: bool = False
-    limit: Annotated[int, Meta(ge=1, le=EVALUATED)] = 200
-
-
-class MissedRequest(Struct, frozen=True):
-    """A request without all of its tools among the first ten: those that were found first."""
-
-    query: str
-    wanted: tuple[str, ...]
-    found: tuple[str, ...]
+    query: Annotated[str, Meta(min_length=1, max_length=65536)]
+    mode: Annotated[Mode, Meta(description="what is searched by, hybrid by default")] = "hybrid"
+    limit: Annotated[int, Meta(ge=1, le=100, description="most hits, 10 by default")] = 10
+    source: Annotated[Line | None, Meta(description="only tools of this source")] = None
+    domains: Annotated[
+        Annotated[tuple[Line, ...], Meta(max_length=100)],
+        Meta(description="only tools of this domain"),
+    ] = ()
+    tiers: Annotated[
+        Annotated[tuple[Line, ...], Meta(max_length=100)],
+        Meta(description="only tools of this tier"),
+    ] = ()
 
 
-class SearchEvaluation(Struct, frozen=True):
-    """How well each search mode found the tools of the requests. `unknown`: tools that are not
-    there, which count as missed. `calibration`: of the fit that the gateway tells."""
+class ScoreParts(Struct, frozen=True):
+    """Parts of a hit's score: their sum times the weight of the tool."""
 
-    requests: int
-    tools: int
+    meaning: float
+    words: float
+
+
+class SearchExplanation(Struct, frozen=True):
+    """Hits, best first, with the `parts` of their scores in the same order. `path`: how vectors
+    were searched; `sentences`: those of the query that were also looked up by themselves; `tools`:
+    number of tools."""
+
+    hits: tuple[Hit, ...]
+    parts: tuple[ScoreParts, ...]
+    note: str | None
+    warning: str | None
+    fit: float | None
+    path: str
     model: str | None
-    from_usage: bool
-    curves: tuple[ModeCurve, ...]
-    calibration: tuple[FitBin, ...]
-    missed: tuple[MissedRequest, ...]
-    unknown: tuple[str, ...]
-    notes: tuple[str, ...]
+    took: Timings
+    sentences: tuple[str, ...]
+    tools: int
 
 
 class SearchOperations:
-    def __init__(self, ground: OperationDependencies, find: Find, usage: UsageLog) -> None:
+    def __init__(self, ground: OperationDependencies, find: Find, limits: Settings) -> None:
         self._ground = ground
         self._find = find
-        self._usage = usage
+        self._limits = limits
 
     @classmethod
     def of(cls, parts: JobParts) -> "SearchOperations":
-        ground, search = parts.ground, parts.settings.search
-        usage = UsageLog(ground.opened, search.usage_log_days, search.query_characters)
-        return cls(ground, parts.find, usage)
+        return cls(parts.ground, parts.find, parts.settings.search)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -112,10 +109,9 @@ class SearchOperations:
                 self.search, SearchHits, body=SearchRequest,
             ),
             Operation(
-                "evaluateSearch", "POST", "/search/evaluations",
-                "Evaluate the search with requests whose tools are known.", READ, self.evaluate,
-                SearchEvaluation, body=EvaluationSet, problems=(403,),
-                job=AsJob(always=True, lock="evaluation"),
+                "explainSearch", "POST", "/search/explanation",
+                "Search tools, and show how each was scored.", READ, self.explain,
+                SearchExplanation, body=ExplainedQuery,
             ),
         )  # fmt: skip
 
@@ -134,120 +130,42 @@ class SearchOperations:
         result = await self._find(wanted)
         return SearchHits(tuple(result.hits), result.note, result.warning, result.fit, result.model)
 
-    async def evaluate(self, asked: OperationInput) -> SearchEvaluation:
-        body: EvaluationSet = asked.body
-        requests = await self._requests(asked, body)
-        tools = await ToolStore(self._ground.pool).tools(asked.tenant)
-        index = Index([(tool.id, tool.name, tool.source) for tool in tools])
-        wanted = [index.resolve(request) for request in requests]
-        searching = _Searching(self._find, asked.tenant, requests)
-        curves, first = [], None
-        for at, mode in enumerate(MODES):
-            ran = await searching.run(mode, asked.job, at * len(requests))
-            if ran.is_measured:
-                curves.append(curve(mode, ran.found, wanted, ran.took_ms))
-                first = first or ran
-        first = first or _Ran()
-        names = {tool.id: tool.name for tool in tools}
-        return SearchEvaluation(
-            requests=len(requests),
-            tools=len(tools),
-            model=first.model,
-            from_usage=body.from_usage,
-            curves=tuple(curves),
-            calibration=calibration(calibration_pairs(first.fits, first.found, wanted))
-            if first.found
-            else (),
-            # readers see results of jobs; requests of callers are for operators alone
-            missed=()
-            if body.from_usage
-            else _missed_requests(requests, wanted, first.found, names),
-            unknown=tuple(index.unknown(requests))[:MISSED_SHOWN],
-            notes=tuple(searching.notes),
+    async def explain(self, asked: OperationInput) -> SearchExplanation:
+        body: ExplainedQuery = asked.body
+        filters = Filters(
+            asked.tenant,
+            sources=_one(body.source),
+            domains=body.domains or None,
+            tiers=body.tiers or None,
+        )
+        result = await self._find(SearchQuery(body.query, body.limit, body.mode, filters))
+        if body.mode == "dense" and result.model is None:
+            raise conflict(result.note or "Nothing can be found by meaning.")
+        tools = len(await ToolStore(self._ground.pool).tools(asked.tenant))
+        looked_up = sentences(body.query, self._limits.sentences) if result.model else ()
+        return SearchExplanation(
+            hits=tuple(result.hits),
+            parts=self._parts(result, body.mode, tools),
+            note=result.note,
+            warning=result.warning,
+            fit=result.fit,
+            path=result.path,
+            model=result.model,
+            took=result.took,
+            sentences=tuple(looked_up),
+            tools=tools,
         )
 
-    async def _requests(
-        self, asked: OperationInput, body: EvaluationSet
-    ) -> list[EvaluationRequest]:
-        """Raises ProblemDetails."""
-        if not body.from_usage:
-            if not body.requests:
-                text = "expected requests with their tools, or from_usage"
-                raise invalid("There is nothing to evaluate.", Mistake(text, pointer="/requests"))
-            return [
-                _request(n, request.query, request.gold)
-                for n, request in enumerate(body.requests, 1)
-            ]
-        if not self._ground.is_operator(asked):  # they are texts of people
-            text = f"Requests of callers take the role {self._ground.operator_role}."
-            raise ProblemDetails(403, "insufficient-role", text)
-        queries = (await self._usage.requests(asked.tenant))[: body.limit]
-        if not queries:
-            text = "no request was followed by a call yet; search.usage_log records them"
-            raise invalid("There is nothing to evaluate.", Mistake(text, pointer="/from_usage"))
-        return [_request(n, query.query, query.tools) for n, query in enumerate(queries, 1)]
-
-
-class _Ran:
-    """The results of one mode, by request."""
-
-    def __init__(self) -> None:
-        self.found: list[list[str]] = []
-        self.fits: list[float | None] = []
-        self.took_ms: list[float] = []
-        self.model: str | None = None
-        self.is_measured = False  # False: this mode has nothing to search by
-
-
-class _Searching:
-    def __init__(self, find: Find, tenant: str, requests: Sequence[EvaluationRequest]) -> None:
-        self._find = find
-        self._filters = Filters(tenant)
-        self._requests = requests
-        self.notes: dict[str, None] = {}
-
-    async def run(self, mode: Mode, job: Job, before: int) -> _Ran:
-        """Search one request after the other; a job that is cancelled stops here."""
-        ran = _Ran()
-        for done, request in enumerate(self._requests, 1):
-            began = perf_counter()
-            answer = await self._answer(SearchQuery(request.query, DEPTH, mode, self._filters))
-            ran.took_ms.append((perf_counter() - began) * 1000)
-            ran.found.append([hit.id for hit in answer.hits])
-            ran.fits.append(answer.fit)
-            ran.model = ran.model or answer.model
-            if answer.note:
-                self.notes[f"{mode}: {answer.note}"] = None
-            job.progress(before + done, len(MODES) * len(self._requests), mode)
-        ran.is_measured = mode != "dense" or ran.model is not None
-        return ran
-
-    async def _answer(self, query: SearchQuery) -> SearchResult:
-        """The results; a refused query, such as one of control characters, has none."""
-        try:
-            return await self._find(query)
-        except InvalidParams as refused:
-            return SearchResult(note=refused.message)
-
-
-def _request(number: int, query: str, gold: Sequence[str]) -> EvaluationRequest:
-    tools = tuple(dict.fromkeys(gold))
-    return EvaluationRequest(f"request {number}", query, tools, tuple((tool,) for tool in tools))
-
-
-def _missed_requests(
-    requests: Sequence[EvaluationRequest],
-    wanted: Sequence[RelevantTools],
-    found: Sequence[Sequence[str]],
-    names: dict[str, str],
-) -> tuple[MissedRequest, ...]:
-    missed: list[MissedRequest] = []
-    for request, want, answer in zip(requests, wanted, found, strict=False):
-        if any(slot.isdisjoint(answer) for slot in want.slots) and len(missed) < MISSED_SHOWN:
-            gold = tuple(names.get(id_, id_) for id_ in request.gold)
-            first = tuple(names[id_] for id_ in answer[:3] if id_ in names)
-            missed.append(MissedRequest(request.query[:300], gold, first))
-    return tuple(missed)
+    def _parts(self, found: SearchResult, mode: Mode, tools: int) -> tuple[ScoreParts, ...]:
+        """See `registry.search.fusion`."""
+        share, least = 0.0, 0.0
+        if found.path != "lexical":
+            share, least = 1.0 if mode == "dense" else self._limits.semantic_share, enough(tools)
+        most = max([least, *(hit.lexical for hit in found.hits)]) or 1.0
+        return tuple(
+            ScoreParts(share * (hit.semantic or 0.0), (1 - share) * hit.lexical / most)
+            for hit in found.hits
+        )
 
 
 def _one(name: str | None) -> tuple[str, ...] | None:

@@ -1,6 +1,6 @@
 """Tools: served, waiting for approval, disabled."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -9,6 +9,7 @@ import msgspec
 from anyio import CapacityLimiter, to_thread
 from msgspec import Meta, Struct
 
+from config.sources import SourceSettings
 from config.value_types import END
 from gateway.admin.parts import RegistryParts
 from gateway.operations.operation import (
@@ -22,7 +23,7 @@ from gateway.operations.pages import ListPage, Paging, place
 from gateway.operations.problems import Mistake, conflict, invalid, not_found
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
-from registry.catalog.tool_lists import encode_tool
+from registry.catalog.tool_lists import ToolList, encode_tool
 from registry.display.budgets import tokens
 from registry.display.disclosure import DESCRIBER
 from registry.display.profiles import SelectedProfile
@@ -30,11 +31,13 @@ from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.drafts import truncate
 from registry.names.similar_names import did_you_mean
 from registry.sources.pins import HeldTool, Pins
+from registry.sources.tool_store import ToolStore
 from registry.tools.manual_edits import Details, Lifecycle, ManualEdit, Name64, Name128, Weight
 from registry.tools.manual_tools import ManualTools
 from registry.tools.tool_states import Protocol, State, ToolDetail, ToolStates
 from schemas.mcp.revisions import V2026_07_28
 from schemas.tool import Tool
+from schemas.urls import without_queries
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 
@@ -49,11 +52,14 @@ Description = Annotated[
 
 
 class ToolRow(Struct, frozen=True):
-    """Summary of a tool."""
+    """Summary of a tool. `service`: the id of its hybrid action; `held_reason`: the parts of a held
+    tool to review."""
 
     name: str
     source: str
     state: State
+    held_reason: str | None
+    service: str | None
     title: str | None
     description: str
     manual: bool
@@ -64,10 +70,12 @@ class ToolRow(Struct, frozen=True):
 
 
 class ToolView(TaggedView, frozen=True):
-    """Details of a tool. `waiting`: its own description that awaits approval; `approved`: the last
-    approved one."""
+    """Details of a tool. `target`: of its calls, in words; `binding`: how it is called, for
+    operators, because some have keys or code; `waiting`: its own description that
+    awaits approval; `approved`: the last approved one."""
 
-    untagged = frozenset({"embedding"})  # workers change it, after requests
+    # workers, settings and the caller change them
+    untagged = frozenset({"embedding", "target", "binding"})
     name: str
     source: str
     state: State
@@ -87,6 +95,7 @@ class ToolView(TaggedView, frozen=True):
     protocol: str
     lifecycle: str
     toolsets: tuple[str, ...]
+    tags: tuple[str, ...]
     aliases: tuple[str, ...]
     input_schema: Any
     output_schema: Any
@@ -96,6 +105,10 @@ class ToolView(TaggedView, frozen=True):
     waiting: Any
     updated: datetime
     version: int
+    target: str | None
+    digest: str
+    definition: Any  # members that another server told beside those above
+    binding: Any
     embedding: EntityEmbedding
 
 
@@ -109,6 +122,28 @@ class DefinitionView(Struct, frozen=True):
     shortened: bool
     left_out: str | None
     definition: Any
+
+
+class ListedTool(Struct, frozen=True):
+    """A served tool in the list of a profile. `name`: in that list; `tokens`: characters / 4 of its
+    entry; None where the list leaves it out, for the reason `left_out`."""
+
+    tool: str
+    name: str
+    source: str
+    title: str | None
+    description: str
+    profile: str
+    tokens: int | None
+    shortened: bool
+    left_out: str | None
+
+
+class ListFilter(Paging, frozen=True):
+    """The profile whose list is told, by default that of the settings; tools of one source."""
+
+    profile: Line | None = None
+    source: Line | None = None
 
 
 class DescribeRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,7 +184,8 @@ class Metadata(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ToolFilter(Paging, frozen=True):
-    """Filters of tools by source, state, part of the name, tier, domain, namespace and protocol."""
+    """Filters of tools by source, state, part of the name, tier, domain, namespace and protocol.
+    `called`: the tool that calls of this name, former name or id of a hybrid action reach."""
 
     source: Line | None = None
     state: State | None = None
@@ -158,21 +194,28 @@ class ToolFilter(Paging, frozen=True):
     domain: Line | None = None
     namespace: Line | None = None
     protocol: Protocol | None = None
+    called: Line | None = None
 
 
 class ToolOperations:
     def __init__(
-        self, ground: OperationDependencies, tiers: Sequence[str], catalogs: Catalogs
+        self,
+        ground: OperationDependencies,
+        tiers: Sequence[str],
+        catalogs: Catalogs,
+        wanted: Callable[[], Mapping[str, SourceSettings]],
     ) -> None:
-        """`tiers`: the permitted ones."""
+        """`tiers`: the permitted ones; `wanted`: sources of the settings."""
         self._ground = ground
         self._tiers = tiers
         self._catalogs = catalogs
+        self._wanted = wanted
         self._shaping = CapacityLimiter(1)  # a schema of megabytes takes seconds, once for each
 
     @classmethod
     def of(cls, parts: RegistryParts) -> "ToolOperations":
-        return cls(parts.ground, parts.settings.policy.tiers, parts.catalogs)
+        tiers = parts.settings.policy.tiers
+        return cls(parts.ground, tiers, parts.catalogs, parts.sources)
 
     @property
     def operations(self) -> Sequence[Operation]:
@@ -187,6 +230,12 @@ class ToolOperations:
                 "showDefinitions", "GET", f"{item}/definitions",
                 "Show a served tool as clients of each profile list it.", READ, self.definitions,
                 ListPage[DefinitionView],
+            ),
+            Operation(
+                "listCosts", "GET", "/costs", "List the served tools with the tokens of each.",
+                READ, self.costs, ListPage[ListedTool], query=ListFilter, problems=(404,),
+                details="Tokens are counted as characters / 4 of an entry in the list of a profile "
+                "of clients.",
             ),
             Operation(
                 "describeTool", "PUT", f"{item}/description", "Change the description of a tool.",
@@ -231,6 +280,7 @@ class ToolOperations:
             domain=query.domain,
             namespace=query.namespace,
             protocol=query.protocol,
+            called=query.called,
         )
         rows = msgspec.convert(states, list[ToolRow], from_attributes=True)
         return pages.cut(query, rows, lambda row: row.name)
@@ -239,7 +289,20 @@ class ToolOperations:
         state = await self._tool_states(asked).detail(asked.names["tool"])
         if state is None:
             raise not_found("tool", asked.names["tool"])
-        return _view(state, await embedding_of(self._ground.pool, asked.tenant, state.id))
+        embedding = await embedding_of(self._ground.pool, asked.tenant, state.id)
+        binding = state.binding if self._ground.is_operator(asked) else None
+        target = await self._target(asked, state)
+        return _view(state, target=target, binding=binding, embedding=embedding)
+
+    async def _target(self, asked: OperationInput, found: ToolDetail) -> str | None:
+        """The target of calls, without the queries of URLs, as some are keys."""
+        if found.binding is None:
+            return None
+        name = found.tool.source
+        source = await ToolStore(self._ground.pool).source(asked.tenant, name) if name else None
+        stated = self._wanted().get(name) if self._ground.is_own(asked) else None
+        address = (stated.base_url if stated else None) or (source.base_url if source else None)
+        return found.binding.target(address and without_queries(address))
 
     async def definitions(self, asked: OperationInput) -> ListPage[DefinitionView]:
         """None for a tool that is not served."""
@@ -250,6 +313,23 @@ class ToolOperations:
             return ListPage(())
         definitions = await to_thread.run_sync(_definitions, tool, catalog, limiter=self._shaping)
         return ListPage(definitions)
+
+    async def costs(self, asked: OperationInput) -> ListPage[ListedTool]:
+        query: ListFilter = asked.query
+        catalog = self._catalogs.of(asked.tenant)
+        profiles = catalog.shaper.profiles
+        chosen = (
+            profiles.default if query.profile is None else profiles.chosen_profile(query.profile)
+        )
+        if chosen is None:
+            names = [profile.name for profile in profiles]
+            hint = did_you_mean(query.profile or "", names) or f"There are {', '.join(names)}."
+            missing = not_found("profile", query.profile or "")
+            raise replace(missing, detail=f"{missing.detail} {hint}")
+        entries = await to_thread.run_sync(catalog.lists.tools, chosen, limiter=self._shaping)
+        tools = [tool for tool in catalog.tools if query.source in {None, tool.source}]
+        listed = [_listed_tool(tool, entries) for tool in tools]
+        return self._ground.pages.page(query, listed, lambda row: row.tool)
 
     async def describe(self, asked: OperationInput) -> ToolView:
         change = ManualEdit(description=truncate(asked.body.text))
@@ -323,8 +403,26 @@ def _definition(tool: Tool, catalog: Catalog, chosen: SelectedProfile) -> Defini
     )
 
 
-def _view(found: ToolDetail, embedding: EntityEmbedding) -> ToolView:
+def _listed_tool(tool: Tool, entries: ToolList) -> ListedTool:
+    return ListedTool(
+        tool=tool.name,
+        name=entries.names.get(tool.name, tool.name),
+        source=tool.source,
+        title=tool.title,
+        description=tool.description,
+        profile=entries.chosen.name,
+        tokens=entries.costs.get(tool.name),
+        shortened=tool.name in entries.shortened,
+        left_out=entries.left_out.get(tool.name),
+    )
+
+
+def _view(found: ToolDetail, **more: Any) -> ToolView:
     parts = (found.tool, found)
     members = {name: getattr(part, name) for part in parts for name in part.__slots__}
-    members |= {"keywords": members["keywords"] or (), "embedding": embedding}
+    members |= {
+        "keywords": members["keywords"] or (),
+        "held_reason": found.tool.held_reason,
+        **more,
+    }
     return msgspec.convert(members, ToolView)

@@ -39,6 +39,7 @@ from gateway.cli.doctor.local_checks import (
     workers,
 )
 from gateway.cli.doctor.registry import (
+    costs,
     embeddings,
     held_back,
     jobs,
@@ -49,7 +50,6 @@ from gateway.cli.doctor.registry import (
 )
 from gateway.cli.doctor.route import steps_of
 from gateway.cli.imports.report import is_private
-from gateway.cli.tools.costs import check as costs
 from gateway.wings.table import wing_components
 from registry.database.migrate import status
 from registry.database.postgres import Database, failure

@@ -15,8 +15,10 @@ from gateway.cli.common.checks import Check, CheckStatus
 from gateway.cli.common.database import Registry
 from gateway.cli.doctor.local_checks import TIMEOUT_S
 from gateway.operations.jobs import SCHEDULE
+from registry.catalog.catalog import Catalog
 from registry.catalog.toolsets import members
 from registry.database.postgres import Database, Pool
+from registry.display.tool_shaper import ToolShaper
 from registry.embedding.embedder import Embedder, EmbeddingFailed
 from registry.embedding.embedder_factory import embedder_for, make_embedder
 from registry.embedding.models import Models
@@ -32,6 +34,8 @@ from schemas.source import Source
 from schemas.tool import Tool
 
 NAME = "embeddings"
+COSTS_SHOWN = 3  # tools that are named
+LARGE_LIST = 100_000  # tokens; half of the largest context windows in 2026
 
 
 async def embeddings(settings: Settings, registry: Registry) -> AsyncIterator[Check]:
@@ -240,3 +244,34 @@ def _strings(found: object) -> dict[str, str]:
     return (
         {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
     )
+
+
+def costs(settings: Settings, tools: Sequence[Tool]) -> Iterator[Check]:
+    """Checks token costs of lists, and tools that lists of limited clients omit."""
+    shaper = ToolShaper.of(settings)
+    lists = Catalog(tools, shaper=shaper).lists
+    made = lists.tools()
+    most = settings.budgets.catalog_tokens
+    dear = sorted(made.costs, key=lambda name: (-made.costs[name], name))[:COSTS_SHOWN]
+    named = ", ".join(f"{name} {made.costs[name]}" for name in dear)
+    detail = f"{made.tokens:,} tokens for {len(made.costs)} tools"
+    detail += f"; most for {named}" if named else ""
+    if made.shortened:
+        detail += f"; {len(made.shortened)} shortened"
+    large = made.tokens > LARGE_LIST
+    if large:
+        detail += (
+            "; that is more than most models can read: serve parts of it as `toolsets`, or import "
+            "less with `include` and `exclude` of sources"
+        )
+    over = bool(most) and made.level > 0
+    if over:
+        detail += f"; budgets.catalog_tokens is {most}, so all are shortened further"
+    yield Check("lists", "warning" if over or large else "ok", detail)
+    for chosen in shaper.profiles:
+        left_out = lists.tools(chosen).left_out
+        for name, reason in list(left_out.items())[:1]:
+            count = f"{len(left_out)} tools are" if len(left_out) > 1 else "a tool is"
+            hint = f"toolgate tools list --profile {chosen.name}"
+            text = f"{count} left out for clients of profile {chosen.name}: {name}: {reason}"
+            yield Check("lists", "warning", f"{text}; see {hint}")

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from config.settings import Settings
 from gateway.cli.common.database import Registry
@@ -38,8 +38,13 @@ async def search_registry(
 
 
 async def find_tools(settings: Settings, registry: Registry, query: SearchQuery) -> SearchResult:
-    """The search result alone. Raises what `search_registry` raises."""
-    return (await search_registry(settings, registry, query)).found
+    """The search result, whose note says what the model failed by. Raises what `search_registry`
+    raises."""
+    done = await search_registry(settings, registry, query)
+    cause = done.failure or (done.note if query.mode == "dense" else None)
+    if done.found.note is None or cause is None:
+        return done.found
+    return replace(done.found, note=f"{done.found.note}. {cause}")
 
 
 async def _warmed_up(embedder: Embedder) -> str | None:

@@ -17,7 +17,6 @@ from gateway.cli.common.options import json_option
 from gateway.cli.common.output import out, print_json
 from gateway.cli.common.text import harmless
 from gateway.context import Context, Identity, new_request_id
-from registry.catalog.lookup import by_service
 from schemas.jsonrpc import ErrorReply, Request
 from schemas.mcp.revisions import V2026_07_28
 from schemas.tool import Tool
@@ -113,7 +112,8 @@ async def _dispatch(
     catalog = gateway.catalogs.of(gateway.principal.tenant)
     tool = catalog.get(name) or catalog.service(name)
     if tool is None:
-        no_such("tool", name, [*(tool.name for tool in catalog.tools), *by_service(catalog.tools)])
+        ids = [action.service for each in catalog.services if (action := each.binding.action)]
+        no_such("tool", name, [*(each.name for each in catalog.tools), *ids])
     _check_loaded(tool, gateway)
     checker = catalog.checker(tool)
     arguments = parse_arguments(pairs, given, checker)

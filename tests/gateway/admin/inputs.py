@@ -82,6 +82,7 @@ CASES: Mapping[str, Case] = {
     # tools
     "listTools": Case({"source": "pets"}, MISSING),
     "getTool": Case({"tool": "getPet"}, NO_TOOL),
+    "listCosts": Case({"source": "pets"}, {"profile": "none"}),
     "showDefinitions": Case({"tool": "getPet"}, NO_TOOL),
     "describeTool": Case(
         {"tool": "NAME", "text": "t"}, {"tool": "NAME", "text": " "}, [MADE]
@@ -97,6 +98,7 @@ CASES: Mapping[str, Case] = {
     "editTool": Case({"tool": "NAME", "title": "t"}, {"tool": "NAME", "title": 1}, [MADE]),
     "deleteTool": Case({"tool": "NAME"}, NO_TOOL, [MADE]),
     # search and embeddings
+    "explainSearch": Case({"query": "pet", "mode": "lexical"}, {"query": "x", "limit": 0}),
     "searchTools": Case({"query": "pet", "words": True}, {"query": ""}),
     "evaluateSearch": Case(
         {"requests": [{"query": "pet", "gold": ["getPet"]}]}, {"requests": [{"query": ""}]}

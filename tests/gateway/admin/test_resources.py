@@ -462,6 +462,18 @@ async def explaining(api: Admin, parts: AdminParts, database: Database) -> None:
     assert (told["effect"], told["rule"], told["visible"]) == ("allow", "policy.default", True)
     for wrong in ({"tool": "none"}, {**wanted, "toolset": "none"}):
         assert (await api("POST", "/policy/explanations", wrong)).status == 404
+    costs = (await api("GET", "/costs?source=pets")).json["items"]
+    assert [cost["tool"] for cost in costs] == [
+        *("createPet", "deletePet", "getPet", "listPets", "slow"),
+    ]
+    assert all(cost["tokens"] > 0 for cost in costs)
+    assert (await api("GET", "/costs?profile=nobody")).status == 404
+    query = {"query": "remove a pet", "mode": "lexical"}
+    scored = (await api("POST", "/search/explanation", query)).json
+    assert (scored["hits"][0]["name"], scored["path"]) == ("deletePet", "lexical")
+    assert scored["parts"][0]["words"] == pytest.approx(scored["hits"][0]["score"])
+    blind = await api("POST", "/search/explanation", {**query, "mode": "dense"})
+    assert (blind.status, "by meaning" in blind.json["detail"]) == (409, True)
 
 
 async def trying(api: Admin) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from config.load import load
 from config.settings import DatabaseSettings
 from gateway.cli.doctor import local_checks as checkup
-from gateway.cli.tools import costs
+from gateway.cli.doctor import registry as registry_checks
 from tests.fixtures_gateway import pets
 from tests.gateway.cli.conftest import Toolgate, answering
 from tests.servers.tls import Authority, https
@@ -73,7 +73,9 @@ def test_a_source_at_a_refused_address_is_unhealthy(toolgate: Toolgate, folder: 
 def test_a_list_that_no_model_can_read_is_told(
     with_pets: Toolgate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(costs, "LARGE", 100)  # instead of a description of a megabyte
+    monkeypatch.setattr(
+        registry_checks, "LARGE_LIST", 100
+    )  # instead of a description of a megabyte
     [check] = [one for one in with_pets("doctor", "--json").json if one["name"] == "lists"]
     assert check["status"] == "warning"
     assert "more than most models can read: serve parts of it as `toolsets`" in check["detail"]

@@ -165,13 +165,13 @@ def test_held_changes_are_reported(held: Toolgate) -> None:
         "new   fs  held back: new",
         "same  fs",
     ]
-    assert [one.get("held") for one in held("tools", "list", "--json").json] == [
+    assert [one["held_reason"] for one in held("tools", "list", "--json").json] == [
         "description changed",
         "new",
         None,
     ]
     assert "Held back: description changed." in held("tools", "show", "echo").out
-    assert held("tools", "show", "new", "--json").json["held"] == "new"
+    assert held("tools", "show", "new", "--json").json["held_reason"] == "new"
     assert "held  echo: see `toolgate tools approve echo --diff`" in held(
         "sources", "show", "fs"
     ).out  # fmt: skip
@@ -205,7 +205,7 @@ def test_tools_are_approved_by_name_by_source_or_all(
     held("sources", "refresh", "fs")
     assert held("tools", "approve", *names).code == 0
     listed = held("tools", "list", "--json").json
-    assert [one["name"] for one in listed if "held" in one] == left
+    assert [one["name"] for one in listed if one["held_reason"]] == left
     assert "held" not in held("sources", "refresh", "fs").out or left
 
 

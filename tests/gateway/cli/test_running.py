@@ -47,6 +47,33 @@ async def test_sessions_are_listed_and_ended(
         assert (code, "403 Required scope: admin:sessions:read" in told) == (1, True)
 
 
+async def test_tools_of_a_running_gateway_are_listed_shown_and_searched(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands that print by hand call the operations of the gateway that is named (point 1)."""
+    monkeypatch.chdir(tmp_path)
+    async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
+        at = ("--url", client.url, "--key-file", str(key_file(tmp_path)))
+
+        async def printed(*args: str) -> str:
+            code, out, told = await command(*args, *at)
+            assert code == 0, told
+            return out
+
+        listed = (await printed("tools", "list", "--source", "pets")).splitlines()
+        assert listed[0] == "createPet  pets  Add a pet"
+        costs = json.loads(await printed("tools", "list", "--tokens", "--json"))
+        assert {"createPet", "listPets"} <= {cost["tool"] for cost in costs}
+        shown = await printed("tools", "show", "deletePet")
+        assert "toolgate tools call deletePet" in shown
+        found = await printed("tools", "search", "--words", "remove", "pet")
+        assert found.startswith("deletePet  pets")
+        explained = await printed("search", "try", "--mode", "lexical", "remove a pet")
+        assert "by words alone" in explained
+        code, _, told = await command("tools", "list", "--source", "pest", *at)
+        assert (code, "There is no source 'pest'. Did you mean pets?" in told) == (1, True)
+
+
 async def test_operations_are_listed_and_called_by_name(settings: Settings, tmp_path: Path) -> None:
     async with running(replace(settings, auth=by_jwks(tmp_path, [KEY.jwk()]))) as client:
         api = await described(client.url, client.http)

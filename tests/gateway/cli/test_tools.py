@@ -131,7 +131,7 @@ def test_show_explains_the_arguments_and_gives_a_call_to_try(with_pets: Toolgate
         "Try: toolgate tools call createPet name=TEXT",
     ]
     shown = with_pets("tools", "show", "createPet", "--json").json
-    assert shown["inputSchema"]["required"] == ["name"]
+    assert shown["input_schema"]["required"] == ["name"]
     assert shown["binding"]["method"] == "POST"
 
 

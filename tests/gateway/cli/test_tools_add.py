@@ -129,7 +129,7 @@ def test_several_are_made_of_a_file(toolgate: Toolgate, folder: Path) -> None:
     assert [one["name"] for one in toolgate("tools", "list", "--json").json] == ["one", "two"]
     shown = toolgate("tools", "show", "one", "--json").json
     assert shown["annotations"] == {"readOnlyHint": False}
-    assert shown["inputSchema"]["examples"] == [{}]
+    assert shown["input_schema"]["examples"] == [{}]
 
 
 def test_one_invalid_tool_of_a_file_stops_all_additions(toolgate: Toolgate, folder: Path) -> None:
