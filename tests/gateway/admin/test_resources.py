@@ -4,6 +4,7 @@ import base64
 import json
 from dataclasses import replace as with_
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -23,6 +24,7 @@ from gateway.policy.engine import Engine
 from registry.access.approvals import ApprovalRequest, Approvals
 from registry.database.postgres import Database
 from registry.skills.skill_md import compose
+from registry.sources.imports import Sources
 from registry.sources.source_reader import ImportSpec
 from registry.sources.tool_store import ToolStore
 from registry.tools.manual_edits import Address, NewTool
@@ -957,20 +959,20 @@ async def test_only_an_admin_makes_a_key_of_somebody_else(api: Admin) -> None:
 
 
 async def test_stored_secrets_fill_no_arguments_of_sources_that_take_tokens_of_callers(
-    parts: AdminParts, serve: Serve, api: Admin
+    parts: AdminParts, serve: Serve, api: Admin, database: Database, tmp_path: Path
 ) -> None:
-    """An import by the API obeys the settings of the source as one by command (mending 35)."""
+    """A refresh by the API obeys the settings of the source, as one by command (mending 35)."""
     sources = {"rooms": SourceSettings(forward_token=True)}
     url = await serve(admin_api(with_(parts, sources=lambda: sources)))
     forwarding = await described(url, api.http)
     token = {"name": "access_token", "in": "query", "schema": {"type": "string"}}
     paths = {"/rooms": {"get": {"operationId": "rooms", "parameters": [token], "responses": {}}}}
-    document = json.dumps({"openapi": "3.1.0", "info": {}, "paths": paths})
-    rooms = {**PETS, "name": "rooms", "document": document}
-    assert (await api("POST", "/sources", rooms)).status == 201
+    path = tmp_path / "rooms.json"
+    path.write_text(json.dumps({"openapi": "3.1.0", "info": {}, "paths": paths}))
+    imports = Sources(ToolStore(database.pool), HOST, parts.settings.imports)
+    await imports.import_(ImportSpec("rooms", str(path), base_url="https://rooms.example"))
     await api("PUT", "/secrets/rooms/access_token", {"token": "s3cret"})
     for caller, arguments in ((api, set()), (forwarding, {"access_token"})):
-        again = await caller("PUT", "/sources/rooms/document", {"document": document})
-        assert again.status == 200
+        assert (await caller("POST", "/sources/rooms/refresh")).status == 200
         schema = (await caller("GET", "/tools/rooms")).json["input_schema"]
         assert set(schema["properties"]) == arguments
