@@ -3,8 +3,9 @@ and audit."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -27,6 +28,7 @@ from gateway.guards.authentication import USED_EVERY_S, Authenticator
 from gateway.guards.authorization_server import AuthorizationServer
 from gateway.guards.body_budget import BodyBudget
 from gateway.guards.connections import BoundedProtocol, bounded_protocol
+from gateway.guards.issuers import Issuer
 from gateway.guards.oauth import WELL_KNOWN, Challenges, ResourceIdentifiers, WellKnown, demanding
 from gateway.guards.shedding import Shedding
 from gateway.interfaces import Counter, Events, Guard, Middleware, Rates
@@ -53,6 +55,7 @@ Take = Callable[[Mapping[str, Mapping[str, SchemeSettings]]], None]
 ENDPOINTS = 1024  # size of the audience cache
 
 AUTHORIZATION_SERVER = "/.well-known/oauth-authorization-server"
+OPENID_CONFIGURATION = "/.well-known/openid-configuration"
 
 
 class StoredSecrets:
@@ -77,17 +80,30 @@ class StoredSecrets:
         self._take(entries)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginAccess:
+    """The login of a gateway, as its access control needs it."""
+
+    issuer: Issuer
+    reserved: Collection[str]  # prefixes of its principals
+    metadata: Callable[[], Awaitable[bytes]]  # of the authorization server
+    scopes: Sequence[str]  # that somebody may have
+    end_revoked: Load  # ends logins of people whose tokens were revoked
+
+
 class Identities:
     def __init__(
         self,
         settings: Settings,
         sweep: Callable[[], None],
         resources: ResourceIdentifiers | None = None,
+        login: LoginAccess | None = None,
     ) -> None:
         """Identities from the settings. `sweep` closes the streams of callers that are no longer
         authenticated. `resources`: the endpoints, where they may change. Raises ToolgateError for
         unusable keys."""
         auth = settings.auth
+        self._login = login
         self._sweep = sweep
         self._every_s = auth.revocation_s
         self._identifies = auth.mode != "none"
@@ -96,6 +112,8 @@ class Identities:
             settings.tenant.host_id,
             public_url=settings.server.public_url,
             bound=bound_audiences(settings, resources),
+            own=None if login is None else login.issuer,
+            reserved=() if login is None else login.reserved,
         )
 
     @property
@@ -133,6 +151,8 @@ class Identities:
     async def _load_revocations(self, pool: Pool) -> None:
         await self.authenticator.load_revocations(pool)
         self._sweep()
+        if self._login is not None:
+            await self._login.end_revoked(pool)
 
     async def _sweep_often(self) -> None:
         """Sweep periodically: tokens expire, and keys are withdrawn, without a notification."""
@@ -225,6 +245,7 @@ class Access:
         catalogs: Catalogs,
         events: Events,
         innermost: Sequence[Guard] = (),
+        login: LoginAccess | None = None,
     ) -> None:
         """Access control of a gateway. `sweep` closes the streams of callers that are no longer
         authenticated. `counter` is shared by all gateways. `secrets` reads the credentials of
@@ -233,7 +254,7 @@ class Access:
         self._innermost = innermost
         self.bounds = Bounds(settings, counter, events)
         self._resources = resources_of(settings)
-        self.identities = Identities(settings, sweep, self._resources)
+        self.identities = Identities(settings, sweep, self._resources, login)
         self.authenticator = self.identities.authenticator
         self.policy_view = policy_view
         self.auditing = AuditCollector(settings, handle.pool, Denials(self.policy_view, catalogs))
@@ -241,7 +262,7 @@ class Access:
         identify = demanding(self.authenticator.identify, settings.oauth.required_scopes)
         self.identify = self.auditing.identifying(identify)
         self.identify_admin = self.auditing.identifying(self.authenticator.identify)
-        self.protected_resource = ProtectedResource(settings, self._resources)
+        self.protected_resource = ProtectedResource(settings, self._resources, login)
         self._catalogs = catalogs
         self._policy_guards = self._guards_of(settings)
         loads: dict[str, Load] = {
@@ -310,6 +331,15 @@ class Access:
     def remember_job(self, act: JobAct) -> None:
         """Record a start or an end of a job in the audit log."""
         self.auditing.remember_job(act)
+
+    def remember_entry(self, entry: Callable[[datetime], AuditEntry]) -> None:
+        """Record what `entry` makes of the time."""
+        self.auditing.remember_entry(entry)
+
+    @property
+    def endpoints(self) -> Collection[str]:
+        """The paths that tokens are made for."""
+        return self._resources.endpoints
 
     async def run(self) -> None:
         """Background tasks until cancelled."""
@@ -386,6 +416,10 @@ class AuditCollector(Collector):
         if self.enabled:
             self._writer.add(job_entry(act, self._writer.now()))
 
+    def remember_entry(self, entry: Callable[[datetime], AuditEntry]) -> None:
+        if self.enabled:
+            self._writer.add(entry(self._writer.now()))
+
     async def begin(self, pool: Pool) -> None:
         """Open the chain, before the first request. Raises psycopg.Error and PoolTimeout."""
         if self.enabled:
@@ -459,19 +493,32 @@ class ProtectedResource:
     """The routes and the ASGI middleware of a protected resource; empty without token
     authentication or a known authorization server."""
 
-    def __init__(self, settings: Settings, resources: ResourceIdentifiers) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        resources: ResourceIdentifiers,
+        login: LoginAccess | None = None,
+    ) -> None:
         oauth = settings.oauth
         self.routes: list[Route] = []
         self.middleware: list[HttpMiddleware] = []
-        if settings.auth.mode != "jwt" or not oauth.authorization_servers:
+        if settings.auth.mode != "jwt" or not (oauth.authorization_servers or login):
             return
-        server = AuthorizationServer(oauth.authorization_servers[0], oauth)
-        well_known = WellKnown(oauth, resources, server.metadata if oauth.legacy_metadata else None)
+        places: tuple[str, ...] = (AUTHORIZATION_SERVER,)
+        if login is not None:
+            well_known = WellKnown(
+                oauth, resources, login.metadata, own=login.issuer.iss, scopes=login.scopes
+            )
+            places = (AUTHORIZATION_SERVER, OPENID_CONFIGURATION)
+        else:
+            server = AuthorizationServer(oauth.authorization_servers[0], oauth)
+            legacy = server.metadata if oauth.legacy_metadata else None
+            well_known = WellKnown(oauth, resources, legacy)
         self.routes = [
             Route(path, serve)
             for root, serve in (
                 (WELL_KNOWN, well_known.resource),
-                (AUTHORIZATION_SERVER, well_known.authorization_server),
+                *((place, well_known.authorization_server) for place in places),
             )
             for path in (root, root + "/{path:path}")
         ]

@@ -6,7 +6,7 @@ cross-site request and is let in. A request of HTTP/1.1 has exactly one Host (RF
 """
 
 import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -27,8 +27,16 @@ OPEN_PATHS = frozenset({"/health", "/ready"})  # probes use the IP address
 class OriginGuard:
     """Refuses foreign hosts and origins with 403; answers browsers of known origins with CORS."""
 
-    def __init__(self, app: ASGIApp, hosts: Sequence[str], origins: Sequence[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Sequence[str],
+        origins: Sequence[str],
+        any_origin: Collection[str] = (),
+    ) -> None:
+        """`any_origin`: beginnings of paths that check, or answer, every origin themselves."""
         self._app = app
+        self._any_origin = tuple(any_origin)
         self._for_browsers = CORSMiddleware(
             app,
             allow_origins=[origin.lower().rstrip("/") for origin in origins],
@@ -76,7 +84,7 @@ class OriginGuard:
                     await refuse(scope, receive, send, InvalidRequest(HOSTS))
                     return
                 host = value
-            elif name == b"origin" and checked:
+            elif name == b"origin" and checked and not self._is_for_all(scope["path"]):
                 if not self._known_origin(value.decode("latin-1").lower()):
                     await refuse(scope, receive, send, Forbidden(FOREIGN_ORIGIN))
                     return
@@ -85,6 +93,9 @@ class OriginGuard:
             await refuse(scope, receive, send, fault)
             return
         await app(scope, receive, send)
+
+    def _is_for_all(self, path: str) -> bool:
+        return bool(self._any_origin) and path.startswith(self._any_origin)
 
     def _refusal(self, scope: Scope, host: bytes | None, checked: bool) -> Fault | None:
         """The fault of a Host header; for probes (not `checked`) it only has to be present."""

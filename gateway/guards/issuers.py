@@ -5,9 +5,9 @@ verified with a key of another.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol
 
 from jwt.exceptions import (
     InvalidAudienceError,
@@ -19,9 +19,19 @@ from jwt.exceptions import (
 from config.access import DEVELOPMENT_ISSUER, RESERVED_ISSUER, Auth, IssuerSettings
 from gateway.guards import claims as token_claims
 from gateway.guards.claims import Claims
-from gateway.guards.verification_keys import LocalKeys, RemoteKeys, file_keys, secret_keys
+from gateway.guards.verification_keys import KeyRing, RemoteKeys, file_keys, secret_keys
 
-KeySource: TypeAlias = LocalKeys | RemoteKeys
+
+class KeySource(Protocol):
+    """Keys of an issuer as they are now; None: there are none yet."""
+
+    @property
+    def ring(self) -> KeyRing | None: ...
+
+    async def reload(self) -> bool:
+        """Whether the keys may have changed since a token with an unknown one came."""
+        ...
+
 
 _HOST_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -67,6 +77,7 @@ class Issuer:
     roles_claim: str = ""
     prefix: str = ""  # of its principals: two issuers may use one name for different people
     reserved: frozenset[str] = frozenset()  # prefixes of other issuers
+    bound: Callable[[str], frozenset[str]] | None = None  # audiences by path; None: see Tokens
 
     def check(self, claims: Claims, audiences: frozenset[str]) -> None:
         """Raises InvalidTokenError for a wrong issuer or audience, or a missing claim."""
@@ -97,11 +108,14 @@ def plain(audience: str) -> str:
     return audience.rstrip("/") if "://" in audience else audience
 
 
-def issuers_of(auth: Auth, host_id: str, public_url: str) -> list[Issuer]:
-    """Issuers of the settings, with keys as far as they are in files; `host_id` is the default
-    tenant. Raises ToolgateError for unusable keys."""
+def issuers_of(
+    auth: Auth, host_id: str, public_url: str, login: Collection[str] = ()
+) -> list[Issuer]:
+    """Issuers of the settings, with keys as far as they are in files. `host_id` is the default
+    tenant; `login` has prefixes of the principals of the gateway's login. Raises ToolgateError
+    for unusable keys."""
     public = frozenset({plain(public_url)} if auth.bind_audience == "server" else ())
-    reserved = frozenset({*auth.issuers, RESERVED_ISSUER})
+    reserved = frozenset({*auth.issuers, RESERVED_ISSUER, *login})
     tenants = Tenants(host_id, auth.tenant_claim, auth.tenants or None)
     issuers = []
     if auth.key_file or auth.jwks_file or auth.jwks_url:

@@ -39,6 +39,10 @@ class ResourceIdentifiers:
         self._main = main
         self._whole = whole
 
+    @property
+    def endpoints(self) -> Collection[str]:
+        return self._endpoints
+
     def serve(self, endpoints: Collection[str]) -> None:
         """Replace the endpoints."""
         self._endpoints = frozenset(endpoints)
@@ -155,11 +159,22 @@ class WellKnown:
     """The documents below /.well-known; 404 where none applies."""
 
     def __init__(
-        self, oauth: OAuth, resources: ResourceIdentifiers, legacy: Metadata | None
+        self,
+        oauth: OAuth,
+        resources: ResourceIdentifiers,
+        legacy: Metadata | None,
+        *,
+        own: str = "",
+        scopes: Sequence[str] = (),
     ) -> None:
         """The metadata of `resources`. `legacy` gives the authorization server's own metadata;
-        None: it is not served."""
+        None: it is not served. `own`: the issuer of the gateway's login, if it is on, which knows
+        `scopes`."""
         self._oauth = oauth
+        self._servers = [*([own] if own else []), *oauth.authorization_servers]
+        self._scopes = [*dict.fromkeys((*oauth.required_scopes, *oauth.scopes_supported, *scopes))]
+        # clients in browsers register and log in from any origin
+        self._open = {"Access-Control-Allow-Origin": "*"} if own else {}
         self._resources = resources
         self._legacy = legacy
 
@@ -185,16 +200,16 @@ class WellKnown:
         headers = {
             "Cache-Control": f"public, max-age={METADATA_AGE_S}",
             "X-Request-Id": new_request_id(),
+            **self._open,
         }
         return Response(body, headers=headers, media_type="application/json")
 
     async def _resource(self, scope: Scope, endpoint: str) -> bytes:
         oauth = self._oauth
-        scopes = dict.fromkeys((*oauth.required_scopes, *oauth.scopes_supported))
         document = {
             "resource": self._resources.identifier(scope, endpoint),
-            "authorization_servers": oauth.authorization_servers,
-            "scopes_supported": list(scopes),
+            "authorization_servers": self._servers,
+            "scopes_supported": self._scopes,
             "bearer_methods_supported": ["header"],
             "resource_name": f"{NAME} {endpoint}".strip(),
             "resource_documentation": oauth.documentation,

@@ -55,6 +55,7 @@ class Token:
     audiences: frozenset[str]
     ends: float  # s since the epoch; `auth.leeway_s` after its `exp`
     size: int  # bytes of its text
+    bound: Callable[[str], frozenset[str]] | None  # accepted audiences for a path
     principal: Principal | None = None  # None: without a usable subject
     identity: Identity | None = field(default=None, repr=False)  # likewise
 
@@ -89,7 +90,8 @@ class Tokens:
             return None
         if token.ends <= self._clock():
             return None
-        if self._bound is not None and self._bound(path).isdisjoint(token.audiences):
+        bound = token.bound
+        if bound is not None and bound(path).isdisjoint(token.audiences):
             return None
         return token
 
@@ -109,7 +111,7 @@ class Tokens:
             raise ExpiredSignatureError("expired")
         if known is None:
             self._remember(digest, token)
-        if self._bound is not None and self._bound(path).isdisjoint(token.audiences):
+        if token.bound is not None and token.bound(path).isdisjoint(token.audiences):
             raise InvalidAudienceError("its `aud` names another endpoint")
         return token
 
@@ -164,6 +166,7 @@ class Tokens:
             audiences=frozenset(plain(audience) for audience in audiences),
             ends=token_claims.timestamp(claims["exp"]) + self._auth.leeway_s,
             size=len(text),
+            bound=issuer.bound or self._bound,
         )
         self._name(token, digest.hex()[:MARK_LENGTH])
         if self._is_revoked(token):

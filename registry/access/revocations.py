@@ -40,10 +40,12 @@ class RevocationCache:
     subjects: dict[tuple[str, str], float] = field(default_factory=dict)  # -> s since the epoch
 
     def has(self, tenant: str, subject: str | None, claims: Mapping[str, Any]) -> bool:
-        """Whether a token with these claims is revoked; `subject` is the id of its principal."""
-        jti = claims.get("jti")
-        if isinstance(jti, str) and (tenant, jti) in self.tokens:
-            return True
+        """Whether a token with these claims is revoked; `subject` is the id of its principal. The
+        `sid` of a login that has ended is among the tokens."""
+        for name in ("jti", "sid") if self.tokens else ():
+            id_ = claims.get(name)
+            if isinstance(id_, str) and (tenant, id_) in self.tokens:
+                return True
         if not self.subjects or subject is None:
             return False
         before = self.subjects.get((tenant, subject))

@@ -69,16 +69,24 @@ async def fetch(
     private_networks: bool,
     named: bool = True,
     validator: tuple[str, str] = ("", ""),
+    redirects: int = REDIRECT_LIMIT,
 ) -> FetchedDocument:
     """Read `location`: a path, `file://` or http(s) URL. `timeout_s` holds for all redirects.
     `named`: an operator chose it; else it must be public. `validator`: of what was fetched before.
+    `redirects`: how many are followed.
 
     Raises `ImportRejected`, which names the remedy.
     """
     path = local_path(location)
     if path is None:
         return await _fetch_url(
-            location, limit_bytes, timeout_s, private_networks, named=named, validator=validator
+            location,
+            limit_bytes,
+            timeout_s,
+            private_networks,
+            named=named,
+            validator=validator,
+            redirects=redirects,
         )
     return await to_thread.run_sync(_read_file, path, limit_bytes)
 
@@ -136,6 +144,7 @@ async def _fetch_url(
     *,
     named: bool,
     validator: tuple[str, str],
+    redirects: int,
 ) -> FetchedDocument:
     try:
         url = ssrf_protection.read_url(location)
@@ -145,7 +154,12 @@ async def _fetch_url(
     try:
         with anyio.fail_after(timeout_s):
             return await _follow(
-                url, limit_bytes, private_networks, named=named, validator=validator
+                url,
+                limit_bytes,
+                private_networks,
+                named=named,
+                validator=validator,
+                redirects=redirects,
             )
     except TimeoutError as error:
         raise ImportRejected(
@@ -155,7 +169,13 @@ async def _fetch_url(
 
 
 async def _follow(
-    url: URL, limit_bytes: int, private_networks: bool, *, named: bool, validator: tuple[str, str]
+    url: URL,
+    limit_bytes: int,
+    private_networks: bool,
+    *,
+    named: bool,
+    validator: tuple[str, str],
+    redirects: int,
 ) -> FetchedDocument:
     """Follow redirects by hand: each address is checked before connecting."""
     trusted = private_networks
@@ -163,7 +183,7 @@ async def _follow(
     if not named and not trusted:
         resolver = ssrf_protection.PublicResolver()
         _check_literal(url, f"Cannot fetch {_public_url(url)}")
-    for hop in range(REDIRECT_LIMIT + 1):
+    for hop in range(redirects + 1):
         async with _get(url, resolver, validator) as response:
             if hop == 0 and isinstance(resolver, _Recorder):
                 trusted = trusted or resolver.private(url)
@@ -179,7 +199,7 @@ async def _follow(
             _check_literal(target, f"{_public_url(url)} redirects to {_public_url(target)}")
         url = target
         resolver = ThreadedResolver() if trusted else ssrf_protection.PublicResolver()
-    raise ImportRejected(f"Cannot fetch {_public_url(url)}: more than {REDIRECT_LIMIT} redirects.")
+    raise ImportRejected(f"Cannot fetch {_public_url(url)}: more than {redirects} redirects.")
 
 
 class _Recorder(AbstractResolver):

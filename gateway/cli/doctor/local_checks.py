@@ -20,7 +20,7 @@ from gateway import hybrid
 from gateway.cli.common.checks import Check
 from gateway.cli.common.tls import trusting
 from gateway.guards.issuers import ANY_AUDIENCE, OPEN, Issuer, issuers_of, takes_any_audience
-from gateway.guards.verification_keys import RemoteKeys
+from gateway.guards.verification_keys import LocalKeys, RemoteKeys
 from gateway.hybrid.functions import load_function
 from gateway.sandbox.runner import Sandbox
 from registry.importers.hybrid import describe_actions, select
@@ -194,7 +194,7 @@ async def identity(settings: Settings) -> AsyncIterator[Check]:
     for issuer in issuers:
         if isinstance(issuer.keys, RemoteKeys):
             yield await _key_check(issuer, issuer.keys)
-        elif issuer.keys.path:
+        elif isinstance(issuer.keys, LocalKeys) and issuer.keys.path:
             yield Check("auth", "ok", f"tokens{_of(issuer)} are checked with {issuer.keys.path}")
 
 
