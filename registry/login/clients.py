@@ -1,0 +1,80 @@
+"""Clients of the login that registered, and the documents that clients publish about themselves."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from msgspec import Struct
+from psycopg.types.json import Jsonb
+
+from registry.database.postgres import Pool, borrow
+
+UNUSED = timedelta(days=1)  # after which a registration that nobody used is deleted
+FORGOTTEN = timedelta(days=180)  # likewise one that was used, since its last use
+
+Kind = Literal["registered", "document"]
+
+
+class StoredClient(Struct, frozen=True):
+    """A row; `document` is of the metadata of RFC 7591."""
+
+    client_id: str
+    kind: Kind
+    document: dict[str, Any]
+    secret: bytes | None = None  # SHA-256
+    fresh_until: datetime | None = None  # of a document
+
+
+class Clients:
+    """All methods raise `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Pool, host_id: str) -> None:
+        self._pool = pool
+        self._host_id = host_id
+
+    async def find(self, client_id: str) -> StoredClient | None:
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT client_id, kind, document, secret, fresh_ts FROM login_client_t"
+                " WHERE (host_id, client_id) = (%s, %s)",
+                [self._host_id, client_id],
+            )
+            row = await rows.fetchone()
+        return None if row is None else StoredClient(*row)
+
+    async def add(self, client: StoredClient, most_unused: int) -> bool:
+        """Store a registration; False where there are `most_unused` that nobody has used."""
+        now = datetime.now(UTC)
+        async with borrow(self._pool) as connection, connection.transaction():
+            await connection.execute(
+                "DELETE FROM login_client_t WHERE host_id = %s AND kind = 'registered'"
+                " AND (used_ts IS NULL AND created_ts < %s OR used_ts < %s)",
+                [self._host_id, now - UNUSED, now - FORGOTTEN],
+            )
+            added = await connection.execute(
+                "INSERT INTO login_client_t (host_id, client_id, kind, document, secret)"
+                " SELECT %s, %s, %s, %s, %s WHERE (SELECT count(*) FROM login_client_t"
+                " WHERE host_id = %s AND used_ts IS NULL AND kind = 'registered') < %s",
+                [
+                    *(self._host_id, client.client_id, client.kind),
+                    *(Jsonb(client.document), client.secret, self._host_id, most_unused),
+                ],
+            )
+        return added.rowcount == 1
+
+    async def put_document(self, client: StoredClient) -> None:
+        """Store a document as it was fetched, in place of that before."""
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                "INSERT INTO login_client_t (host_id, client_id, kind, document, fresh_ts)"
+                " VALUES (%s, %s, 'document', %s, %s) ON CONFLICT (host_id, client_id)"
+                " DO UPDATE SET document = excluded.document, fresh_ts = excluded.fresh_ts",
+                [self._host_id, client.client_id, Jsonb(client.document), client.fresh_until],
+            )
+
+    async def note_use(self, client_id: str) -> None:
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                "UPDATE login_client_t SET used_ts = now() WHERE (host_id, client_id) = (%s, %s)"
+                " AND (used_ts IS NULL OR used_ts < now() - interval '1 hour')",
+                [self._host_id, client_id],
+            )

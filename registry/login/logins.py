@@ -1,0 +1,510 @@
+"""Logins of people, and what clients got by them: codes, and families of refresh tokens.
+
+A code and a refresh token are random; the database has their SHA-256. The successor of a refresh
+token is encrypted under that token, so that whoever shows it once more within the grace period gets
+the same answer, and nobody else does (OAuth 2.1, 4.3.1, allows either rotation or binding; real
+clients refresh from two processes at once).
+"""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID, uuid4
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import Struct
+from msgspec.structs import astuple
+from psycopg import AsyncConnection
+from psycopg.rows import class_row, tuple_row
+from psycopg.sql import SQL
+from psycopg.types.json import Jsonb
+
+from registry.database.postgres import Pool, borrow
+from registry.database.rows import lock
+
+RANDOM_BYTES = 32
+NONCE_BYTES = 12
+CODE_S = 60.0  # OAuth 2.1, 4.1.2, recommends at most ten minutes; a client comes at once
+REFRESH_PREFIX = "tgr_"
+
+
+class NewGrant(Struct, frozen=True):
+    """A grant to make, bound to its redirect URI, its challenge (S256) and a resource."""
+
+    client_id: str
+    client_name: str
+    redirect: str
+    challenge: str
+    resource: str
+    scopes: tuple[str, ...]
+
+
+class CodeClaim(Struct, frozen=True):
+    """A code, and all that it is bound to, as a client says."""
+
+    code: str
+    client_id: str
+    redirect: str
+    challenge: str  # made of the client's verifier
+    resource: str  # "": that of the code
+
+
+class Consent(Struct, frozen=True):
+    """Scopes that a person allows a client, at one host or scheme of its redirects."""
+
+    tenant: str
+    principal: str
+    client_id: str
+    redirect: str
+    scopes: tuple[str, ...]
+
+
+class Grant(Struct, frozen=True):
+    """A grant of a client, and the login that it comes from."""
+
+    id: UUID
+    login: UUID
+    client_id: str
+    client_name: str
+    redirect: str
+    resource: str
+    scopes: list[str]
+    tenant: str
+    principal: str
+    provider: str
+    person: dict[str, Any]
+    created: datetime
+    used: datetime
+    began: datetime  # the login
+    expires: datetime  # likewise
+
+
+Refusal = Literal["unknown", "reused", "client", "redirect", "challenge", "resource", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A grant, and its next refresh token."""
+
+    grant: Grant
+    refresh: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    reason: Refusal
+    grant: Grant | None = None  # which a reuse has ended
+
+
+class LoginRow(Struct, frozen=True):
+    """A login, or what a client has by one (`client` is not empty)."""
+
+    id: str
+    principal: str
+    provider: str
+    client: str
+    client_name: str
+    resource: str
+    began: datetime
+    used: datetime
+    expires: datetime
+
+
+_GRANT = SQL(
+    "SELECT g.grant_id AS id, g.login_id AS login, g.client_id, g.client_name, g.redirect,"
+    " g.resource, g.scopes, l.tenant_id::text AS tenant, l.principal, l.provider, l.person,"
+    " g.created_ts AS created, g.used_ts AS used, l.created_ts AS began, l.expires_ts AS expires"
+    " FROM login_grant_t AS g JOIN login_t AS l USING (host_id, login_id)"
+)
+
+
+class Logins:
+    """All methods raise `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Pool, host_id: str) -> None:
+        self._pool = pool
+        self._host_id = host_id
+
+    async def add_attempt(self, state: str, attempt: dict[str, Any], ttl_s: float) -> None:
+        """Remember a browser that is sent to a provider, until it comes back with `state`."""
+        now = datetime.now(UTC)
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                "DELETE FROM login_attempt_t WHERE host_id = %s AND expires_ts < %s",
+                [self._host_id, now],
+            )
+            await connection.execute(
+                "INSERT INTO login_attempt_t (host_id, digest, attempt, expires_ts)"
+                " VALUES (%s, %s, %s, %s)",
+                [self._host_id, digest_of(state), Jsonb(attempt), now + timedelta(seconds=ttl_s)],
+            )
+
+    async def take_attempt(self, state: str, browser: str) -> dict[str, Any] | None:
+        """The attempt of a browser, which is good once; None for any other."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "DELETE FROM login_attempt_t WHERE host_id = %s AND digest = %s"
+                " AND expires_ts > now() AND attempt->>'browser' = %s RETURNING attempt",
+                [self._host_id, digest_of(state), browser],
+            )
+            row = await rows.fetchone()
+        return None if row is None else row[0]
+
+    async def add_grant(self, login: str, new: NewGrant) -> str:
+        """The code of a new grant of a login."""
+        code = secrets.token_urlsafe(RANDOM_BYTES)
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                "DELETE FROM login_grant_t WHERE host_id = %s AND taken_ts IS NULL"
+                " AND code_ts < now() - interval '1 hour'",
+                [self._host_id],
+            )
+            await connection.execute(
+                "INSERT INTO login_grant_t (host_id, grant_id, login_id, client_id, client_name,"
+                " redirect, resource, scopes, code, challenge, code_ts)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, now())",
+                [
+                    *(self._host_id, uuid4(), login, new.client_id, new.client_name, new.redirect),
+                    *(new.resource, [*new.scopes], digest_of(code), new.challenge),
+                ],
+            )
+        return code
+
+    async def take_code(self, claim: CodeClaim) -> Taken | Refused:
+        """The grant of a code, once. A second use ends what the first one gave (OAuth 2.1,
+        4.1.3)."""
+        async with borrow(self._pool) as connection, connection.transaction():
+            cursor = connection.cursor(row_factory=tuple_row)
+            await cursor.execute(
+                "SELECT grant_id, challenge, code_ts > now() - make_interval(secs => %s), taken_ts"
+                " FROM login_grant_t WHERE host_id = %s AND code = %s FOR UPDATE",
+                [CODE_S, self._host_id, digest_of(claim.code)],
+            )
+            row = await cursor.fetchone()
+            if row is None:
+                return Refused("unknown")
+            grant_id, wanted, fresh, taken = row
+            grant = await self._grant(connection, grant_id)
+            if grant is None or grant.client_id != claim.client_id:
+                return Refused("client")
+            if taken is not None:
+                await end_grants(connection, self._host_id, [grant])
+                return Refused("reused", grant)
+            if not fresh:
+                return Refused("ended")
+            if grant.redirect != claim.redirect:
+                return Refused("redirect")
+            if not secrets.compare_digest(wanted, claim.challenge):
+                return Refused("challenge")
+            if claim.resource not in ("", grant.resource):
+                return Refused("resource")
+            await connection.execute(
+                "UPDATE login_grant_t SET taken_ts = now() WHERE (host_id, grant_id) = (%s, %s)",
+                [self._host_id, grant_id],
+            )
+            return Taken(grant, await self._add_refresh(connection, grant_id))
+
+    async def refresh(
+        self, token: str, client_id: str, grace_s: float, idle_s: float
+    ) -> Taken | Refused:
+        """The successor of a refresh token: the same one for `grace_s` after its first use; later
+        a use ends the family, because somebody else has a copy."""
+        digest = digest_of(token)
+        async with borrow(self._pool) as connection, connection.transaction():
+            cursor = connection.cursor(row_factory=tuple_row)
+            await cursor.execute(
+                "SELECT r.grant_id FROM login_refresh_t AS r WHERE r.host_id = %s"
+                " AND r.digest = %s",
+                [self._host_id, digest],
+            )
+            row = await cursor.fetchone()
+            if row is None:
+                return Refused("unknown")
+            (grant_id,) = row
+            await cursor.execute(  # one refresh of a family at a time, at all nodes
+                "SELECT 1 FROM login_grant_t WHERE (host_id, grant_id) = (%s, %s) FOR UPDATE",
+                [self._host_id, grant_id],
+            )
+            grant = await self._grant(connection, grant_id)
+            if grant is None:
+                return Refused("ended")
+            if grant.client_id != client_id:
+                return Refused("client")
+            now = datetime.now(UTC)
+            if grant.expires <= now or grant.used + timedelta(seconds=idle_s) <= now:
+                await end_grants(connection, self._host_id, [grant])
+                return Refused("ended", grant)
+            await cursor.execute(
+                "SELECT replaced_ts, successor FROM login_refresh_t"
+                " WHERE host_id = %s AND digest = %s",
+                [self._host_id, digest],
+            )
+            replaced, successor = await cursor.fetchone() or (None, b"")
+            if replaced is None:
+                following = await self._add_refresh(connection, grant_id)
+                await connection.execute(
+                    "UPDATE login_refresh_t SET replaced_ts = %s, successor = %s"
+                    " WHERE host_id = %s AND digest = %s",
+                    [now, _seal_successor(token, following), self._host_id, digest],
+                )
+            elif (now - replaced).total_seconds() <= grace_s:
+                following = _unseal_successor(token, successor)
+            else:
+                await end_grants(connection, self._host_id, [grant])
+                return Refused("reused", grant)
+            await connection.execute(
+                "UPDATE login_grant_t SET used_ts = %s WHERE (host_id, grant_id) = (%s, %s)",
+                [now, self._host_id, grant_id],
+            )
+            await connection.execute(
+                "UPDATE login_t SET used_ts = %s WHERE (host_id, login_id) = (%s, %s)",
+                [now, self._host_id, grant.login],
+            )
+            return Taken(grant, following)
+
+    async def claim_check(self, login: UUID, check_s: float) -> bytes | None:
+        """The provider's refresh token of a login that was not checked for `check_s`, for one
+        caller of all nodes; None: nothing is due."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "UPDATE login_t SET checked_ts = now() WHERE (host_id, login_id) = (%s, %s)"
+                " AND upstream IS NOT NULL AND checked_ts < now() - make_interval(secs => %s)"
+                " RETURNING upstream",
+                [self._host_id, login, check_s],
+            )
+            row = await rows.fetchone()
+        return None if row is None else bytes(row[0])
+
+    async def note_check(self, login: UUID, upstream: bytes, person: dict[str, Any] | None) -> None:
+        """Keep the provider's new refresh token, and what it now says of the person."""
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                "UPDATE login_t SET upstream = %s, person = coalesce(%s, person)"
+                " WHERE (host_id, login_id) = (%s, %s)",
+                [upstream, None if person is None else Jsonb(person), self._host_id, login],
+            )
+
+    async def find(self, login: str) -> dict[str, Any] | None:
+        """The person of a login that has not ended."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT person FROM login_t WHERE (host_id, login_id) = (%s, %s)"
+                " AND expires_ts > now()",
+                [self._host_id, login],
+            )
+            row = await rows.fetchone()
+        return None if row is None else row[0]
+
+    async def find_by_refresh(self, token: str) -> Grant | None:
+        """The grant that a refresh token belongs to, used or not."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT grant_id FROM login_refresh_t WHERE host_id = %s AND digest = %s",
+                [self._host_id, digest_of(token)],
+            )
+            row = await rows.fetchone()
+            return None if row is None else await self._grant(connection, row[0])
+
+    async def has_consent(self, consent: Consent) -> bool:
+        """Whether a person has allowed as much before."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "SELECT 1 FROM login_consent_t WHERE host_id = %s AND tenant_id = %s"
+                " AND principal = %s AND client_id = %s AND redirect = %s AND scopes @> %s",
+                self._consent(consent),
+            )
+            return await rows.fetchone() is not None
+
+    async def add_consent(self, consent: Consent) -> None:
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                "INSERT INTO login_consent_t (host_id, tenant_id, principal, client_id, redirect,"
+                " scopes) VALUES (%s, %s, %s, %s, %s, %s)"
+                " ON CONFLICT (host_id, tenant_id, principal, client_id, redirect)"
+                " DO UPDATE SET scopes = excluded.scopes, created_ts = now()",
+                self._consent(consent),
+            )
+
+    def _consent(self, consent: Consent) -> list[Any]:
+        *key, scopes = astuple(consent)
+        return [self._host_id, *key, [*scopes]]
+
+    async def all(self, tenant: str, principal: str | None = None) -> list[LoginRow]:
+        """Logins of a tenant, or of one of its people, and what clients have by them; newest use
+        first."""
+        async with borrow(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(LoginRow))
+            await cursor.execute(
+                "SELECT login_id::text AS id, principal, provider, '' AS client,"
+                " '' AS client_name, '' AS resource, created_ts AS began, used_ts AS used,"
+                " expires_ts AS expires FROM login_t WHERE host_id = %(host)s"
+                " AND tenant_id = %(tenant)s AND expires_ts > now()"
+                " AND principal = coalesce(%(principal)s, principal)"
+                " UNION ALL SELECT g.grant_id::text, l.principal, l.provider, g.client_id,"
+                " g.client_name, g.resource, g.created_ts, g.used_ts, l.expires_ts"
+                " FROM login_grant_t AS g JOIN login_t AS l USING (host_id, login_id)"
+                " WHERE host_id = %(host)s AND l.tenant_id = %(tenant)s AND l.expires_ts > now()"
+                " AND g.taken_ts IS NOT NULL AND l.principal = coalesce(%(principal)s, l.principal)"
+                " ORDER BY used DESC, id",
+                {"host": self._host_id, "tenant": tenant, "principal": principal},
+            )
+            return await cursor.fetchall()
+
+    async def end(self, tenant: str, id_: str, principal: str | None = None) -> bool:
+        """End a login, or what one client has; of `principal` alone, if given. Returns whether it
+        was there."""
+        try:
+            named = UUID(id_)
+        except ValueError:
+            return False
+        async with borrow(self._pool) as connection, connection.transaction():
+            grant = await self._grant(connection, named)
+            if grant is not None:
+                if grant.tenant != tenant or principal not in (None, grant.principal):
+                    return False
+                await end_grants(connection, self._host_id, [grant])
+                return True
+            return await end_logins(
+                connection, self._host_id, tenant, principal=principal, login=named
+            )
+
+    async def end_revoked(self) -> None:
+        """End logins that began before a revocation of their person's tokens, and those that are
+        over."""
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                "DELETE FROM login_t AS l WHERE l.host_id = %s AND (l.expires_ts < now() OR EXISTS"
+                " (SELECT FROM revocation_t AS r WHERE r.host_id = l.tenant_id"
+                " AND r.subject = l.principal AND r.issued_before_ts >= l.created_ts))",
+                [self._host_id],
+            )
+
+    async def use_once(self, assertion: str, until: datetime) -> bool:
+        """Whether an assertion is used for the first time, at all nodes."""
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                "DELETE FROM login_replay_t WHERE host_id = %s AND expires_ts < now()",
+                [self._host_id],
+            )
+            added = await connection.execute(
+                "INSERT INTO login_replay_t (host_id, digest, expires_ts) VALUES (%s, %s, %s)"
+                " ON CONFLICT DO NOTHING",
+                [self._host_id, digest_of(assertion), until],
+            )
+        return added.rowcount == 1
+
+    async def _grant(self, connection: AsyncConnection[Any], id_: UUID) -> Grant | None:
+        cursor = connection.cursor(row_factory=class_row(Grant))
+        await cursor.execute(
+            SQL("{} WHERE host_id = %s AND g.grant_id = %s").format(_GRANT), [self._host_id, id_]
+        )
+        return await cursor.fetchone()
+
+    async def _add_refresh(self, connection: AsyncConnection[Any], grant_id: UUID) -> str:
+        token = REFRESH_PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
+        await connection.execute(
+            "INSERT INTO login_refresh_t (host_id, digest, grant_id) VALUES (%s, %s, %s)",
+            [self._host_id, digest_of(token), grant_id],
+        )
+        return token
+
+
+async def add_login(
+    connection: AsyncConnection[Any],
+    host_id: str,
+    *,
+    login: UUID,
+    tenant: str,
+    principal: str,
+    provider: str,
+    person: dict[str, Any],
+    upstream: bytes | None,
+    lasts_s: float,
+) -> None:
+    """Store a login. `upstream`: the provider's refresh token, encrypted."""
+    await connection.execute(
+        "INSERT INTO login_t (host_id, login_id, tenant_id, principal, provider, person, upstream,"
+        " expires_ts) VALUES (%s, %s, %s, %s, %s, %s, %s, now() + make_interval(secs => %s))",
+        [host_id, login, tenant, principal, provider, Jsonb(person), upstream, lasts_s],
+    )
+
+
+async def end_logins(
+    connection: AsyncConnection[Any],
+    host_id: str,
+    tenant: str,
+    *,
+    principal: str | None = None,
+    login: UUID | None = None,
+) -> bool:
+    """End logins of a tenant, with all that clients have by them; returns whether there were any.
+    Their access tokens are revoked."""
+    cursor = connection.cursor(row_factory=class_row(Grant))
+    await cursor.execute(
+        SQL(
+            "{} WHERE host_id = %s AND l.tenant_id = %s AND l.principal = coalesce(%s, l.principal)"
+            " AND l.login_id = coalesce(%s, l.login_id)"
+        ).format(_GRANT),
+        [host_id, tenant, principal, login],
+    )
+    await end_grants(connection, host_id, await cursor.fetchall())
+    rows = await connection.execute(
+        "DELETE FROM login_t WHERE host_id = %s AND tenant_id = %s"
+        " AND principal = coalesce(%s, principal) AND login_id = coalesce(%s, login_id)"
+        " RETURNING login_id",
+        [host_id, tenant, principal, login],
+    )
+    ended = [row[0] for row in await rows.fetchall()]
+    await _revoke(connection, tenant, ended)
+    return bool(ended)
+
+
+async def end_grants(
+    connection: AsyncConnection[Any], host_id: str, grants: Sequence[Grant]
+) -> None:
+    """End what clients have; their access tokens are revoked."""
+    if not grants:
+        return
+    await connection.execute(
+        "DELETE FROM login_grant_t WHERE host_id = %s AND grant_id = ANY(%s)",
+        [host_id, [grant.id for grant in grants]],
+    )
+    for tenant in sorted({grant.tenant for grant in grants}):
+        ids = [grant.id for grant in grants if grant.tenant == tenant]
+        await _revoke(connection, tenant, ids)
+
+
+async def _revoke(connection: AsyncConnection[Any], tenant: str, ids: Sequence[UUID]) -> None:
+    """Revoke the access tokens whose `sid` is one of these, until they have expired by
+    themselves."""
+    if not ids:
+        return
+    await lock(connection, tenant)
+    await connection.execute(
+        "INSERT INTO revocation_t (host_id, revocation_id, jti, reason, created_ts, expires_ts)"
+        " SELECT %s, gen_random_uuid(), id::text, 'login ended', now(), now() + interval '1 day'"
+        " FROM unnest(%s::uuid[]) AS id",
+        [tenant, [*ids]],
+    )
+
+
+def digest_of(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _seal_successor(token: str, successor: str) -> bytes:
+    nonce = os.urandom(NONCE_BYTES)
+    return nonce + _cipher(token).encrypt(nonce, successor.encode(), b"")
+
+
+def _unseal_successor(token: str, sealed: bytes) -> str:
+    return _cipher(token).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], b"").decode()
+
+
+def _cipher(token: str) -> AESGCM:
+    """The cipher of a token, whose 256 bits are random."""
+    return AESGCM(digest_of(f"successor of {token}"))

@@ -1,0 +1,80 @@
+"""People who logged in, with roles as their provider last said; operators may disable them."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct, field
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+
+from registry.database.postgres import Pool, borrow
+from registry.login.logins import end_logins
+
+
+class Person(Struct, frozen=True):
+    """A person as their provider describes them. `claims` are those that rules may read."""
+
+    tenant: str
+    principal: str
+    provider: str
+    name: str
+    roles: tuple[str, ...] = ()
+    claims: dict[str, Any] = field(default_factory=dict)
+
+
+class PersonRow(Struct, frozen=True):
+    tenant: str
+    principal: str
+    provider: str
+    name: str
+    roles: list[str]
+    first: datetime
+    last: datetime
+    disabled: datetime | None
+
+
+class People:
+    """All methods raise `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Pool, host_id: str) -> None:
+        self._pool = pool
+        self._host_id = host_id
+
+    async def all(self, tenant: str) -> Sequence[PersonRow]:
+        """The people of a tenant, by principal."""
+        async with borrow(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(PersonRow))
+            await cursor.execute(
+                "SELECT tenant_id::text AS tenant, principal, provider, name, roles,"
+                " first_ts AS first, last_ts AS last, disabled_ts AS disabled FROM login_person_t"
+                " WHERE host_id = %s AND tenant_id = %s ORDER BY principal",
+                [self._host_id, tenant],
+            )
+            return await cursor.fetchall()
+
+    async def set_disabled(self, tenant: str, principal: str, disabled: bool) -> bool:
+        """Disable a person, which ends all their logins, or enable them again; returns whether
+        they have ever logged in."""
+        async with borrow(self._pool) as connection, connection.transaction():
+            done = await connection.execute(
+                "UPDATE login_person_t SET disabled_ts = CASE WHEN %s THEN now() END"
+                " WHERE (host_id, tenant_id, principal) = (%s, %s, %s)",
+                [disabled, self._host_id, tenant, principal],
+            )
+            if disabled:
+                await end_logins(connection, self._host_id, tenant, principal=principal)
+        return done.rowcount == 1
+
+
+async def note_login(connection: AsyncConnection[Any], host_id: str, person: Person) -> bool:
+    """Store that a person logs in; returns whether they may."""
+    rows = await connection.execute(
+        "INSERT INTO login_person_t (host_id, tenant_id, principal, provider, name, roles)"
+        " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (host_id, tenant_id, principal) DO UPDATE"
+        " SET provider = excluded.provider, name = excluded.name, roles = excluded.roles,"
+        " last_ts = now() RETURNING disabled_ts IS NULL",
+        [host_id, person.tenant, person.principal, person.provider, person.name, [*person.roles]],
+    )
+    row = await rows.fetchone()
+    return row is not None and bool(row[0])
