@@ -43,6 +43,12 @@ DEVELOPMENT_ISSUER = "toolgate:development"
 RESERVED_ISSUER = "key"
 """Prefix of the principals of API keys ("key:NAME"), which no issuer may have as its name."""
 
+CLIENT_PROVIDER = "client"
+"""Prefix of the principals of clients of the login that act for themselves ("client:ID")."""
+
+USERS_PROVIDER = "user"
+"""Prefix of the principals of users of the login ("user:NAME"), whom no provider knows."""
+
 ADMIN_TOOLSET = "admin"  # the toolset of the admin API's operations, and the end of its paths
 
 

@@ -19,6 +19,7 @@ from config.access import (
     Policy,
     Rule,
 )
+from config.login import LONGEST_TOKEN_S, TOO_LONG, client_problems, provider_problems
 from config.models import AUTO, Strategy
 from config.networks import is_loopback, is_unencrypted
 from config.settings import EmbeddingSettings, PurposeModel, Settings
@@ -51,6 +52,8 @@ OTHER_PROVIDERS_KEYS = ("model", "endpoint", "url", "api_key")  # keys that thos
 MINIMUM_BYTES = 128 << 20  # used by the gateway itself
 
 OFFLINE = "offline_access"
+
+LOGIN_PATHS = ("/authorize", "/token", "/register", "/revoke", "/login")
 
 SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command")
 MCP_KEYS = ("era", "prefix", "own_sessions", "pin")
@@ -125,7 +128,7 @@ def auth_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
         conflicts += _missing_api_keys(auth)
     elif auth.mode == "jwt":
         conflicts += [
-            *_key_sources(auth),
+            *_key_sources(auth, settings.login.enabled),
             *_issuer_names(auth),
             *_tenants(auth),
             *_cache_times(auth),
@@ -141,14 +144,14 @@ def _missing_api_keys(auth: Auth) -> Conflicts:
         yield ("mode",), "expected auth.api_keys with it, or no caller could authenticate"
 
 
-def _key_sources(auth: Auth) -> Conflicts:
-    """Issuers without exactly one key source."""
+def _key_sources(auth: Auth, login: bool) -> Conflicts:
+    """Issuers without exactly one key source. `login`: whether the gateway is an issuer itself."""
     given = [f"auth.{key}" for key in KEYS if getattr(auth, key)]
     wanted = ", ".join(f"auth.{key}" for key in KEYS)
     if len(given) > 1:
         yield ("mode",), f"expected one of {wanted} with it, found {' and '.join(given)}"
-    elif not given and not auth.issuers and not auth.development_secret:
-        others = "auth.issuers or auth.development_secret"
+    elif not given and not auth.issuers and not auth.development_secret and not login:
+        others = "auth.issuers, login.enabled or auth.development_secret"
         yield ("mode",), f"expected {wanted}, {others} with it, found none of them"
     elif not given and auth.issuer:
         yield ("issuer",), f"expected one of {wanted} beside it: the key of its tokens"
@@ -632,11 +635,44 @@ def conflicts(settings: Settings, where: Where) -> list[Problem]:
         *_legacy_dates(settings, where),
         *_half_a_certificate(settings, where),
         *_console_conflicts(settings, where),
+        *_login_conflicts(settings, where),
         *_agent_conflicts(settings, where),
         *_librarian_conflicts(settings, where),
         *_schedule_conflicts(settings, where),
         *_event_conflicts(settings, where),
     ]
+
+
+def _login_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
+    login, public = settings.login, urlsplit(settings.server.public_url)
+    if not login.enabled:
+        return
+    needed = ("login", "enabled")
+    conflicts: list[tuple[KeyPath, str]] = []
+    if settings.auth.mode != "jwt":
+        text = f"expected auth.mode: jwt with login.enabled, found {settings.auth.mode}"
+        conflicts.append((needed, text))
+    if public.scheme != "https" and not is_loopback(public.hostname or ""):
+        text = "expected server.public_url with it, an https:// URL unless it is on loopback"
+        conflicts.append((needed, text))
+    if not settings.secrets.key:
+        text = (
+            "expected secrets.key with it, which encrypts the keys that sign tokens: set "
+            "TOOLGATE_SECRETS__KEY to 32 bytes in base64 (openssl rand -base64 32)"
+        )
+        conflicts.append((needed, text))
+    if not login.providers and not login.clients:
+        conflicts.append((needed, "expected login.providers with it: where people log in"))
+    if login.access_s > LONGEST_TOKEN_S:
+        conflicts.append((("login", "access_s"), TOO_LONG))
+    for name, provider in login.providers.items():
+        problems = provider_problems(name, provider)
+        conflicts += [(("login", "providers", name, *path), text) for path, text in problems]
+    for name, client in login.clients.items():
+        problems = client_problems(client)
+        conflicts += [(("login", "clients", name, *path), text) for path, text in problems]
+    for key, text in conflicts:
+        yield Problem(where(key, needed), dotted_path(key), text)
 
 
 def _schedule_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
@@ -661,6 +697,8 @@ def _path_clashes(settings: Settings, where: Where) -> list[Problem]:
         subpath = f"{mcp}/{name}"
         paths = (subpath, f"{subpath}/sse", f"{subpath}/message")
         taken.extend((path, ("toolsets", name)) for path in paths)
+    if settings.login.enabled:
+        taken.extend((path, ("login", "enabled")) for path in LOGIN_PATHS)
     if settings.admin.tools:
         taken.append((f"{mcp}/{ADMIN_TOOLSET}", ("admin", "tools")))
         taken.append((f"{settings.rpc.path}/{ADMIN_TOOLSET}", ("admin", "tools")))

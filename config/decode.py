@@ -296,8 +296,9 @@ def secret(path: KeyPath) -> bool:
     whole = path in SECRET or path in WITH_PASSWORDS
     of_model = path[:2] in WITH_KEYS and path[3:] == ("api_key",)
     of_events = path[:1] == ("events",) and path[-1] in ("secret", "old_secret", "password")
+    of_login = path[:1] == ("login",) and path[-1] in ("secret", "client_secret")
     sections = path[:1] == ("secrets",) or path[2:3] in SECRET_SOURCE_KEYS
-    return whole or of_model or of_events or sections
+    return whole or of_model or of_events or of_login or sections
 
 
 def _excerpt(data: Any, kind: SettingKind) -> str:

@@ -252,6 +252,8 @@ def mask_secrets(settings: Settings) -> dict[str, Any]:
         collector["headers"] = dict.fromkeys(collector["headers"], MASK)
     plain["secrets"]["old_keys"] = [MASK] * len(settings.secrets.old_keys)
     plain["events"]["kafka"]["password"] = plain["events"]["kafka"]["password"] and MASK
+    for entry in (*plain["login"]["providers"].values(), *plain["login"]["clients"].values()):
+        entry.update({key: MASK for key in ("secret", "client_secret") if entry.get(key)})
     for entry in (*plain["events"]["webhooks"].values(), *plain["events"]["inbound"].values()):
         entry.update({key: MASK for key in ("secret", "old_secret") if entry[key]})
     for source in plain["sources"].values():

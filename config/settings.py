@@ -27,6 +27,7 @@ from config.cores import usable_cores
 from config.events import EventsSettings
 from config.knowledge import KnowledgeSettings
 from config.librarian import LibrarianSettings
+from config.login import LoginSettings
 from config.memory import MemorySettings
 from config.models import ModelsSettings
 from config.sources import SourceSettings
@@ -452,6 +453,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     portal: Portal
     auth: Auth
     oauth: OAuth
+    login: LoginSettings
     policy: Policy
     guardrails: GuardrailsSettings
     limits: LimitsSettings

@@ -346,6 +346,21 @@ OptionalEntryPoint = Annotated[
 # `iss` is compared verbatim; the name is for settings and messages.
 IssuerName = SourceName
 RuleName = SourceName
+# A client of the login: a name, or the URL of its metadata document.
+ClientId = Annotated[
+    str,
+    Meta(
+        pattern=r"^[\x21-\x7e]{1,2000}" + END,
+        description="the id of an OAuth client: visible ASCII characters without spaces",
+    ),
+]
+RedirectUri = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z][a-z0-9+.-]*:[^\s#]+" + END,
+        description="a redirect URI such as https://app.example.com/callback, without fragment",
+    ),
+]
 TierName = Annotated[
     str,
     Meta(

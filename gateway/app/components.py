@@ -15,9 +15,13 @@ def has_jobs(settings: Settings) -> bool:
 
 def components_of(settings: Settings) -> tuple[Component, ...]:
     """In the order in which they are migrated."""
-    components = (REGISTRY, JOBS) if has_jobs(settings) else (REGISTRY,)
-    if not settings.console.enabled:
-        return components
-    from gateway.console.sessions import CONSOLE  # nothing of it is imported where it is off
+    components: tuple[Component, ...] = (REGISTRY, JOBS) if has_jobs(settings) else (REGISTRY,)
+    if settings.console.enabled or settings.login.enabled:
+        from gateway.console.sessions import CONSOLE  # nothing is imported of what is off
 
-    return (*components, CONSOLE)
+        components = (*components, CONSOLE)
+    if settings.login.enabled:
+        from registry.login import LOGIN
+
+        components = (*components, LOGIN)
+    return components

@@ -52,6 +52,7 @@ from schemas.jsonrpc import Request
 
 if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.jobs import Jobs
+    from gateway.app.login import Login
     from gateway.app.metrics_export import MetricsExport
     from gateway.app.trace_export import TraceExport
     from gateway.app.wings import Wings
@@ -94,6 +95,7 @@ class Gateway:
         )
         self.asking = RemoteDocuments(self.federation.lister, connections, settings.imports)
         self.feed = self._feed()
+        self.login = self._login()
         self.access = self._access(policy_view)
         self.embeddings = self._embeddings()
         self.replica = self._replica()
@@ -205,6 +207,7 @@ class Gateway:
             admin=self.admin,
             console=self.console,
             wings=[] if self.wings is None else self.wings.routes,
+            login=None if self.login is None else self.login.serve(self.access),
             health=self.health,
             metrics=registry,
             lifespan=self.lifespan,
@@ -366,7 +369,15 @@ class Gateway:
             catalogs=self.catalogs,
             events=self.events,
             innermost=self._innermost(),
+            login=None if self.login is None else self.login.access,
         )
+
+    def _login(self) -> "Login | None":
+        if not self.settings.login.enabled:
+            return None
+        from gateway.app.login import Login
+
+        return Login(self.settings, self._handle.pool)
 
     def _innermost(self) -> list[Guard]:
         """The guards next to a call, of what is switched on."""

@@ -40,8 +40,8 @@ URL = "server: {public_url: 'https://gw'}\n"
         (
             "auth:\n  mode: jwt",
             (
-                "2: auth.mode: expected auth.key_file, auth.jwks_file, auth.jwks_url, auth.issuers "
-                "or auth.development_secret with it, found none of them"
+                "2: auth.mode: expected auth.key_file, auth.jwks_file, auth.jwks_url, "
+                "auth.issuers, login.enabled or auth.development_secret with it, found none of them"
             ),
         ),
         (

@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.conformance import suite
 from tests.conformance.client import DATABASE
 from tests.conformance.expected import EXPECTED
+from tests.conformance.login import run_authorization
 from tests.conformance.node import Node
 from tests.conformance.rig import fixture, gateway
 from tests.conformance.sdk import run_clients
@@ -128,6 +129,13 @@ async def typescript(node: Node, folder: Path) -> AsyncIterator[Outcome]:
         yield Outcome("typescript", "TypeScript SDK clients", await run_clients(node, url))
 
 
+async def login(node: Node, folder: Path) -> AsyncIterator[Outcome]:
+    """The gateway as an authorization server."""
+    yield Outcome(
+        "login", "the login, as an authorization server", await run_authorization(node, folder)
+    )
+
+
 LEGS: dict[str, Run] = {
     "direct": direct,
     "gateway": through,
@@ -135,4 +143,5 @@ LEGS: dict[str, Run] = {
     "translated": translated,
     "client": client,
     "typescript": typescript,
+    "login": login,
 }

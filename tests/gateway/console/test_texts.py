@@ -13,6 +13,7 @@ from gateway.console.page_request import RENDERED, markdown
 from gateway.console.pages.access import csv_cell
 from gateway.console.pages.acts import TITLES
 from gateway.console.texts import Texts, language_of, translations, visible
+from gateway.login import texts as login_texts
 from gateway.wings.agent.wing import PAGES as AGENT
 from gateway.wings.events.wing import PAGES as EVENTS
 from gateway.wings.knowledge.wing import PAGES as KNOWLEDGE
@@ -20,7 +21,12 @@ from gateway.wings.librarian.wing import PAGES as LIBRARIAN
 from gateway.wings.memory.wing import PAGE as MEMORY
 
 CONSOLE = files("gateway.console")
-TEMPLATES = {one.name: one.read_text() for one in CONSOLE.joinpath("templates").iterdir()}
+LOGIN = files("gateway.login")
+TEMPLATES = {
+    f"{part.name}/{file.name}": file.read_text()
+    for part in (CONSOLE, LOGIN)
+    for file in part.joinpath("templates").iterdir()
+}
 TEXT = re.compile(r"""_\(\s*"((?:[^"\\]|\\.)*)"|_\(\s*'((?:[^'\\]|\\.)*)'""")
 TABLE = re.compile(r"_\(\{(.*?)\}\[")
 # What is the same in every language, between tags.
@@ -44,6 +50,7 @@ def used_texts() -> Iterator[str]:
     for group, places in (*GROUPS.items(), *OF_WINGS.items()):
         yield from (group.capitalize(), *(place.title for place in places))
     yield from TITLES.values()
+    yield from (text for name, text in vars(login_texts).items() if name.isupper())
 
 
 def names(text: str) -> set[str]:

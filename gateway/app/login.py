@@ -1,0 +1,100 @@
+"""Wiring of the login. Imported only where it is switched on."""
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+from functools import lru_cache, partial
+
+from config.access import CLIENT_PROVIDER, USERS_PROVIDER
+from config.settings import Settings
+from gateway.app.access import ENDPOINTS, Access, LoginAccess, resources_of
+from gateway.audit.records import AuditEntry, printable
+from gateway.guards.issuers import Issuer, Tenants
+from gateway.login.record import LoginAct
+from gateway.login.scopes import Scopes
+from gateway.login.server import LoginServer
+from gateway.login.signing import LoginKeys
+from registry.access.secrets import Keys
+from registry.database.postgres import Pool
+
+
+class Login:
+    """The login of a gateway, which its access control knows before it is served."""
+
+    def __init__(self, settings: Settings, pool: Callable[[], Pool | None]) -> None:
+        self._settings = settings
+        self._pool = pool
+        host_id = settings.tenant.host_id
+        self._keys = LoginKeys(settings.login, Keys.of(settings.secrets), host_id, pool)
+        self._server: LoginServer | None = None
+        self.access = LoginAccess(
+            issuer=Issuer(
+                iss=settings.server.public_url.rstrip("/"),
+                keys=self._keys,
+                tenants=Tenants(host_id, "tenant"),
+                roles_claim="roles",
+                bound=_audiences(settings),
+            ),
+            reserved=(*settings.login.providers, USERS_PROVIDER, CLIENT_PROVIDER),
+            metadata=self._metadata,
+            scopes=Scopes(settings).possible,
+            end_revoked=self._end_revoked,
+        )
+
+    def serve(self, access: Access) -> LoginServer:
+        host_id = self._settings.tenant.host_id
+
+        def record(act: LoginAct) -> None:
+            access.remember_entry(partial(_entry, act, host_id))
+
+        def endpoints() -> Collection[str]:
+            return access.endpoints
+
+        self._server = LoginServer(
+            self._settings,
+            keys=self._keys,
+            endpoints=endpoints,
+            pool=self._pool,
+            record=record,
+            reload=access.reload,
+        )
+        return self._server
+
+    async def _metadata(self) -> bytes:
+        if self._server is None:
+            raise LookupError("the login is made by `app`")
+        return await self._server.metadata()
+
+    async def _end_revoked(self, pool: Pool) -> None:
+        if self._server is not None:
+            await self._server.end_revoked(pool)
+
+
+def _audiences(settings: Settings) -> Callable[[str], frozenset[str]]:
+    """Audiences of the login's tokens by path: the endpoint, or the whole gateway, for which a
+    client that names no resource is given one."""
+    resources, public = resources_of(settings), settings.server.public_url.rstrip("/")
+
+    @lru_cache(ENDPOINTS)
+    def audiences(endpoint: str) -> frozenset[str]:
+        return frozenset({f"{public}{endpoint}", public})
+
+    def audiences_of(path: str) -> frozenset[str]:
+        return audiences(resources.endpoint(path) or "")
+
+    return audiences_of
+
+
+def _entry(act: LoginAct, host_id: str, now: datetime) -> AuditEntry:
+    """The record of an act of the login."""
+    return AuditEntry(
+        act.tenant or host_id,
+        now,
+        printable(act.principal),
+        "",
+        "login",
+        method=act.act,
+        subject=printable(act.subject),
+        decision=act.decision,
+        outcome="ok" if act.decision == "allow" else "403",
+        client=act.address,
+    )

@@ -1,0 +1,175 @@
+"""People in browsers: sessions after a login, and the cookie that binds a browser to its forms.
+
+The session is that of the console: one login serves both. The other cookie gives no right; it lasts
+while forms and providers are under way, and no login changes it, so that two tabs can log in at
+once.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from config.settings import Settings
+from gateway.console.sessions import (
+    ConsoleSessions,
+    CookieNames,
+    SignedIds,
+    Ticket,
+    cookies_of,
+    is_id,
+    new_id,
+)
+from gateway.context import Context, Identity, Principal, new_request_id
+from gateway.login.scopes import Scopes
+from gateway.operations.problems import ProblemDetails
+from gateway.operations.stored_callers import caller_of, current_caller
+from registry.access.secrets import Keys
+from registry.database.postgres import Pool, borrow
+from registry.login.logins import Logins, add_login
+from registry.login.people import Person, note_login
+from registry.login.vault import Vault
+from schemas.mcp.revisions import V2025_11_25
+
+LOGIN_MARK = "login:"
+UPSTREAM = "login_t.upstream"
+
+
+class Account(Struct, frozen=True):
+    """A person who has logged in with a browser."""
+
+    login: str
+    person: Person
+
+
+class Visit(Struct, frozen=True):
+    """A browser's request: its cookie for forms ("" where it has sent none), and its account."""
+
+    browser: str
+    account: Account | None
+
+
+class Accounts:
+    def __init__(self, settings: Settings, scopes: Scopes, pool: Callable[[], Pool]) -> None:
+        self._settings = settings
+        self._scopes = scopes
+        self._pool = pool
+        self._host_id = settings.tenant.host_id
+        self._vault = Vault(Keys.of(settings.secrets), self._host_id)
+        self._ids = SignedIds(self._host_id)
+        self.is_secure = settings.server.public_url.startswith("https:")
+        self.cookies = CookieNames.of(self.is_secure)
+        self._browser_cookie = f"{self.cookies.session}-browser"
+
+    async def visit(self, request: Request) -> Visit:
+        sent = cookies_of(request.headers.get("cookie", ""))
+        browser = sent.get(self._browser_cookie, "")
+        account = await self._account(sent.get(self.cookies.session, ""))
+        return Visit(browser if is_id(browser) else "", account)
+
+    def bind(self, response: Response, browser: str) -> str:
+        """Give a browser a cookie for its forms, unless it has one; returns it."""
+        if browser:
+            return browser
+        browser = new_id()
+        self._set(response, self._browser_cookie, browser)
+        return browser
+
+    async def begin(self, response: Response, person: Person, refresh: str) -> Account | None:
+        """Log a person in, with the refresh token of their provider; None: they may not."""
+        login, settings = uuid4(), self._settings.login
+        upstream = self.seal(str(login), refresh) if refresh else None
+        is_own = not settings.providers or person.provider not in settings.providers
+        lasts_s = settings.session_s if refresh or is_own else settings.unchecked_s
+        pool = self._pool()
+        async with borrow(pool) as connection, connection.transaction():
+            if not await note_login(connection, self._host_id, person):
+                return None
+            await add_login(
+                connection,
+                self._host_id,
+                login=login,
+                tenant=person.tenant,
+                principal=person.principal,
+                provider=person.provider,
+                person=msgspec.to_builtins(person),
+                upstream=upstream,
+                lasts_s=lasts_s,
+            )
+        await self._ids.prepare(pool)
+        ticket = Ticket(self._caller(str(login), person))
+        session_id = await self._sessions(pool).begin(ticket)
+        self._set(response, self.cookies.session, self._ids.sign(session_id))
+        return Account(str(login), person)
+
+    async def leave(self, request: Request, response: Response) -> None:
+        """End the session of a browser, and the login that it is of."""
+        pool = self._pool()
+        sent = cookies_of(request.headers.get("cookie", "")).get(self.cookies.session, "")
+        account = await self._account(sent)
+        await self._sessions(pool).end(self._ids.read(sent))
+        if account is not None:
+            await Logins(pool, self._host_id).end(account.person.tenant, account.login)
+        self._set(response, self.cookies.session, new_id())
+
+    def seal(self, login: str, refresh: str) -> bytes:
+        """A provider's refresh token as the database has it."""
+        return self._vault.seal(refresh.encode(), UPSTREAM, login)
+
+    def unseal(self, login: str, sealed: bytes) -> str:
+        """Raises SecretRefused."""
+        return self._vault.unseal(sealed, UPSTREAM, login).decode()
+
+    async def _account(self, cookie: str) -> Account | None:
+        if "." not in cookie:
+            return None
+        pool = self._pool()
+        await self._ids.prepare(pool)
+        session_id = self._ids.read(cookie)
+        session = await self._sessions(pool).find(session_id) if session_id else None
+        if session is None or not session.caller.principal.mark.startswith(LOGIN_MARK):
+            return None  # of an API key: nobody whom a client could act for
+        try:
+            await current_caller(pool, session.caller.principal)
+        except ProblemDetails:
+            return None
+        login = session.caller.principal.mark.removeprefix(LOGIN_MARK)
+        person = await Logins(pool, self._host_id).find(login)
+        return None if person is None else Account(login, msgspec.convert(person, Person))
+
+    def _caller(self, login: str, person: Person) -> bytes:
+        claims = {**person.claims, "sid": login, "iat": int(datetime.now(UTC).timestamp())}
+        principal = Principal(
+            person.principal,
+            person.tenant,
+            self._scopes.of(person.roles),
+            claims,
+            roles=frozenset(person.roles),
+            mark=f"{LOGIN_MARK}{login}",
+        )
+        identity = Identity(principal, verified=True)
+        return caller_of(Context(identity, V2025_11_25, new_request_id()))
+
+    def _sessions(self, pool: Pool) -> ConsoleSessions:
+        return ConsoleSessions(pool, self._host_id, self._settings.console)
+
+    def _set(self, response: Response, name: str, value: str) -> None:
+        response.set_cookie(
+            name, value, path="/", httponly=True, secure=self.is_secure, samesite="lax"
+        )
+
+
+def is_same_origin(headers: Mapping[str, str], public_url: str) -> bool:
+    """Whether a form comes from a page of this gateway: as the browser says, or, where it does not
+    say that, by its Origin."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None and site != "same-origin":
+        return False
+    if origin is not None:
+        scheme, _, remainder = public_url.partition("://")
+        return origin == f"{scheme}://{remainder.partition('/')[0]}"
+    return site == "same-origin"

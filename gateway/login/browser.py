@@ -1,0 +1,418 @@
+"""The login in a browser: consent, the way to a provider and back, and a person's own logins.
+
+The consent page stands before the provider, because the gateway is one client there for all of its
+own: without it, a link would give a stranger's program a code in silence (MCP, security best
+practices: confused deputy). The answer of a provider counts in the browser that left alone.
+"""
+
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from gateway.console.page_request import read_form
+from gateway.console.sessions import csrf_token, is_csrf_token
+from gateway.login import pages, texts
+from gateway.login.accounts import Account, Accounts, Visit, is_same_origin
+from gateway.login.authorize import (
+    AuthorizationRequest,
+    PageProblem,
+    RedirectProblem,
+    read_request,
+)
+from gateway.login.clients import LoginClient, LoginClients, is_unverifiable
+from gateway.login.providers import Provider, ProviderAway, ProviderRefused, Upstream
+from gateway.login.record import Decision, LoginAct, RecordLogin
+from gateway.login.redirects import is_loopback, target_of
+from gateway.login.scopes import Resources, Scopes
+from gateway.operations.request_parsing import headers_of, receive_body
+from registry.login.logins import Consent, Logins
+from registry.login.people import Person
+
+log = logging.getLogger("toolgate.login")
+
+ATTEMPT_S = 600.0  # for a person to log in at a provider
+FORM_BYTES = 16_384
+
+
+class Attempt(Struct, frozen=True):
+    """A browser at a provider, and what it wanted: a grant, or a page of this gateway."""
+
+    browser: str
+    provider: str
+    upstream: Upstream
+    request: AuthorizationRequest | None = None
+    next: str = ""
+
+
+class BrowserLogin:
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        prefix: str,
+        clients: LoginClients,
+        resources: Resources,
+        scopes: Scopes,
+        accounts: Accounts,
+        providers: Mapping[str, Provider],
+        logins: Callable[[], Logins],
+        record: RecordLogin,
+        revoke_at_once: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`prefix`: the path of the public URL; `logins` raises LoginError without a database;
+        `revoke_at_once` is awaited after logins ended."""
+        self._issuer = issuer
+        self._prefix = prefix
+        self._clients = clients
+        self._resources = resources
+        self._scopes = scopes
+        self._accounts = accounts
+        self._providers = providers
+        self._logins = logins
+        self._record = record
+        self._revoke_at_once = revoke_at_once
+
+    async def authorize(self, request: Request) -> Response:
+        """`/authorize`: GET shows what is asked, POST grants or denies it."""
+        try:
+            client, asked = await read_request(
+                request.url.query, self._clients, self._resources, self._issuer
+            )
+        except PageProblem as problem:
+            return self._problem(request, 400, problem.text, problem.advice, **problem.values)
+        except RedirectProblem as problem:
+            return RedirectResponse(problem.url, 303, _NO_STORE)
+        visit = await self._accounts.visit(request)
+        if request.method == "POST":
+            return await self._decide(request, visit, client, asked)
+        if asked.prompt == "none" or await self._is_silent(request, visit, client, asked):
+            return await self._without_page(request, visit, client, asked)
+        return self._consent(request, visit, client, asked)
+
+    async def callback(self, request: Request) -> Response:
+        """A provider sends a browser back."""
+        visit = await self._accounts.visit(request)
+        query = dict(request.query_params)
+        taken = None
+        if visit.browser and query.get("state"):
+            taken = await self._logins().take_attempt(query["state"], visit.browser)
+        attempt = None if taken is None else msgspec.convert(taken, Attempt)
+        provider = self._providers.get(request.path_params["provider"])
+        if attempt is None or provider is None or attempt.provider != provider.name:
+            return self._problem(request, 400, texts.NOT_HERE, texts.BEGIN_AGAIN)
+        again = self._way_back(attempt)
+        try:
+            person, refresh = await provider.person(attempt.upstream, query)
+        except ProviderRefused as error:
+            self._record(LoginAct("login", provider.name, "deny", address=_address(request)))
+            return self._problem(
+                request, 403, texts.PROVIDER_REFUSED, "", detail=str(error), again=again
+            )
+        except ProviderAway as error:
+            return self._problem(
+                request, 502, texts.PROVIDER_WRONG, texts.ASK, detail=str(error), again=again
+            )
+        response = RedirectResponse(self._local(attempt.next), 303, _NO_STORE)
+        account = await self._accounts.begin(response, person, refresh)
+        if account is None:
+            self._record(
+                LoginAct.of(person, "login", provider.name, "deny", address=_address(request))
+            )
+            return self._problem(request, 403, texts.DISABLED, texts.ASK)
+        self._record(
+            LoginAct.of(person, "login", provider.name, "allow", address=_address(request))
+        )
+        if attempt.request is None:
+            return response
+        client = await self._clients.find(attempt.request.client_id)
+        if client is None:
+            return self._problem(request, 400, texts.NOT_HERE, texts.BEGIN_AGAIN)
+        answer = await self._grant(request, account, client, attempt.request)
+        answer.headers.raw.extend(
+            header for header in response.headers.raw if header[0] == b"set-cookie"
+        )
+        return answer
+
+    async def choose(self, request: Request) -> Response:
+        """`/login`: log in for the pages of this gateway."""
+        visit = await self._accounts.visit(request)
+        form = await self._form(request) if request.method == "POST" else {}
+        below = form.get("next", request.query_params.get("next", ""))
+        if request.method == "GET":
+            if visit.account is not None:
+                return RedirectResponse(self._local(below), 303, _NO_STORE)
+            return self._chooser(request, visit, below)
+        if not is_same_origin(request.headers, self._issuer):
+            return self._problem(request, 403, texts.FOREIGN_FORM, "")
+        if not is_csrf_token(visit.browser, form.get("_csrf", "")):
+            return self._chooser(request, visit, below, notice=texts.AGAIN)
+        provider = self._providers.get(form.get("choice", "").removeprefix("at:"))
+        if provider is None:
+            return self._chooser(request, visit, below)
+        return await self._leave_for(request, provider, Attempt(
+            visit.browser, provider.name, Upstream.new(), None, below
+        ))  # fmt: skip
+
+    async def own(self, request: Request) -> Response:
+        """`/login/sessions`: a person's logins, each of which they can end."""
+        visit = await self._accounts.visit(request)
+        if visit.account is None:
+            query = urlencode({"next": "/login/sessions"})
+            return RedirectResponse(f"{self._prefix}/login?{query}", 303, _NO_STORE)
+        person = visit.account.person
+        if request.method == "POST":
+            form = await self._form(request)
+            if not self._is_ours(request, visit, form):
+                return self._problem(request, 403, texts.FOREIGN_FORM, "")
+            if await self._logins().end(person.tenant, form.get("end", ""), person.principal):
+                await self._revoke_at_once()
+                self._record(
+                    LoginAct.of(person, "end", form["end"], "allow", address=_address(request))
+                )
+            return RedirectResponse(f"{self._prefix}/login/sessions", 303, _NO_STORE)
+        rows = await self._logins().all(person.tenant, person.principal)
+        return self._page(
+            request,
+            visit,
+            "sessions.html",
+            account=visit.account,
+            rows=rows,
+            token=lambda browser: csrf_token(browser),
+        )
+
+    async def out(self, request: Request) -> Response:
+        """`/login/out`: end this browser's login."""
+        visit = await self._accounts.visit(request)
+        if not self._is_ours(request, visit, await self._form(request)):
+            return self._problem(request, 403, texts.FOREIGN_FORM, "")
+        response = RedirectResponse(f"{self._prefix}/login", 303, _NO_STORE)
+        await self._accounts.leave(request, response)
+        await self._revoke_at_once()
+        return response
+
+    def _is_ours(self, request: Request, visit: Visit, form: Mapping[str, str]) -> bool:
+        return is_same_origin(request.headers, self._issuer) and is_csrf_token(
+            visit.browser, form.get("_csrf", "")
+        )
+
+    async def _decide(
+        self, request: Request, visit: Visit, client: LoginClient, asked: AuthorizationRequest
+    ) -> Response:
+        """A form of the consent page."""
+        form = await self._form(request)
+        if not is_same_origin(request.headers, self._issuer):
+            return self._problem(request, 403, texts.FOREIGN_FORM, texts.BEGIN_AGAIN)
+        if not visit.browser and form.get("again"):
+            return self._problem(request, 400, texts.NEVER_COOKIE, texts.ALLOW_COOKIES)
+        if not asked.is_token(visit.browser, form.get("_csrf", "")):
+            notice = texts.AGAIN if visit.browser else texts.NO_COOKIE
+            return self._consent(request, visit, client, asked, notice=notice)
+        choice = form.get("choice", "")
+        if choice == "deny":
+            told = {"error": "access_denied", "error_description": "the person denied it"}
+            return RedirectResponse(asked.answer(self._issuer, **told), 303, _NO_STORE)
+        provider = self._providers.get(choice.removeprefix("at:"))
+        if provider is not None and choice.startswith("at:"):
+            attempt = Attempt(visit.browser, provider.name, Upstream.new(), asked)
+            return await self._leave_for(request, provider, attempt)
+        if choice == "allow" and visit.account is not None:
+            return await self._grant(request, visit.account, client, asked)
+        return self._consent(request, visit, client, asked, notice=texts.AGAIN)
+
+    async def _is_silent(
+        self, request: Request, visit: Visit, client: LoginClient, asked: AuthorizationRequest
+    ) -> bool:
+        """Whether a grant needs no page: the person has allowed the same before, came here on
+        their own, and the client is one that not just any program can be."""
+        own_way = request.headers.get("sec-fetch-site") in ("none", "same-origin")
+        if visit.account is None or asked.prompt or not own_way:
+            return False
+        if is_unverifiable(client, asked.redirect):
+            return False
+        person = visit.account.person
+        scopes = self._scopes.grant(asked.scopes, self._scopes.of(person.roles))
+        return await self._logins().has_consent(_consent(person, client, asked, scopes))
+
+    async def _without_page(
+        self, request: Request, visit: Visit, client: LoginClient, asked: AuthorizationRequest
+    ) -> Response:
+        """A grant, or the reason why it needs a page (OpenID Connect Core 1.0, 3.1.2.6)."""
+        again = msgspec.structs.replace(asked, prompt="")
+        if visit.account is not None and await self._is_silent(request, visit, client, again):
+            return await self._grant(request, visit.account, client, asked)
+        code = "login_required" if visit.account is None else "consent_required"
+        told = {"error": code, "error_description": "it needs a page"}
+        return RedirectResponse(asked.answer(self._issuer, **told), 303, _NO_STORE)
+
+    async def _grant(
+        self, request: Request, account: Account, client: LoginClient, asked: AuthorizationRequest
+    ) -> Response:
+        """Send the browser back to the client with a code."""
+        person, logins = account.person, self._logins()
+        scopes = self._scopes.grant(asked.scopes, self._scopes.of(person.roles))
+        await logins.add_consent(_consent(person, client, asked, scopes))
+        code = await logins.add_grant(account.login, asked.grant(client, scopes))
+        self._note(request, person, "grant", client.id)
+        return RedirectResponse(asked.answer(self._issuer, code=code), 303, _NO_STORE)
+
+    async def _leave_for(self, request: Request, provider: Provider, attempt: Attempt) -> Response:
+        """Send the browser to a provider."""
+        state = secrets.token_urlsafe(32)
+        try:
+            url = await provider.url(attempt.upstream, state)
+        except ProviderAway as error:
+            again = self._way_back(attempt)
+            return self._problem(
+                request, 502, texts.PROVIDER_AWAY, texts.ASK, detail=str(error), again=again
+            )
+        await self._logins().add_attempt(state, msgspec.to_builtins(attempt), ATTEMPT_S)
+        return RedirectResponse(url, 303, _NO_STORE)
+
+    def _note(
+        self, request: Request, person: Person, act: str, subject: str, *, allowed: bool = True
+    ) -> None:
+        decision: Decision = "allow" if allowed else "deny"
+        self._record(LoginAct.of(person, act, subject, decision, address=_address(request)))
+
+    def _consent(
+        self,
+        request: Request,
+        visit: Visit,
+        client: LoginClient,
+        asked: AuthorizationRequest,
+        *,
+        notice: str = "",
+    ) -> Response:
+        account, possible = visit.account, frozenset(self._scopes.possible)
+        if asked.prompt in ("login", "select_account"):
+            account = None
+        has = possible if account is None else self._scopes.of(account.person.roles)
+        return self._page(
+            request,
+            visit,
+            "consent.html",
+            client=client,
+            account=account,
+            providers=[*self._providers.values()],
+            resource=asked.resource,
+            scopes=self._scopes.grant(asked.scopes, has),
+            target=target_of(asked.redirect),
+            loopback=is_loopback(asked.redirect) and client.kind != "configured",
+            notice=notice,
+            again=bool(notice),
+            token=asked.token,
+        )
+
+    def _chooser(self, request: Request, visit: Visit, below: str, notice: str = "") -> Response:
+        return self._page(
+            request,
+            visit,
+            "choose.html",
+            providers=[*self._providers.values()],
+            next=below,
+            notice=notice,
+            token=csrf_token,
+        )
+
+    def _page(
+        self,
+        request: Request,
+        visit: Visit,
+        template: str,
+        *,
+        token: Callable[[str], str],
+        **values: Any,
+    ) -> Response:
+        """A page with a form, whose token belongs to the browser's cookie."""
+        cookie = Response()
+        browser = self._accounts.bind(cookie, visit.browser)
+        response = pages.page(
+            request, template, prefix=self._prefix, token=token(browser), **values
+        )
+        response.headers.raw.extend(
+            header for header in cookie.headers.raw if header[0] == b"set-cookie"
+        )
+        return response
+
+    def _problem(
+        self,
+        request: Request,
+        status: int,
+        text: str,
+        advice: str,
+        *,
+        client: str = "",
+        detail: str = "",
+        again: str = "",
+    ) -> Response:
+        response = pages.page(
+            request,
+            "problem.html",
+            status,
+            prefix=self._prefix,
+            text=text,
+            advice=advice,
+            client=client[:200],
+            detail=detail,
+            again=again,
+        )
+        number = response.headers["x-request-id"]
+        log.info(
+            "login_page_refused", extra={"request_id": number, "status": status, "reason": text}
+        )
+        return response
+
+    def _way_back(self, attempt: Attempt) -> str:
+        """Where an attempt begins again."""
+        asked = attempt.request
+        if asked is None:
+            return f"{self._prefix}/login?{urlencode({'next': attempt.next})}"
+        query = {
+            "response_type": "code",
+            "client_id": asked.client_id,
+            "redirect_uri": asked.redirect,
+            "code_challenge": asked.challenge,
+            "code_challenge_method": "S256",
+            "resource": asked.resource,
+            **({"scope": " ".join(asked.scopes)} if asked.scopes else {}),
+            **({"state": asked.state} if asked.state is not None else {}),
+        }
+        return f"{self._prefix}/authorize?{urlencode(query)}"
+
+    def _local(self, below: str) -> str:
+        """A page of this gateway; that of the own logins for any other address."""
+        safe = below.startswith("/") and below.isprintable() and "\\" not in below
+        if not safe or below.startswith("//"):
+            below = "/login/sessions"
+        return f"{self._prefix}{below}"
+
+    async def _form(self, request: Request) -> Mapping[str, str]:
+        """The fields of a form, the last of each name. Raises ProblemDetails."""
+        body = await receive_body(
+            request.receive, headers_of(request.scope), FORM_BYTES, "16 KiB of a form"
+        )
+        try:
+            return {name: values[-1] for name, values in read_form(body).items()}
+        except ValueError:
+            return {}
+
+
+_NO_STORE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
+
+
+def _consent(
+    person: Person, client: LoginClient, asked: AuthorizationRequest, scopes: tuple[str, ...]
+) -> Consent:
+    target = target_of(asked.redirect)
+    return Consent(person.tenant, person.principal, client.id, target, scopes)
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""

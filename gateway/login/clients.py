@@ -1,0 +1,402 @@
+"""Clients of the login: of the settings, registered (RFC 7591), or by a document about themselves.
+
+A client whose id is an https URL publishes its metadata there (CIMD,
+draft-ietf-oauth-client-id-metadata-document). The document is fetched as foreign text is: from
+public addresses, without redirects, within a few kilobytes and seconds; the last one stays where a
+fetch fails. How a client is resolved is the same at every endpoint.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from urllib.parse import unquote_plus, urlsplit
+
+import jwt
+import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from jwt.exceptions import PyJWTError
+from msgspec import Struct, field
+
+from config.settings import Settings
+from gateway.console.texts import visible
+from gateway.guards.verification_keys import KeyRing, UnusableKey, read_jwks
+from gateway.login.answers import LoginError
+from gateway.login.redirects import is_loopback, matches, redirect_problem
+from registry.database.postgres import Pool
+from registry.documents.fetch import fetch
+from registry.login.clients import Clients, StoredClient
+from registry.login.logins import Logins
+from schemas.errors import ImportRejected
+
+log = logging.getLogger("toolgate.login")
+
+DOCUMENT_BYTES = 5120  # CIMD, 6.6 recommends this limit
+JWKS_BYTES = 65_536
+REDIRECTS = 20  # of one client
+NAME_LIMIT = 100  # characters
+ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+ASSERTION_S = 600.0  # longest lifetime of one that is taken
+SECRET_METHODS = ("client_secret_basic", "client_secret_post")
+METHODS = ("none", *SECRET_METHODS, "private_key_jwt")
+GRANTS = ("authorization_code", "refresh_token")
+RETRY_S = 10.0  # after a document could not be fetched
+
+AuthMethod = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
+
+
+class ClientMetadata(Struct, frozen=True):
+    """Members of a registration, or of a document, that the login reads (RFC 7591, 2)."""
+
+    redirect_uris: tuple[str, ...] = ()
+    client_name: str = ""
+    client_uri: str = ""
+    token_endpoint_auth_method: str | None = None
+    grant_types: tuple[str, ...] = GRANTS
+    response_types: tuple[str, ...] = ("code",)
+    scope: str = ""
+    jwks_uri: str = ""
+    jwks: dict[str, Any] | None = None
+    application_type: str = ""
+    client_id: str = ""
+
+
+class LoginClient(Struct, frozen=True, kw_only=True):
+    """A client, from wherever it is known."""
+
+    id: str
+    kind: Literal["configured", "registered", "document"]
+    name: str
+    redirects: tuple[str, ...]
+    method: AuthMethod
+    digest: bytes = b""  # SHA-256 of the secret
+    jwks_uri: str = ""
+    jwks: dict[str, Any] | None = None
+    grants: frozenset[str] = frozenset({"authorization_code"})
+    roles: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    access_s: float = 0.0
+    fresh: bool = field(default=True)
+
+    def redirect(self, asked: str | None) -> str | None:
+        """The redirect URI of a request, if the client may ask for it; without one the only one
+        that it has."""
+        if asked is None:
+            return self.redirects[0] if len(self.redirects) == 1 else None
+        return asked if any(matches(asked, own) for own in self.redirects) else None
+
+    @property
+    def host(self) -> str:
+        """The host that has published the document; "" where nobody vouches for the name."""
+        return urlsplit(self.id).netloc if self.kind == "document" else ""
+
+
+def is_document_url(client_id: str) -> bool:
+    """Whether a client id is the URL of a document: https, with a path (CIMD, 3)."""
+    if not client_id.startswith("https://") or not client_id.isascii():
+        return False
+    try:
+        parts = urlsplit(client_id)
+        _ = parts.port
+    except ValueError:
+        return False
+    segments = parts.path.split("/")
+    return (
+        bool(parts.hostname)
+        and "@" not in parts.netloc
+        and parts.path not in ("", "/")
+        and not {".", ".."} & set(segments)
+        and "#" not in client_id
+        and client_id.isprintable()
+        and " " not in client_id
+        and len(client_id) <= 2000
+    )
+
+
+class LoginClients:
+    def __init__(self, settings: Settings, pool: Callable[[], Pool]) -> None:
+        """`pool` raises LoginError while there is no database."""
+        self._settings = settings
+        self._login = settings.login
+        self._pool = pool
+        self._failed: dict[str, float] = {}  # documents that could not be fetched, monotonic s
+
+    async def find(self, client_id: str) -> LoginClient | None:
+        """The client with this id; None where nobody has it."""
+        entry = self._login.clients.get(client_id)
+        if entry is not None:
+            secret = entry.secret.encode()
+            method: AuthMethod = "client_secret_basic" if secret else "none"
+            return LoginClient(
+                id=client_id,
+                kind="configured",
+                name=entry.name or client_id,
+                redirects=entry.redirect_uris,
+                method="private_key_jwt" if entry.jwks_uri else method,
+                digest=hashlib.sha256(secret).digest() if secret else b"",
+                jwks_uri=entry.jwks_uri,
+                grants=frozenset(entry.grants),
+                roles=entry.roles,
+                scopes=entry.scopes,
+                access_s=entry.access_s or 0.0,
+            )
+        if self._login.registration == "closed":
+            return None
+        if is_document_url(client_id):
+            return await self._find_document(client_id)
+        if self._login.registration != "open":
+            return None
+        stored = await self._store.find(client_id)
+        if stored is None or stored.kind != "registered":
+            return None
+        return self._client(stored)
+
+    async def register(self, metadata: ClientMetadata) -> dict[str, Any]:
+        """Register a client; the answer of RFC 7591, 3.2.1. Raises LoginError."""
+        if self._login.registration != "open":
+            raise LoginError(403, "access_denied", "clients are not registered here")
+        problem = self._problem(metadata)
+        if problem is not None:
+            raise problem
+        method = metadata.token_endpoint_auth_method or "none"
+        client_id, secret = secrets.token_urlsafe(16), ""
+        document = {
+            "redirect_uris": [*metadata.redirect_uris],
+            "client_name": _name(metadata.client_name),
+            "token_endpoint_auth_method": method,
+            "grant_types": [grant for grant in metadata.grant_types if grant in GRANTS],
+            "response_types": ["code"],
+            **({"client_uri": metadata.client_uri[:500]} if metadata.client_uri else {}),
+            **({"scope": metadata.scope[:1000]} if metadata.scope else {}),
+            **({"jwks_uri": metadata.jwks_uri} if metadata.jwks_uri else {}),
+            **({"jwks": metadata.jwks} if metadata.jwks and method == "private_key_jwt" else {}),
+            **({"application_type": metadata.application_type[:20]}
+               if metadata.application_type else {}),
+        }  # fmt: skip
+        if method in SECRET_METHODS:
+            secret = secrets.token_urlsafe(32)
+        digest = hashlib.sha256(secret.encode()).digest() if secret else None
+        stored = StoredClient(client_id, "registered", document, digest)
+        if not await self._store.add(stored, self._login.registrations):
+            raise LoginError(
+                503, "temporarily_unavailable", "too many clients have registered; try again later"
+            )
+        issued = {"client_id": client_id, "client_id_issued_at": int(time.time())}
+        return {
+            **document,
+            **issued,
+            **({"client_secret": secret, "client_secret_expires_at": 0} if secret else {}),
+        }
+
+    async def authenticate(
+        self, form: Mapping[str, str], authorization: str, audiences: Sequence[str]
+    ) -> LoginClient:
+        """The client of a request to the token endpoint (OAuth 2.1, 2.4). `audiences`: of signed
+        assertions. Raises LoginError."""
+        client_id, secret, basic = form.get("client_id", ""), form.get("client_secret", ""), False
+        assertion = form.get("client_assertion", "")
+        if authorization[:6].lower() == "basic ":
+            user, password = _read_basic(authorization[6:])
+            if client_id not in ("", user) or secret or assertion:
+                raise LoginError(400, "invalid_request", "authenticate in one way, not in several")
+            client_id, secret, basic = user, password, True
+        elif assertion:
+            if form.get("client_assertion_type") != ASSERTION or secret:
+                raise LoginError(400, "invalid_request", f"expected the assertion type {ASSERTION}")
+            client_id = _subject(assertion, client_id)
+        client = await self.find(client_id) if client_id else None
+        if client is None:
+            # a client that hears this registers again
+            raise LoginError(401, "invalid_client", "this client is not known here")
+        if client.method == "private_key_jwt":
+            if not assertion:
+                raise LoginError(401, "invalid_client", "expected a client_assertion")
+            await self._check_assertion(client, assertion, audiences)
+        elif client.method == "none":
+            if secret or assertion:
+                raise LoginError(401, "invalid_client", "this client has no secret")
+        elif assertion or not hmac.compare_digest(
+            hashlib.sha256(secret.encode()).digest(), client.digest
+        ):
+            raise LoginError(401, "invalid_client", "its secret is another one", basic=basic)
+        await self._store.note_use(client.id)
+        return client
+
+    @property
+    def _store(self) -> Clients:
+        return Clients(self._pool(), self._settings.tenant.host_id)
+
+    def _client(self, stored: StoredClient) -> LoginClient:
+        metadata = msgspec.convert(stored.document, ClientMetadata)
+        method = metadata.token_endpoint_auth_method or "none"
+        return LoginClient(
+            id=stored.client_id,
+            kind=stored.kind,
+            name=_name(metadata.client_name) or stored.client_id[:NAME_LIMIT],
+            redirects=metadata.redirect_uris,
+            method=msgspec.convert(method, AuthMethod),
+            digest=stored.secret or b"",
+            jwks_uri=metadata.jwks_uri,
+            jwks=metadata.jwks,
+        )
+
+    async def _find_document(self, client_id: str) -> LoginClient | None:
+        stored = await self._store.find(client_id)
+        now = datetime.now(UTC)
+        if stored is not None and stored.fresh_until is not None and stored.fresh_until > now:
+            return self._client(stored)
+        if time.monotonic() - self._failed.get(client_id, -RETRY_S) >= RETRY_S:
+            try:
+                document = await self._fetch_document(client_id)
+            except (ImportRejected, LoginError) as error:
+                log.info("client_document_refused", extra={"client": client_id[:200],
+                                                           "reason": str(error)[:300]})  # fmt: skip
+                if len(self._failed) > 1000:
+                    self._failed.clear()
+                self._failed[client_id] = time.monotonic()
+            else:
+                fresh = now + timedelta(seconds=self._login.document_s)
+                stored = StoredClient(client_id, "document", document, None, fresh)
+                await self._store.put_document(stored)
+        return None if stored is None else self._client(stored)
+
+    async def _fetch_document(self, client_id: str) -> dict[str, Any]:
+        """Raises ImportRejected and LoginError."""
+        body = await self._fetch(client_id, DOCUMENT_BYTES)
+        try:
+            document = msgspec.json.decode(body, type=dict[str, Any])
+            metadata = msgspec.convert(document, ClientMetadata)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise LoginError(400, "invalid_client", "its document is not as expected") from error
+        if metadata.client_id != client_id:
+            raise LoginError(400, "invalid_client", "its document is about another client_id")
+        if not metadata.client_name:
+            raise LoginError(400, "invalid_client", "its document has no client_name")
+        if metadata.token_endpoint_auth_method in SECRET_METHODS or "client_secret" in document:
+            raise LoginError(400, "invalid_client", "a published document has no secret")
+        problem = self._problem(metadata)
+        if problem is not None:
+            raise problem
+        kept = {name: document[name] for name in ClientMetadata.__struct_fields__
+                if name in document}  # fmt: skip
+        return {**kept, "token_endpoint_auth_method": metadata.token_endpoint_auth_method or "none"}
+
+    async def _fetch(self, url: str, limit_bytes: int, *, named: bool = False) -> bytes:
+        """`named`: an operator chose the URL. Raises ImportRejected."""
+        fetched = await fetch(
+            url,
+            limit_bytes=limit_bytes,
+            timeout_s=self._login.timeout_s,
+            private_networks=self._settings.imports.private_networks,
+            named=named,
+            redirects=0,
+        )
+        return fetched.data
+
+    def _problem(self, metadata: ClientMetadata) -> LoginError | None:
+        """The reason why a client is not taken."""
+        method = metadata.token_endpoint_auth_method or "none"
+        if not 0 < len(metadata.redirect_uris) <= REDIRECTS:
+            text = f"expected 1 to {REDIRECTS} redirect_uris, found {len(metadata.redirect_uris)}"
+            return LoginError(400, "invalid_redirect_uri", text)
+        for uri in metadata.redirect_uris:
+            if reason := redirect_problem(uri, self._login.redirects):
+                return LoginError(400, "invalid_redirect_uri", f"{uri[:200]}: {reason}")
+        if method not in METHODS:
+            text = f"expected token_endpoint_auth_method out of {', '.join(METHODS)}"
+            return LoginError(400, "invalid_client_metadata", text)
+        if method == "private_key_jwt" and not (metadata.jwks_uri or metadata.jwks):
+            text = "expected jwks_uri or jwks with private_key_jwt"
+            return LoginError(400, "invalid_client_metadata", text)
+        if "authorization_code" not in metadata.grant_types:
+            text = "expected authorization_code among grant_types"
+            return LoginError(400, "invalid_client_metadata", text)
+        return None
+
+    async def _check_assertion(
+        self, client: LoginClient, assertion: str, audiences: Sequence[str]
+    ) -> None:
+        """A signed authentication (RFC 7523, 3), good once. Raises LoginError."""
+        try:
+            ring = await self._ring(client)
+            header = jwt.get_unverified_header(assertion)
+            key = ring.find(header)
+            if key is None:
+                raise LoginError(401, "invalid_client", "no key of its has the `kid` and `alg`")
+            claims = jwt.decode(
+                assertion,
+                key.material,
+                algorithms=[*key.algorithms],
+                audience=[*audiences],
+                issuer=client.id,
+                leeway=self._settings.auth.leeway_s,
+                options={"require": ["exp", "iss", "sub", "aud", "jti"]},
+            )
+            until = datetime.fromtimestamp(float(claims["exp"]), UTC)
+        except (PyJWTError, UnsupportedAlgorithm, ValueError, TypeError, OverflowError) as error:
+            raise LoginError(401, "invalid_client", f"its assertion: {error}") from error
+        if claims["sub"] != client.id:
+            raise LoginError(401, "invalid_client", "its assertion is about another client")
+        leeway = timedelta(seconds=self._settings.auth.leeway_s)
+        if until - datetime.now(UTC) > timedelta(seconds=ASSERTION_S) + leeway:
+            raise LoginError(401, "invalid_client", "its assertion is good for too long")
+        logins = Logins(self._pool(), self._settings.tenant.host_id)
+        if not await logins.use_once(f"{client.id} {claims['jti']}", until + leeway):
+            raise LoginError(401, "invalid_client", "its assertion was used before")
+
+    async def _ring(self, client: LoginClient) -> KeyRing:
+        """The keys of a client. Raises LoginError."""
+        try:
+            if client.jwks is not None:
+                body = msgspec.json.encode(client.jwks)
+            else:
+                body = await self._fetch(
+                    client.jwks_uri, JWKS_BYTES, named=client.kind == "configured"
+                )
+            return read_jwks(body, self._settings.auth.algorithms)
+        except (ImportRejected, UnusableKey) as error:
+            raise LoginError(401, "invalid_client", f"its keys cannot be had: {error}") from error
+
+
+def is_unverifiable(client: LoginClient, redirect: str) -> bool:
+    """Whether any program on the visitor's computer could be this client: nobody vouches for its
+    name, and its redirect is on loopback."""
+    return client.kind == "registered" and (
+        is_loopback(redirect) or not redirect.startswith(("http:", "https:"))
+    )
+
+
+def _name(text: str) -> str:
+    """A name of foreign text, on one line."""
+    return visible(re.sub(r"\s+", " ", text).strip()[:NAME_LIMIT])
+
+
+def _read_basic(encoded: str) -> tuple[str, str]:
+    """User and password, which are form-encoded (OAuth 2.1, 2.4.1). Raises LoginError."""
+    try:
+        text = base64.b64decode(encoded.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise LoginError(400, "invalid_request", "the Basic credentials are no base64") from error
+    user, colon, password = text.partition(":")
+    if not colon:
+        raise LoginError(400, "invalid_request", "the Basic credentials have no colon")
+    return unquote_plus(user), unquote_plus(password)
+
+
+def _subject(assertion: str, client_id: str) -> str:
+    """The client that an assertion is about, unverified. Raises LoginError."""
+    try:
+        claims = jwt.decode(assertion, options={"verify_signature": False})
+    except (PyJWTError, ValueError) as error:
+        raise LoginError(401, "invalid_client", "its assertion is no JWT") from error
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or client_id not in ("", subject):
+        raise LoginError(401, "invalid_client", "its assertion is about another client")
+    return subject

@@ -1,0 +1,80 @@
+"""Pages of the login: without scripts, in the console's languages and colours.
+
+No `form-action` in their policy: Chrome applies it to where a form's answer redirects, and that is
+a provider, and then the client. No `Cross-Origin-Opener-Policy`: some clients open the page as a
+pop-up, and wait for it.
+"""
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+
+from gateway.console.assets import asset, assets
+from gateway.console.sessions import cookies_of
+from gateway.console.texts import Texts, language_of, visible
+from gateway.context import new_request_id
+
+STATIC = "/login/static/"
+POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+SECURITY = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",  # with none at all forms would have the Origin "null"
+    "cache-control": "no-store",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+FOR_EVER = "public, max-age=31536000, immutable"
+
+
+def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """The page of a template, with a number that the log has, too."""
+    language = language_of(
+        cookies_of(request.headers.get("cookie", "")).get("language", ""),
+        request.headers.get("accept-language", ""),
+    )
+    number = new_request_id()
+    text = (
+        _environment()
+        .get_template(template)
+        .render(_=Texts(language), language=language, number=number, **values)
+    )
+    return HTMLResponse(text, status, {**SECURITY, "x-request-id": number})
+
+
+def static(name: str) -> Response:
+    file = assets().get(name)
+    if file is None:
+        return PlainTextResponse("There is no such file.", 404)
+    return Response(file.content, 200, {"cache-control": FOR_EVER}, file.media_type)
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FunctionLoader(_template),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
+    )
+    made.globals.update(asset=asset)
+    return made
+
+
+def _template(name: str) -> str:
+    return files("gateway.login").joinpath(f"templates/{name}").read_text()
+
+
+def _finalize(value: Any) -> Any:
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return visible(value)
+    return "" if value is None else value

@@ -1,0 +1,301 @@
+"""Identity providers: OpenID Connect, code flow with PKCE and nonce, as a confidential client.
+
+Nothing of the gateway's own client reaches a provider: neither its `state`, nor its scopes, nor
+`resource`, which Entra ID refuses beside scopes. The redirect URI is another one for each provider,
+so that answers cannot be mixed up where a provider sends no `iss` (RFC 9700, 4.4.2).
+"""
+
+import base64
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+import aiohttp
+import msgspec
+from jwt.exceptions import PyJWTError
+from msgspec import Struct
+
+from config.login import ProviderSettings
+from config.settings import Settings
+from gateway.guards.authorization_server import AuthorizationServer
+from gateway.guards.claims import claim, strings
+from gateway.guards.issuers import Issuer, Tenants
+from gateway.guards.tokens import KeysMissing, Tokens
+from gateway.guards.verification_keys import RemoteKeys
+from registry.documents.fetch import read_at_most
+from registry.login.people import Person
+from schemas.errors import Fault
+
+log = logging.getLogger("toolgate.login")
+
+ANSWER_BYTES = 262_144  # with the groups of a person in the ID token
+RANDOM_BYTES = 32
+NAME_LIMIT = 200  # characters of a display name
+GONE = ("invalid_grant", "interaction_required", "login_required", "consent_required")
+
+
+class ProviderRefused(Exception):
+    """A provider did not log somebody in; the message is safe to show."""
+
+
+class ProviderAway(Exception):
+    """A provider cannot be reached, or does not answer as one does; the message is safe to show."""
+
+
+class PersonLeft(Exception):
+    """A provider no longer renews the login of a person."""
+
+
+class Upstream(Struct, frozen=True):
+    """The secrets of one attempt to log in at a provider."""
+
+    verifier: str
+    nonce: str
+
+    @classmethod
+    def new(cls) -> "Upstream":
+        return cls(secrets.token_urlsafe(RANDOM_BYTES), secrets.token_urlsafe(RANDOM_BYTES))
+
+
+class _Metadata(Struct):
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    jwks_uri: str
+
+
+class _Tokens(Struct):
+    id_token: str = ""
+    refresh_token: str = ""
+
+
+class _Error(Struct):
+    error: str = ""
+    error_description: str = ""
+
+
+class Provider:
+    """One entry of `login.providers`."""
+
+    def __init__(self, name: str, entry: ProviderSettings, settings: Settings) -> None:
+        self.name = name
+        self.title = entry.title or name
+        self.entry = entry
+        self._settings = settings
+        self._server = AuthorizationServer(entry.issuer, settings.oauth)
+        self.redirect = f"{settings.server.public_url.rstrip('/')}/login/callback/{name}"
+        self._tokens: Tokens | None = None  # made of the metadata
+
+    async def url(self, upstream: Upstream, state: str) -> str:
+        """Where a browser logs in. Raises ProviderAway."""
+        metadata = await self._metadata()
+        digest = hashlib.sha256(upstream.verifier.encode()).digest()
+        query = {
+            **self.entry.authorize,
+            "response_type": "code",
+            "client_id": self.entry.client_id,
+            "redirect_uri": self.redirect,
+            "scope": " ".join(self.entry.scopes),
+            "state": state,
+            "nonce": upstream.nonce,
+            "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+            "code_challenge_method": "S256",
+        }
+        url = metadata.authorization_endpoint
+        return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
+
+    async def person(self, upstream: Upstream, answer: Mapping[str, str]) -> tuple[Person, str]:
+        """The person who logged in, and the refresh token ("" without one), by the provider's
+        answer to the browser. Raises ProviderRefused and ProviderAway."""
+        metadata = await self._metadata()
+        if answer.get("iss", metadata.issuer) != metadata.issuer:  # RFC 9207
+            raise ProviderRefused("The answer is from another provider.")
+        if "code" not in answer:
+            told = " ".join(
+                answer[name][:200] for name in ("error", "error_description") if name in answer
+            )
+            raise ProviderRefused(f"{self.title} refused the login: {told or 'without a reason'}")
+        form = {
+            "grant_type": "authorization_code",
+            "code": answer["code"],
+            "redirect_uri": self.redirect,
+            "code_verifier": upstream.verifier,
+        }
+        tokens = await self._exchange(metadata.token_endpoint, form)
+        claims = await self._verify(metadata, tokens.id_token)
+        if claims.get("nonce") != upstream.nonce:
+            raise ProviderRefused("The ID token is for another login.")
+        return self.person_of(claims), tokens.refresh_token
+
+    async def renew(self, refresh_token: str) -> tuple[str, Person | None]:
+        """The refresh token from now on, and what the provider now says of the person, if it does.
+        Raises PersonLeft and ProviderAway: with an outage nobody is logged out."""
+        metadata = await self._metadata()
+        form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
+        try:
+            tokens = await self._exchange(metadata.token_endpoint, form, gone=GONE)
+            said = None
+            if tokens.id_token:
+                said = self.person_of(await self._verify(metadata, tokens.id_token))
+        except ProviderRefused as error:  # as a client of which the secret has expired
+            raise ProviderAway(str(error)) from error
+        return tokens.refresh_token or refresh_token, said
+
+    async def check(self) -> str:
+        """The authorization endpoint, for the doctor. Raises ProviderAway."""
+        return (await self._metadata()).authorization_endpoint
+
+    async def assertion(self, text: str, audience: str) -> Mapping[str, Any]:
+        """The claims of a token that the provider signed for `audience`. Raises ProviderRefused
+        and ProviderAway."""
+        try:
+            return await self._verifier(await self._metadata()).made_for(text.encode(), audience)
+        except KeysMissing as error:
+            raise ProviderAway(str(error)) from error
+        except (PyJWTError, ValueError, TypeError) as error:
+            raise ProviderRefused(f"The assertion is not good: {error}") from error
+
+    def person_of(self, claims: Mapping[str, Any]) -> Person:
+        """Raises ProviderRefused for claims that name nobody."""
+        issuer = self._issuer(None)
+        subject = claim(claims, self.entry.subject_claim)
+        principal = issuer.name({"sub": subject})
+        if principal is None:
+            raise ProviderRefused("The ID token has no usable subject.")
+        try:
+            tenant = issuer.tenants.of(claims)
+        except PyJWTError as error:
+            raise ProviderRefused(f"The ID token names no tenant that there is: {error}") from error
+        values = strings(claim(claims, self.entry.roles_claim))
+        mapping = self.entry.roles
+        roles = {mapping[value] for value in values if value in mapping} if mapping else values
+        name = next(
+            (
+                claims[key]
+                for key in ("name", "preferred_username", "email")
+                if isinstance(claims.get(key), str) and claims[key].strip()
+            ),
+            principal,
+        )
+        extra = {key: claim(claims, key) for key in self.entry.claims}
+        return Person(
+            tenant,
+            principal,
+            self.name,
+            name[:NAME_LIMIT],
+            tuple(sorted(roles)),
+            {key: value for key, value in extra.items() if value is not None},
+        )
+
+    def _issuer(self, keys: RemoteKeys | None) -> Issuer:
+        entry, auth = self.entry, self._settings.auth
+        own = bool(auth.issuer) and auth.issuer == entry.issuer
+        return Issuer(
+            iss=entry.issuer,
+            keys=keys or _NO_KEYS,
+            tenants=Tenants(
+                entry.tenant or self._settings.tenant.host_id,
+                entry.tenant_claim,
+                entry.tenants or None,
+            ),
+            prefix="" if own else f"{_known_as(self._settings, self.name, entry)}:",
+        )
+
+    async def _verify(self, metadata: _Metadata, id_token: str) -> Mapping[str, Any]:
+        """The claims of an ID token for this client (OpenID Connect Core 1.0, 3.1.3.7). Raises
+        ProviderRefused and ProviderAway."""
+        if not id_token:
+            raise ProviderRefused(f"{self.title} sent no ID token: has it the scope openid?")
+        try:
+            return await self._verifier(metadata).made_for(id_token.encode(), self.entry.client_id)
+        except KeysMissing as error:
+            raise ProviderAway(str(error)) from error
+        except (PyJWTError, ValueError, TypeError) as error:
+            log.warning("id_token_refused", extra={"provider": self.name, "reason": str(error)})
+            raise ProviderRefused(f"The ID token is not good: {error}") from error
+
+    def _verifier(self, metadata: _Metadata) -> Tokens:
+        if self._tokens is None:
+            auth = self._settings.auth
+            keys = RemoteKeys(metadata.jwks_uri, auth.algorithms, auth)
+            issuer = replace(self._issuer(keys), iss=metadata.issuer)
+            self._tokens = Tokens(auth, [issuer], time.time)
+        return self._tokens
+
+    async def _exchange(
+        self, url: str, form: dict[str, str], gone: tuple[str, ...] = ()
+    ) -> _Tokens:
+        """The answer of the token endpoint. Raises PersonLeft for an error of `gone`, and
+        ProviderRefused and ProviderAway."""
+        entry, headers = self.entry, {"Accept": "application/json"}
+        if entry.client_secret and entry.client_auth == "basic":
+            headers["Authorization"] = _basic(entry.client_id, entry.client_secret)
+        else:
+            form = {**form, "client_id": entry.client_id}
+            form |= {"client_secret": entry.client_secret} if entry.client_secret else {}
+        timeout = aiohttp.ClientTimeout(self._settings.login.timeout_s)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as http,
+                http.post(url, data=form, headers=headers, allow_redirects=False) as response,
+            ):
+                status, body = response.status, await read_at_most(response, ANSWER_BYTES) or b""
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise ProviderAway(f"{self.title} does not answer") from error
+        if status == 200:
+            try:
+                return msgspec.json.decode(body, type=_Tokens)
+            except msgspec.MsgspecError as error:
+                raise ProviderAway(f"{self.title} answered with something else") from error
+        try:
+            problem = msgspec.json.decode(body, type=_Error)
+        except msgspec.MsgspecError:
+            problem = _Error()
+        told = f"{problem.error} {problem.error_description}".strip()[:300]
+        log.warning(
+            "provider_refused", extra={"provider": self.name, "status": status, "reason": told}
+        )
+        if problem.error in gone:
+            raise PersonLeft(told)
+        if status < 500 and problem.error:
+            raise ProviderRefused(f"{self.title} gave no token: {told}")
+        raise ProviderAway(f"{self.title} answered HTTP {status}")
+
+    async def _metadata(self) -> _Metadata:
+        """Raises ProviderAway."""
+        try:
+            return msgspec.json.decode(await self._server.metadata(), type=_Metadata)
+        except Fault as error:
+            raise ProviderAway(f"The metadata of {self.title} cannot be had") from error
+        except msgspec.MsgspecError as error:
+            raise ProviderAway(f"The metadata of {self.title} is incomplete: {error}") from error
+
+
+def _basic(user: str, password: str) -> str:
+    """The header of RFC 6749, 2.3.1: both are form-encoded first."""
+    pair = f"{quote_plus(user)}:{quote_plus(password)}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
+def _known_as(settings: Settings, name: str, entry: ProviderSettings) -> str:
+    """The prefix of principals: that of the same issuer in `auth.issuers`, so that a person with
+    either token is one."""
+    for issuer_name, issuer in settings.auth.issuers.items():
+        if issuer.issuer == entry.issuer:
+            return issuer_name
+    return name
+
+
+class _NoKeys:
+    ring = None
+
+    async def reload(self) -> bool:
+        return False
+
+
+_NO_KEYS = _NoKeys()

@@ -1,0 +1,31 @@
+"""Acts of the login, for the audit log."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from registry.login.people import Person
+
+Decision = Literal["allow", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoginAct:
+    """An act of the login: "login", "grant", "token", "refresh", "reuse", "end", "register", ...;
+    `subject` is a provider, a client, or what was ended."""
+
+    act: str
+    subject: str
+    decision: Decision
+    tenant: str = ""
+    principal: str = ""
+    address: str = ""  # of the client
+
+    @classmethod
+    def of(
+        cls, person: Person, act: str, subject: str, decision: Decision, *, address: str = ""
+    ) -> "LoginAct":
+        return cls(act, subject, decision, person.tenant, person.principal, address)
+
+
+RecordLogin = Callable[[LoginAct], None]

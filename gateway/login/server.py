@@ -1,0 +1,260 @@
+"""The endpoints of the login: metadata, authorization, tokens, registration, revocation, pages.
+
+`/authorize`, `/token` and `/register` are at the root, where clients of MCP 2025-03-26 guess them.
+Browsers of any origin may ask all but the pages: nothing that they are answered depends on a
+cookie. Whoever asks is counted by address before a body is read.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from config.settings import Settings
+from gateway.guards.oauth import METADATA_AGE_S
+from gateway.login import pages
+from gateway.login.accounts import Accounts
+from gateway.login.answers import OPEN, LoginError, as_json
+from gateway.login.browser import BrowserLogin
+from gateway.login.clients import METHODS, ClientMetadata, LoginClients
+from gateway.login.providers import Provider
+from gateway.login.record import LoginAct, RecordLogin
+from gateway.login.scopes import Resources, Scopes
+from gateway.login.signing import LoginKeys
+from gateway.login.token import JWT_BEARER, TokenIssuer
+from gateway.operations.problems import ProblemDetails
+from gateway.operations.request_parsing import headers_of, receive_body
+from gateway.state.rates import LocalRates, network_of
+from registry.database.postgres import AWAY, Pool
+from registry.login.logins import Logins
+from schemas.errors import Fault, whole_seconds
+
+ID_JAG_PROFILE = "urn:ietf:params:oauth:grant-profile:id-jag"
+FORM_BYTES = 65_536
+FIELDS = 100
+ANY_ORIGIN = ("/authorize", "/token", "/register", "/revoke", "/login", "/.well-known/")
+"""Beginnings of the paths at which the guard of origins lets every origin in; the pages check it
+themselves."""
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class LoginServer:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        keys: LoginKeys,
+        endpoints: Callable[[], Collection[str]],
+        pool: Callable[[], Pool | None],
+        record: RecordLogin,
+        reload: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """`endpoints`: the paths that tokens are made for, as they are now; `reload`: of access,
+        after tokens were revoked."""
+        self._settings = settings
+        self._keys = keys
+        self._opened = pool
+        self._record = record
+        self._reload = reload
+        self._rates = LocalRates()
+        self.any_origin = ANY_ORIGIN
+        self.issuer = settings.server.public_url.rstrip("/")
+        self._scopes = Scopes(settings)
+        resources = Resources(self.issuer, endpoints)
+        self.providers = {
+            name: Provider(name, entry, settings)
+            for name, entry in settings.login.providers.items()
+        }
+        self._clients = LoginClients(settings, self._pool)
+        accounts = Accounts(settings, self._scopes, self._pool)
+        self._tokens = TokenIssuer(
+            settings,
+            issuer=self.issuer,
+            keys=keys,
+            resources=resources,
+            scopes=self._scopes,
+            accounts=accounts,
+            providers=self.providers,
+            pool=self._pool,
+            record=record,
+            revoke_at_once=self._revoke_at_once,
+        )
+        self._browser = BrowserLogin(
+            issuer=self.issuer,
+            prefix=urlsplit(self.issuer).path,
+            clients=self._clients,
+            resources=resources,
+            scopes=self._scopes,
+            accounts=accounts,
+            providers=self.providers,
+            logins=lambda: Logins(self._pool(), settings.tenant.host_id),
+            record=record,
+            revoke_at_once=self._revoke_at_once,
+        )
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        browser = self._browser
+        return [
+            self._route("/authorize", browser.authorize, "GET", "POST"),
+            self._route("/token", self._token, "POST", "OPTIONS"),
+            self._route("/register", self._register, "POST", "OPTIONS"),
+            self._route("/revoke", self._revoke, "POST", "OPTIONS"),
+            self._route("/.well-known/jwks.json", self._jwks, "GET"),
+            self._route("/login", browser.choose, "GET", "POST"),
+            self._route("/login/callback/{provider}", browser.callback, "GET"),
+            self._route("/login/sessions", browser.own, "GET", "POST"),
+            self._route("/login/out", browser.out, "POST"),
+            Route(pages.STATIC + "{name}", _static),
+        ]
+
+    async def metadata(self) -> bytes:
+        """The metadata of the authorization server (RFC 8414, and its relatives)."""
+        login, marked = (
+            self._settings.login,
+            any(provider.entry.id_jag for provider in self.providers.values()),
+        )
+        grants = ["authorization_code", "refresh_token"]
+        if any("client_credentials" in client.grants for client in login.clients.values()):
+            grants.append("client_credentials")
+        document: dict[str, Any] = {
+            "issuer": self.issuer,
+            "authorization_endpoint": f"{self.issuer}/authorize",
+            "token_endpoint": f"{self.issuer}/token",
+            "revocation_endpoint": f"{self.issuer}/revoke",
+            "jwks_uri": f"{self.issuer}/.well-known/jwks.json",
+            "scopes_supported": self._scopes.possible,
+            "response_types_supported": ["code"],
+            "response_modes_supported": ["query"],
+            "grant_types_supported": [*grants, *([JWT_BEARER] if marked else [])],
+            "token_endpoint_auth_methods_supported": [*METHODS],
+            "token_endpoint_auth_signing_alg_values_supported": [*self._settings.auth.algorithms],
+            "revocation_endpoint_auth_methods_supported": [*METHODS],
+            "code_challenge_methods_supported": ["S256"],
+            "authorization_response_iss_parameter_supported": True,
+            "client_id_metadata_document_supported": login.registration != "closed",
+            "protected_resources": [],
+        }
+        if login.registration == "open":
+            document["registration_endpoint"] = f"{self.issuer}/register"
+        if marked:
+            document["authorization_grant_profiles_supported"] = [ID_JAG_PROFILE]
+        return msgspec.json.encode({k: v for k, v in document.items() if v != []})
+
+    async def end_revoked(self, pool: Pool) -> None:
+        """End what was revoked elsewhere: logins that are older than a revocation of their
+        person."""
+        await Logins(pool, self._settings.tenant.host_id).end_revoked()
+
+    def _route(self, path: str, endpoint: Endpoint, *methods: str) -> Route:
+        async def answer(request: Request) -> Response:
+            page = "OPTIONS" not in methods
+            try:
+                if request.method == "OPTIONS":
+                    return Response(status_code=204, headers=OPEN)
+                self._count(request)
+                return await endpoint(request)
+            except LoginError as error:
+                return PlainTextResponse(error.text, error.status) if page else error.response()
+            except ProblemDetails as error:
+                told = LoginError(error.status, "invalid_request", error.detail)
+                return told.response()
+            except Fault as fault:
+                status = fault.status or 503
+                return LoginError(status, "temporarily_unavailable", fault.message).response()
+            except AWAY:
+                text = "The database does not answer; try again later"
+                return LoginError(503, "temporarily_unavailable", text).response()
+
+        return Route(path, answer, methods=[*methods])
+
+    async def _token(self, request: Request) -> Response:
+        form, resources = await self._form(request)
+        client = await self._clients.authenticate(
+            form, request.headers.get("authorization", ""), self._audiences
+        )
+        address = request.client.host if request.client else ""
+        return as_json(await self._tokens.exchange(client, form, resources, address))
+
+    async def _revoke(self, request: Request) -> Response:
+        form, _ = await self._form(request)
+        client = await self._clients.authenticate(
+            form, request.headers.get("authorization", ""), self._audiences
+        )
+        await self._tokens.revoke(client, form.get("token", ""))
+        return as_json({})
+
+    async def _register(self, request: Request) -> Response:
+        body = await self._body(request)
+        try:
+            metadata = msgspec.json.decode(body, type=ClientMetadata)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise LoginError(400, "invalid_client_metadata", f"the body: {error}") from error
+        answer = await self._clients.register(metadata)
+        self._record(LoginAct("register", answer["client_id"], "allow"))
+        return as_json(answer, 201)
+
+    async def _jwks(self, _request: Request) -> Response:
+        headers = {"cache-control": f"public, max-age={METADATA_AGE_S}", **OPEN}
+        return Response(await self._keys.jwks(), 200, headers, "application/json")
+
+    async def _form(self, request: Request) -> tuple[Mapping[str, str], list[str]]:
+        """The fields of a form, and its resources. Raises LoginError."""
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/x-www-form-urlencoded":
+            text = "expected a body of the type application/x-www-form-urlencoded"
+            raise LoginError(400, "invalid_request", text)
+        body = await self._body(request)
+        try:
+            pairs = parse_qsl(
+                body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FIELDS
+            )
+        except ValueError as error:
+            raise LoginError(400, "invalid_request", "the form cannot be read") from error
+        form: dict[str, str] = {}
+        for name, value in pairs:
+            if name in form and name != "resource":
+                raise LoginError(400, "invalid_request", f"{name[:50]} is sent more than once")
+            form[name] = value.replace("\0", "")
+        return form, [value for name, value in pairs if name == "resource"]
+
+    async def _body(self, request: Request) -> bytes:
+        return await receive_body(
+            request.receive, headers_of(request.scope), FORM_BYTES, "64 KiB of a request"
+        )
+
+    def _count(self, request: Request) -> None:
+        """Raises LoginError where an address asks too often."""
+        login = self._settings.login
+        if not login.requests:
+            return
+        address = request.client.host if request.client else ""
+        wait_s = self._rates.take(("", network_of(address)), login.requests, login.per_s)
+        if wait_s:
+            after_s = whole_seconds(wait_s)
+            text = f"too many requests: try again in {after_s} s (login.requests)"
+            raise LoginError(429, "temporarily_unavailable", text, retry_s=after_s)
+
+    @property
+    def _audiences(self) -> tuple[str, ...]:
+        return self.issuer, f"{self.issuer}/", f"{self.issuer}/token"
+
+    async def _revoke_at_once(self) -> None:
+        await self._reload("revocations")
+
+    def _pool(self) -> Pool:
+        """Raises LoginError."""
+        pool = self._opened()
+        if pool is None:
+            text = "The database does not answer yet; try again later"
+            raise LoginError(503, "temporarily_unavailable", text)
+        return pool
+
+
+async def _static(request: Request) -> Response:
+    return pages.static(request.path_params["name"])

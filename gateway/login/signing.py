@@ -1,0 +1,83 @@
+"""Access tokens of the login: JWTs (RFC 9068), signed with keys that all nodes share."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import jwt
+import msgspec
+
+from config.login import LoginSettings
+from gateway.guards.verification_keys import Key, KeyRing
+from registry.access.secrets import Keys, SecretRefused
+from registry.database.postgres import AWAY, Pool
+from registry.login.keys import ALGORITHM, SigningKey, SigningKeys
+from registry.login.vault import Vault
+from schemas.errors import Unavailable
+
+TOKEN_TYPE = "at+jwt"  # noqa: S105 - RFC 9068, 2.1
+RELOAD_S = 5.0  # least time between two looks for keys of other nodes
+
+
+class LoginKeys:
+    """The keys of the login's tokens: a source of keys of an issuer, and the signer."""
+
+    def __init__(
+        self, settings: LoginSettings, keys: Keys, host_id: str, pool: Callable[[], Pool | None]
+    ) -> None:
+        self._settings = settings
+        self._vault = Vault(keys, host_id)
+        self._host_id = host_id
+        self._pool = pool
+        self._keys: list[SigningKey] = []
+        self._loaded = -float("inf")  # monotonic time, s
+        self._turn = anyio.Lock()
+        self.ring: KeyRing | None = None
+
+    async def reload(self) -> bool:
+        """Look for the keys of other nodes, now and then; whether they may have changed."""
+        async with self._turn:
+            if time.monotonic() - self._loaded < RELOAD_S:
+                return False
+            await self._load()
+        return True
+
+    async def sign(self, claims: dict[str, Any]) -> str:
+        """A token with these claims, a `jti` among them. Raises Unavailable."""
+        key = await self._current()
+        claims = {**claims, "jti": str(uuid4())}
+        return jwt.encode(claims, key.private, ALGORITHM, {"kid": key.id, "typ": TOKEN_TYPE})
+
+    async def jwks(self) -> bytes:
+        """The public keys (RFC 7517). Raises Unavailable."""
+        await self._current()
+        return msgspec.json.encode({"keys": [key.public for key in self._keys]})
+
+    async def _current(self) -> SigningKey:
+        """The key to sign with. Raises Unavailable."""
+        async with self._turn:
+            newest = self._keys[0].created.timestamp() if self._keys else 0.0
+            if newest + self._settings.key_s <= time.time():
+                await self._load()
+            if not self._keys:
+                raise Unavailable("The keys that sign tokens cannot be had at the moment")
+            return self._keys[0]
+
+    async def _load(self) -> None:
+        pool = self._pool()
+        if pool is None:
+            return
+        self._loaded = time.monotonic()
+        store = SigningKeys(pool, self._host_id, self._vault)
+        try:
+            keys = await store.load(self._settings.key_s, self._settings.access_s)
+        except AWAY as error:
+            raise Unavailable("The database does not answer") from error
+        except SecretRefused as error:
+            raise Unavailable("The keys that sign tokens cannot be read: see the log") from error
+        if [key.id for key in keys] != [key.id for key in self._keys]:
+            self._keys = keys
+            public = [Key(key.id, key.private.public_key(), (ALGORITHM,)) for key in keys]
+            self.ring = KeyRing(tuple(public), named=True)

@@ -1,0 +1,357 @@
+"""The token endpoint, and the revocation of tokens (RFC 7009)."""
+
+import base64
+import hashlib
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import jwt
+import msgspec
+from jwt.exceptions import PyJWTError
+
+from config.access import CLIENT_PROVIDER
+from config.settings import Settings
+from gateway.login.accounts import Accounts
+from gateway.login.answers import LoginError
+from gateway.login.clients import LoginClient
+from gateway.login.providers import PersonLeft, Provider, ProviderAway, ProviderRefused
+from gateway.login.record import Decision, LoginAct, RecordLogin
+from gateway.login.scopes import Resources, Scopes
+from gateway.login.signing import LoginKeys
+from registry.access.secrets import SecretRefused
+from registry.database.postgres import Pool, borrow
+from registry.login.logins import CodeClaim, Grant, Logins, Refused, Taken
+from registry.login.people import Person, note_login
+
+log = logging.getLogger("toolgate.login")
+
+VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+ID_JAG_TYPE = "oauth-id-jag+jwt"
+ID_JAG_S = 300.0
+OWN_CLAIMS = frozenset(
+    {"iss", "sub", "aud", "exp", "nbf", "iat", "jti", "sid", "client_id", "scope", "roles"}
+    | {"tenant"}
+)
+WHY: Mapping[str, str] = {
+    "unknown": "it is unknown, or has ended",
+    "reused": "it was used before; all that it gave has ended",
+    "client": "it is another client's",
+    "redirect": "redirect_uri is not that of the authorization request",
+    "challenge": "code_verifier does not match the code_challenge",
+    "resource": "resource is not that of the authorization request",
+    "ended": "it has ended",
+}
+
+
+class TokenIssuer:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        issuer: str,
+        keys: LoginKeys,
+        resources: Resources,
+        scopes: Scopes,
+        accounts: Accounts,
+        providers: Mapping[str, Provider],
+        pool: Callable[[], Pool],
+        record: RecordLogin,
+        revoke_at_once: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`pool` raises LoginError without a database; `revoke_at_once` is awaited after logins
+        ended, so that this node refuses their tokens at once."""
+        self._settings = settings
+        self._issuer = issuer
+        self._keys = keys
+        self._resources = resources
+        self._scopes = scopes
+        self._accounts = accounts
+        self._providers = providers
+        self._pool = pool
+        self._record = record
+        self._revoke_at_once = revoke_at_once
+
+    async def exchange(
+        self, client: LoginClient, form: Mapping[str, str], resources: list[str], address: str
+    ) -> dict[str, Any]:
+        """The answer to a grant. Raises LoginError."""
+        match form.get("grant_type", ""):
+            case "authorization_code" if "authorization_code" in client.grants:
+                return await self._by_code(client, form, resources, address)
+            case "refresh_token" if "authorization_code" in client.grants:
+                return await self._by_refresh(client, form, resources, address)
+            case "client_credentials" if "client_credentials" in client.grants:
+                return await self._by_client(client, form, resources, address)
+            case grant if grant == JWT_BEARER and self._takes_assertions(client):
+                return await self._by_assertion(client, form, resources, address)
+            case "":
+                raise LoginError(400, "invalid_request", "expected grant_type")
+            case "authorization_code" | "refresh_token" | "client_credentials":
+                raise LoginError(400, "unauthorized_client", "this client may not use this grant")
+            case grant if grant == JWT_BEARER:
+                raise LoginError(400, "unauthorized_client", "this client may not use this grant")
+            case _:
+                raise LoginError(400, "unsupported_grant_type", "this grant is not known here")
+
+    async def revoke(self, client: LoginClient, token: str) -> None:
+        """End what a token belongs to; nothing happens for one that is unknown, or another
+        client's (RFC 7009, 2.2)."""
+        logins = self._logins
+        grant = await logins.find_by_refresh(token)
+        sid = None if grant is None else str(grant.id)
+        tenant = None if grant is None else grant.tenant
+        if grant is None:
+            claims = await self._own_claims(token)
+            if claims.get("client_id") != client.id:
+                return
+            sid, tenant = claims.get("sid"), claims.get("tenant")
+        elif grant.client_id != client.id:
+            return
+        if isinstance(sid, str) and isinstance(tenant, str) and await logins.end(tenant, sid):
+            await self._revoke_at_once()
+            self._record(LoginAct("end", client.id, "allow", tenant))
+
+    async def _by_code(
+        self, client: LoginClient, form: Mapping[str, str], resources: list[str], address: str
+    ) -> dict[str, Any]:
+        verifier, code = form.get("code_verifier", ""), form.get("code", "")
+        if not code:
+            raise LoginError(400, "invalid_request", "expected code")
+        if not VERIFIER.fullmatch(verifier):
+            raise LoginError(
+                400, "invalid_grant", "expected a code_verifier of 43 to 128 characters"
+            )
+        digest = hashlib.sha256(verifier.encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        redirect = form.get("redirect_uri") or (client.redirect(None) or "")
+        claim = CodeClaim(code, client.id, redirect, challenge, self._resource(resources))
+        taken = await self._logins.take_code(claim)
+        return await self._answer(
+            client, await self._check_taken(client, taken, "code", address), ()
+        )
+
+    async def _by_refresh(
+        self, client: LoginClient, form: Mapping[str, str], resources: list[str], address: str
+    ) -> dict[str, Any]:
+        login = self._settings.login
+        resource = self._resource(resources)
+        taken = await self._logins.refresh(
+            form.get("refresh_token", ""), client.id, login.refresh_grace_s, login.idle_s
+        )
+        taken = await self._check_taken(client, taken, "refresh token", address)
+        if resource not in ("", taken.grant.resource):
+            raise LoginError(400, "invalid_target", "resource is not that of the grant")
+        person = await self._still_there(taken.grant)
+        answer = await self._answer(
+            client, taken, tuple(form.get("scope", "").split()), person=person
+        )
+        self._record(LoginAct.of(person, "refresh", client.id, "allow", address=address))
+        return answer
+
+    async def _by_client(
+        self, client: LoginClient, form: Mapping[str, str], resources: list[str], address: str
+    ) -> dict[str, Any]:
+        """A token for the client itself (RFC 6749, 4.4)."""
+        if client.method == "none":
+            raise LoginError(401, "invalid_client", "a client without a secret is nobody")
+        resource = self._resource(resources) or self._issuer
+        has = frozenset((*self._scopes.of(client.roles), *client.scopes))
+        asked = tuple(form.get("scope", "").split()) or client.scopes
+        host_id = self._settings.tenant.host_id
+        person = Person(
+            host_id, f"{CLIENT_PROVIDER}:{client.id}", CLIENT_PROVIDER, client.name, client.roles
+        )
+        self._record(LoginAct.of(person, "token", client.id, "allow", address=address))
+        scopes = self._scopes.grant(asked, has)
+        return await self._token(client, person, sid=str(uuid4()), resource=resource, scopes=scopes)
+
+    async def _by_assertion(
+        self, client: LoginClient, form: Mapping[str, str], resources: list[str], address: str
+    ) -> dict[str, Any]:
+        """A token by an identity assertion of a provider (ID-JAG,
+        draft-ietf-oauth-identity-assertion-authz-grant): no page, and no refresh token."""
+        text = form.get("assertion", "")
+        provider, claims = await self._assertion(text)
+        if claims.get("client_id") != client.id:
+            raise LoginError(400, "invalid_grant", "the assertion is for another client")
+        now = datetime.now(UTC).timestamp()
+        leeway = self._settings.auth.leeway_s
+        if float(claims["exp"]) > now + ID_JAG_S + leeway:
+            raise LoginError(400, "invalid_grant", "the assertion is good for too long")
+        named = claims.get("resource", [])
+        resource = self._resources.read([named] if isinstance(named, str) else [*named])
+        if resource is None or self._resource(resources) not in ("", resource):
+            raise LoginError(400, "invalid_target", "the assertion is for another resource")
+        jti = claims.get("jti")
+        until = datetime.fromtimestamp(float(claims["exp"]), UTC) + timedelta(seconds=leeway)
+        if not isinstance(jti, str) or not await self._logins.use_once(
+            f"{provider.name} {jti}", until
+        ):
+            raise LoginError(400, "invalid_grant", "the assertion has no jti, or was used before")
+        try:
+            person = provider.person_of(claims)
+        except ProviderRefused as error:
+            raise LoginError(400, "invalid_grant", str(error)) from error
+        async with borrow(self._pool()) as connection:
+            allowed = await note_login(connection, self._settings.tenant.host_id, person)
+        decision: Decision = "allow" if allowed else "deny"
+        self._record(LoginAct.of(person, "id_jag", client.id, decision, address=address))
+        if not allowed:
+            raise LoginError(400, "invalid_grant", "this person is disabled here")
+        asked = str(claims.get("scope", "")).split()
+        wanted = form.get("scope", "").split()
+        asked = [scope for scope in asked if scope in wanted] if wanted else asked
+        scopes = self._scopes.grant(asked, self._scopes.of(person.roles))
+        return await self._token(client, person, sid=str(uuid4()), resource=resource, scopes=scopes)
+
+    def _takes_assertions(self, client: LoginClient) -> bool:
+        marked = any(provider.entry.id_jag for provider in self._providers.values())
+        allowed = client.kind != "configured" or "id_jag" in client.grants
+        return marked and allowed and client.method != "none"
+
+    async def _assertion(self, text: str) -> tuple[Provider, Mapping[str, Any]]:
+        """The provider of an assertion, and its verified claims. Raises LoginError."""
+        try:
+            header = jwt.get_unverified_header(text)
+            issuer = jwt.decode(text, options={"verify_signature": False}).get("iss")
+        except (PyJWTError, ValueError) as error:
+            raise LoginError(400, "invalid_grant", "the assertion is no JWT") from error
+        if str(header.get("typ", "")).lower().removeprefix("application/") != ID_JAG_TYPE:
+            raise LoginError(400, "invalid_grant", f"expected an assertion of type {ID_JAG_TYPE}")
+        for provider in self._providers.values():
+            if provider.entry.id_jag and provider.entry.issuer == issuer:
+                try:
+                    return provider, await provider.assertion(text, self._issuer)
+                except ProviderRefused as error:
+                    raise LoginError(400, "invalid_grant", str(error)) from error
+                except ProviderAway as error:
+                    raise LoginError(503, "temporarily_unavailable", str(error)) from error
+        raise LoginError(400, "invalid_grant", "the assertion is of nobody that is trusted here")
+
+    async def _check_taken(
+        self, client: LoginClient, taken: Taken | Refused, what: str, address: str
+    ) -> Taken:
+        """Raises LoginError."""
+        if isinstance(taken, Taken):
+            return taken
+        grant = taken.grant
+        if grant is not None:
+            await self._revoke_at_once()
+            act = "reuse" if taken.reason == "reused" else "end"
+            self._record(LoginAct(act, client.id, "deny", grant.tenant, grant.principal, address))
+        code = "invalid_target" if taken.reason == "resource" else "invalid_grant"
+        raise LoginError(400, code, f"the {what}: {WHY[taken.reason]}")
+
+    async def _still_there(self, grant: Grant) -> Person:
+        """The person of a grant, of whom their provider is asked now and then. Raises LoginError
+        where they have left."""
+        person = msgspec.convert(grant.person, Person)
+        provider = self._providers.get(grant.provider)
+        if provider is None:
+            return person
+        sealed = await self._logins.claim_check(grant.login, self._settings.login.check_s)
+        if sealed is None:
+            return person
+        login = str(grant.login)
+        try:
+            refresh, said = await provider.renew(self._accounts.unseal(login, sealed))
+        except PersonLeft as error:
+            await self._logins.end(grant.tenant, login)
+            await self._revoke_at_once()
+            self._record(LoginAct.of(person, "left", provider.name, "deny"))
+            raise LoginError(400, "invalid_grant", "the person has left their provider") from error
+        except (ProviderAway, SecretRefused) as error:
+            log.warning(
+                "person_not_checked", extra={"provider": provider.name, "reason": str(error)}
+            )
+            return person
+        if said is not None and (said.principal, said.tenant) != (person.principal, person.tenant):
+            said = None  # of somebody else: it changes nothing
+        kept = None if said is None else msgspec.to_builtins(said)
+        await self._logins.note_check(grant.login, self._accounts.seal(login, refresh), kept)
+        return said or person
+
+    async def _answer(
+        self,
+        client: LoginClient,
+        taken: Taken,
+        asked: tuple[str, ...],
+        person: Person | None = None,
+    ) -> dict[str, Any]:
+        grant = taken.grant
+        person = person or msgspec.convert(grant.person, Person)
+        has = self._scopes.of(person.roles)
+        scopes = tuple(scope for scope in grant.scopes if scope in has)
+        if asked and set(asked) & set(scopes):
+            scopes = tuple(scope for scope in scopes if scope in asked)
+        answer = await self._token(
+            client, person, sid=str(grant.id), resource=grant.resource, scopes=scopes
+        )
+        return {**answer, "refresh_token": taken.refresh}
+
+    async def _token(
+        self,
+        client: LoginClient,
+        person: Person,
+        *,
+        sid: str,
+        resource: str,
+        scopes: tuple[str, ...],
+    ) -> dict[str, Any]:
+        now, lasts_s = int(time.time()), int(client.access_s or self._settings.login.access_s)
+        claims = {
+            **{name: value for name, value in person.claims.items() if name not in OWN_CLAIMS},
+            "iss": self._issuer,
+            "sub": person.principal,
+            "aud": resource,
+            "iat": now,
+            "exp": now + lasts_s,
+            "client_id": client.id,
+            "sid": sid,
+            "scope": " ".join(scopes),
+            "roles": [*person.roles],
+            "tenant": person.tenant,
+        }
+        return {
+            "access_token": await self._keys.sign(claims),
+            "token_type": "Bearer",
+            "expires_in": lasts_s,
+            "scope": " ".join(scopes),
+        }
+
+    async def _own_claims(self, token: str) -> Mapping[str, Any]:
+        """The claims of an access token of this login, expired or not; none for any other."""
+        try:
+            header = jwt.get_unverified_header(token)
+            key = self._keys.ring.find(header) if self._keys.ring is not None else None
+            if key is None:
+                return {}
+            claims: Mapping[str, Any] = jwt.decode(
+                token,
+                key.material,
+                algorithms=[*key.algorithms],
+                issuer=self._issuer,
+                options={"verify_exp": False, "verify_aud": False},
+            )
+        except (PyJWTError, ValueError):
+            return {}
+        return claims
+
+    def _resource(self, resources: list[str]) -> str:
+        """The resource of a request; "" where it names none. Raises LoginError."""
+        if not any(resources):
+            return ""
+        resource = self._resources.read(resources)
+        if resource is None:
+            raise LoginError(400, "invalid_target", "expected one endpoint of this gateway")
+        return resource
+
+    @property
+    def _logins(self) -> Logins:
+        return Logins(self._pool(), self._settings.tenant.host_id)

@@ -1,0 +1,56 @@
+"""The official suite against the login: its metadata, and a code grant in which a browser logs a
+person in."""
+
+import asyncio
+import re
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from config.login import LoginClient
+from tests.conformance.node import ROOT, Node
+from tests.conformance.suite import TIMEOUT_S, Scenario, records
+from tests.fuzz.rig import database
+from tests.gateway.login.company import browsing, company
+
+PORT = 39_390
+SCENARIOS = ("authorization-server-metadata-endpoint", "authorization-code-grant")
+ASKED = re.compile(r"http://\S+/authorize\?\S+")
+
+
+async def run_authorization(node: Node, folder: Path) -> list[Scenario]:
+    folder.mkdir(parents=True, exist_ok=True)
+    client = LoginClient(redirect_uris=(f"http://127.0.0.1:{PORT}/callback",))
+    with database() as cluster:
+        settings = replace(cluster.settings, url=cluster.url("postgres"))
+        async with company(settings, clients={"judge": client}) as made, browsing() as browser:
+            command = node.suite(
+                *("authorization", "--url", made.url, "--client-id", "judge"),
+                *("--resource", f"{made.url}/mcp", "--port", str(PORT), "-o", str(folder)),
+            )
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=ROOT,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            assert process.stdout is not None
+            said = []
+            try:
+                async with asyncio.timeout(TIMEOUT_S):
+                    async for line in process.stdout:
+                        said.append(line.decode(errors="replace"))
+                        if asked := ASKED.search(said[-1]):
+                            back = await browser.log_in(asked[0])
+                            await browser.get(back.location)
+                    await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+            (folder / "authorization.log").write_text("".join(said))
+    return [
+        Scenario(name, True, tuple(records(folder, f"authorization-server-{name}")))
+        for name in SCENARIOS
+    ]

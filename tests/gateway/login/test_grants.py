@@ -1,0 +1,150 @@
+"""Codes and refresh tokens: what they are bound to, how often they are good, and how they end."""
+
+import asyncio
+from typing import Any
+
+import jwt
+import pytest
+
+from config.settings import DatabaseSettings
+from tests.gateway.login.company import REDIRECT, browsing, company
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_code_is_bound_and_good_once(database_settings: DatabaseSettings) -> None:
+    async with company(database_settings) as made, browsing() as browser:
+        client = (await made.register(REDIRECT, "https://app.example/back"))["client_id"]
+        other = (await made.register())["client_id"]
+        back = await browser.log_in(made.authorize(client))
+        code = back.query["code"]
+        for changes in (
+            {"code_verifier": "w" * 50},
+            {"code_verifier": "short"},
+            {"redirect_uri": "https://app.example/back"},
+            {"resource": f"{made.url}/rpc"},
+            {"client_id": other},
+            {"code": code[:-1]},
+        ):
+            wanted: dict[str, Any] = {"client_id": client, "code": code, **changes}
+            status, answer = await made.take_code(
+                wanted.pop("client_id"), wanted.pop("code"), **wanted
+            )
+            assert status == 400, changes
+            assert answer["error"] in ("invalid_grant", "invalid_target"), changes
+        status, tokens = await made.take_code(client, code)
+        assert status == 200
+        assert await made.status(tokens["access_token"]) == 200
+
+        status, answer = await made.take_code(client, code)  # somebody has a copy
+        assert (status, answer["error"]) == (400, "invalid_grant")
+        assert await made.status(tokens["access_token"]) == 401
+        status, _ = await made.refresh(client, tokens["refresh_token"])
+        assert status == 400
+
+
+async def test_two_processes_of_a_client_refresh_at_once(
+    database_settings: DatabaseSettings,
+) -> None:
+    async with company(database_settings) as made, browsing() as browser:
+        client, tokens = await made.granted(browser)
+        first, second = await asyncio.gather(
+            made.refresh(client, tokens["refresh_token"]),
+            made.refresh(client, tokens["refresh_token"]),
+        )
+        assert first[0] == second[0] == 200
+        assert first[1]["refresh_token"] == second[1]["refresh_token"] != tokens["refresh_token"]
+        status, _ = await made.refresh(client, first[1]["refresh_token"])
+        assert status == 200
+        other = (await made.register())["client_id"]
+        status, answer = await made.refresh(other, first[1]["refresh_token"])
+        assert (status, answer["error"]) == (400, "invalid_grant")
+        assert await made.status(tokens["access_token"]) == 200  # a stranger ends nothing
+
+
+async def test_a_refresh_token_that_is_used_later_again_ends_all(
+    database_settings: DatabaseSettings,
+) -> None:
+    async with company(database_settings, refresh_grace_s=1e-6) as made, browsing() as browser:
+        client, tokens = await made.granted(browser)
+        status, following = await made.refresh(client, tokens["refresh_token"])
+        assert status == 200
+        status, answer = await made.refresh(client, tokens["refresh_token"])
+        assert (status, answer["error"]) == (400, "invalid_grant")
+        status, _ = await made.refresh(client, following["refresh_token"])
+        assert status == 400
+        assert await made.status(following["access_token"]) == 401
+
+
+async def test_a_token_is_refreshed_for_its_resource_alone(
+    database_settings: DatabaseSettings,
+) -> None:
+    async with company(database_settings) as made, browsing() as browser:
+        client, tokens = await made.granted(browser)
+        status, answer = await made.refresh(
+            client, tokens["refresh_token"], resource=f"{made.url}/rpc"
+        )
+        assert (status, answer["error"]) == (400, "invalid_target")
+        for resource in (f"{made.url}/mcp", f"{made.url}/mcp/"):
+            status, answer = await made.refresh(client, tokens["refresh_token"], resource=resource)
+            assert status == 200, answer
+        claims = jwt.decode(answer["access_token"], options={"verify_signature": False})
+        assert claims["aud"] == f"{made.url}/mcp"
+
+
+async def test_a_client_that_names_no_resource_gets_a_token_for_the_gateway(
+    database_settings: DatabaseSettings,
+) -> None:
+    async with company(database_settings) as made, browsing() as browser:
+        _, tokens = await made.granted(browser, resource="")
+        claims = jwt.decode(tokens["access_token"], options={"verify_signature": False})
+        assert claims["aud"] == made.url
+        assert await made.status(tokens["access_token"]) == 200
+        assert await made.status(tokens["access_token"], "/rpc") != 401
+
+
+async def test_a_revoked_token_ends_its_family(database_settings: DatabaseSettings) -> None:
+    async with company(database_settings) as made, browsing() as browser:
+        for name in ("access_token", "refresh_token"):
+            client, tokens = await made.granted(browser)
+            other = (await made.register())["client_id"]
+            for sender, lasts in ((other, True), (client, False)):
+                form = {"token": tokens[name], "client_id": sender}
+                async with made.http.post(f"{made.url}/revoke", data=form) as answer:
+                    assert answer.status == 200
+                assert (await made.status(tokens["access_token"]) == 200) is lasts
+            status, _ = await made.refresh(client, tokens["refresh_token"])
+            assert status == 400
+
+
+async def test_a_refresh_asks_the_provider_whether_the_person_left(
+    database_settings: DatabaseSettings,
+) -> None:
+    async with company(database_settings, check_s=1e-6) as made, browsing() as browser:
+        made.identity.rotates = True
+        client, tokens = await made.granted(browser)
+        made.identity.person["roles"] = ["clerk"]
+        status, tokens = await made.refresh(client, tokens["refresh_token"])
+        assert status == 200
+        made.identity.fails = 503  # an outage logs nobody out
+        status, tokens = await made.refresh(client, tokens["refresh_token"])
+        assert status == 200
+        made.identity.fails = 0
+        status, tokens = await made.refresh(client, tokens["refresh_token"])
+        claims = jwt.decode(tokens["access_token"], options={"verify_signature": False})
+        assert claims["roles"] == ["clerk"]  # as the provider now says
+        assert claims["scope"] == "tools:read"  # no more than was allowed
+        made.identity.left = True
+        status, answer = await made.refresh(client, tokens["refresh_token"])
+        assert (status, answer["error"]) == (400, "invalid_grant")
+        assert "left" in answer["error_description"]
+        assert await made.status(tokens["access_token"]) == 401
+        assert made.identity.refreshed == 3
+
+
+async def test_a_login_without_a_check_ends_soon(database_settings: DatabaseSettings) -> None:
+    async with company(database_settings, unchecked_s=1e-3) as made, browsing() as browser:
+        made.identity.gives_refresh = False
+        client, tokens = await made.granted(browser)
+        status, answer = await made.refresh(client, tokens["refresh_token"])
+        assert (status, answer["error"]) == (400, "invalid_grant")
