@@ -15,6 +15,7 @@ settings.register_profile("toolgate", deadline=None, max_examples=examples(100))
 settings.load_profile("toolgate")
 
 pytest_plugins = [
+    "tests.forkserver",
     "tests.fixtures_servers",
     "tests.fixtures_database",
     "tests.fixtures_gateway",

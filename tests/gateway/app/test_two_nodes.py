@@ -268,8 +268,8 @@ async def test_a_client_whose_gateway_is_killed_goes_on_at_the_other(
     settings = replace(short_lived, sources={"behind": SourceSettings(mcp=f"{url}/mcp")})
     config = write_settings(settings, tmp_path / "toolgate.yaml")
     async with (
+        running(settings) as b,  # imports the tools, which the other one finds stored
         serving("--config", str(config)) as process,
-        running(settings) as b,
     ):
         await process.ready()
         a = Client(b.gateway, process.url, b.http)
@@ -320,7 +320,7 @@ async def test_a_stream_that_was_taken_up_ends_soon_after_the_node_that_runs_its
     sources = {"behind": SourceSettings(mcp=f"{url}/mcp")}
     settings = replace(short_lived, sources=sources, mcp=mcp)
     config = write_settings(settings, tmp_path / "toolgate.yaml")
-    async with serving("--config", str(config)) as process, running(settings) as b:
+    async with running(settings) as b, serving("--config", str(config)) as process:
         await process.ready()
         a = Client(b.gateway, process.url, b.http)
         session = await a.session("2025-11-25")

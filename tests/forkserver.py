@@ -1,0 +1,249 @@
+"""Fork server of the tests: `python -m gateway ...` without the second of CPU that imports take.
+
+As a plugin of pytest, this module hands such commands of `subprocess` and `asyncio` to one process
+for each worker of the suite, which has imported the gateway and forks for each of them. The fork
+has the arguments, environment, folder, streams and process group that the command would have, runs
+the module as `__main__` with nothing open or started, and ends as an interpreter does. It becomes
+a child of the test's process, so that signals and exit codes are its own.
+
+What differs from a new interpreter: all commands are imported, and random seeds of hashes are the
+same for all. Tests of imports, installed packages or signals while Python starts need another
+command line, such as `python -c`, which is run as it is. So are commands at a terminal, those with
+other variables that are read early, and all on other systems than Linux.
+
+    python -m tests.forkserver FD      the server, on a socket that it inherits
+"""
+
+import ctypes
+import gc
+import importlib
+import inspect
+import io
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any, TextIO
+
+ROOT = Path(__file__).parents[1]
+MODULES = ("gateway", "tests.", "examples.")  # those with a dot: all below
+# Beginnings of the names of variables that Python reads at its start, and rich when it is imported.
+READ_EARLY = (
+    *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENBLAS_", "OMP_", "TZ"),
+    *("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "TTY_", "COLUMNS", "LINES"),
+)
+ENVIRONMENT = dict(os.environ)  # before tests change it
+UNBUFFERED = "PYTHONUNBUFFERED"
+SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+SIZE = 4  # bytes of a number on the socket
+
+execute = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+parameters = inspect.signature(execute)
+
+
+def pytest_configure() -> None:
+    if sys.platform == "linux":
+        subprocess.Popen._execute_child = execute_or_fork  # type: ignore[attr-defined]
+
+
+def pytest_unconfigure() -> None:
+    subprocess.Popen._execute_child = execute  # type: ignore[attr-defined]
+    server.stop()
+
+
+def execute_or_fork(process: subprocess.Popen[Any], *args: Any) -> None:
+    """`Popen._execute_child`, where it is for a command that the server can run."""
+    given = parameters.bind(process, *args).arguments
+    if is_forked(given):
+        process.pid = server.fork(given)
+        process._child_created = True  # type: ignore[attr-defined]
+        pipes = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        process._close_pipe_fds(*(given[name] for name in pipes))  # type: ignore[attr-defined]
+    else:
+        execute(process, *args)
+
+
+def is_forked(given: Mapping[str, Any]) -> bool:
+    args = given["args"]
+    return (
+        isinstance(args, (list, tuple))
+        and len(args) > 2
+        and args[:2] == type(args)((sys.executable, "-m"))
+        and (args[2] == MODULES[0] or str(args[2]).startswith(MODULES[1:]))
+        and not (given["preexec_fn"] or given["pass_fds"] or given["shell"])
+        and given["close_fds"]
+        and given["umask"] < 0
+        and given["uid"] is given["gid"] is given["gids"] is None
+        and not any(map(os.isatty, stream_descriptors(given)))
+        and early_variables(environment(given)) == early_variables(ENVIRONMENT)
+        and Path(given["cwd"] or ".").is_dir()
+    )
+
+
+def stream_descriptors(given: Mapping[str, Any]) -> list[int]:
+    """Descriptors of this process that are standard input, output and error of the new one."""
+    descriptors = (given["p2cread"], given["c2pwrite"], given["errwrite"])
+    return [number if fd == -1 else fd for number, fd in enumerate(descriptors)]
+
+
+def environment(given: Mapping[str, Any]) -> Mapping[str, str]:
+    return os.environ if given["env"] is None else given["env"]
+
+
+def early_variables(env: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in env.items()
+        if name.startswith(READ_EARLY) and name != UNBUFFERED
+    }
+
+
+class ForkServer:
+    """The server of this process, started when the first command needs it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # commands are started in threads too
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    def fork(self, given: Mapping[str, Any]) -> int:
+        """Process id of a new child of this process, which runs the command."""
+        request = {
+            "args": list(map(os.fsdecode, given["args"])),
+            "env": {
+                os.fsdecode(name): os.fsdecode(value) for name, value in environment(given).items()
+            },
+            "cwd": os.path.abspath(given["cwd"] or "."),  # noqa: PTH100 as given, links and all
+            "session": given["start_new_session"],
+            "group": given["process_group"],
+        }
+        text = json.dumps(request).encode()
+        with self._lock:
+            link = self._socket or self._start()
+            # The child of a child that ends is that of the nearest ancestor that wants it.
+            ctypes.CDLL(None).prctl(SUBREAPER, 1)
+            try:
+                socket.send_fds(link, [len(text).to_bytes(SIZE)], stream_descriptors(given))
+                link.sendall(text)
+                pid = int.from_bytes(receive(link, SIZE))
+            finally:
+                ctypes.CDLL(None).prctl(SUBREAPER, 0)
+        return pid
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", "tests.forkserver", str(theirs.fileno())]
+            # Threads of BLAS would not survive the fork.
+            env = ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "1"}
+            fds = [theirs.fileno()]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, env=env, cwd=ROOT, pass_fds=fds
+            )
+        self._socket = ours
+        return ours
+
+    def stop(self) -> None:
+        if self._socket is not None and self._process is not None:
+            self._socket.close()
+            self._process.wait()
+
+
+server = ForkServer()
+
+
+def receive(link: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = link.recv(size - len(data))
+        if not part:
+            raise EOFError("the other end of the fork server's socket is closed")
+        data += part
+    return bytes(data)
+
+
+def main(fd: int) -> None:
+    interruption = signal.getsignal(signal.SIGINT)
+    with socket.socket(fileno=fd) as link:
+        import_gateway()
+        gc.collect()
+        gc.freeze()  # the collector would write to all objects, and so copy them into each fork
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: the forks get it too
+        request, streams = serve(link)
+    signal.signal(signal.SIGINT, interruption)
+    run_module(request, streams)
+
+
+def import_gateway() -> None:
+    for target, _ in importlib.import_module("gateway.cli.main").COMMANDS.values():
+        importlib.import_module(target.partition(":")[0])
+
+
+def serve(link: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Fork for each request; returns in the forks, with the request and its streams."""
+    while True:
+        head, streams, _, _ = socket.recv_fds(link, SIZE, 3)
+        if not head:  # the tests are over
+            sys.exit()
+        request: dict[str, Any] = json.loads(receive(link, int.from_bytes(head)))
+        pids, gate = os.pipe(), os.pipe()
+        middle = os.fork()
+        if middle == 0:
+            pid = os.fork()
+            if pid == 0:
+                os.close(gate[1])
+                os.read(gate[0], 1)  # ends when the parent of this process is that of the server
+                for fd in (*pids, gate[0]):
+                    os.close(fd)
+                return request, streams
+            os.write(pids[1], pid.to_bytes(SIZE))
+            os._exit(0)
+        os.waitpid(middle, 0)
+        link.sendall(os.read(pids[0], SIZE))
+        for fd in (*pids, *gate, *streams):
+            os.close(fd)
+
+
+def run_module(request: Mapping[str, Any], streams: Sequence[int]) -> None:
+    """Do as `python -m MODULE` does."""
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    if request["session"]:
+        os.setsid()
+    elif request["group"] >= 0:
+        os.setpgid(0, request["group"])
+    for number, fd in enumerate(streams):
+        os.dup2(fd, number)
+        os.close(fd)
+    sys.stdin = sys.__stdin__ = stream(0, sys.stdin)
+    sys.stdout = sys.__stdout__ = stream(1, sys.stdout)
+    sys.stderr = sys.__stderr__ = stream(2, sys.stderr)
+    sys.orig_argv[:] = request["args"]
+    sys.argv[:] = request["args"][1:2] + request["args"][3:]
+    sys.path[0] = request["cwd"]
+    runpy.run_module(request["args"][2], run_name="__main__", alter_sys=True)
+
+
+def stream(fd: int, inherited: TextIO) -> io.TextIOWrapper:
+    """One of the standard streams, as Python makes them."""
+    raw: Any = io.FileIO(fd, "w" if fd else "r", closefd=False)
+    raw.name = inherited.name
+    unbuffered = bool(fd and os.environ.get(UNBUFFERED))
+    return io.TextIOWrapper(
+        raw if unbuffered else io.BufferedWriter(raw) if fd else io.BufferedReader(raw),
+        encoding=inherited.encoding,
+        errors=inherited.errors,
+        line_buffering=not unbuffered and (fd == 2 or raw.isatty()),
+        write_through=unbuffered,
+    )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,112 @@
+"""Forked commands, beside those that a new interpreter runs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from asyncio import create_subprocess_exec
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from tests import forkserver
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="children are adopted on Linux only")
+]
+
+STATE = (sys.executable, "-m", "tests.process_state")
+REAL = {"PYTHONFAULTHANDLER": ""}  # which a new interpreter has to read
+
+
+@pytest.fixture
+def forks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Process ids of the forks of a test."""
+    pids: list[int] = []
+    fork = forkserver.server.fork
+
+    def recorded(given: Any) -> int:
+        pids.append(fork(given))
+        return pids[-1]
+
+    monkeypatch.setattr(forkserver.server, "fork", recorded)
+    return pids
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"cwd": "/"},
+        {"env": {"PATH": "/bin", "TOOLGATE_SERVER__PORT": "1", "PYTHONUNBUFFERED": "1"}},
+        {"start_new_session": True},
+        {"process_group": 0},
+    ],
+    ids=" ".join,
+)
+def test_state_of_forked_and_new_processes_is_equal(
+    forks: list[int], monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    states = []
+    for own in ({}, REAL):
+        env = forkserver.early_variables(os.environ) | options.get("env", os.environ) | own
+        run = partial(subprocess.run, **{**options, "env": env}, capture_output=True, text=True)
+        done = run([*STATE, "7"], input="abc")
+        assert (done.returncode, done.stderr) == (7, "")
+        states.append(json.loads(done.stdout))
+    assert len(forks) == 1
+    for name in REAL:
+        states[1]["environment"].pop(name)
+    assert states[0] == states[1]
+    assert states[0]["parent"] == os.getpid()
+
+
+def test_settings_of_a_test_reach_its_commands_alone(
+    forks: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toolgate.yaml").write_text("server: {port: 1234}")
+    command = [sys.executable, "-m", "gateway", "config", "show", "--json"]
+    ports = []
+    for own in ({"TOOLGATE_SERVER__PORT": "1235"}, {}):
+        shown = subprocess.run(command, env=os.environ | own, check=True, capture_output=True)
+        ports.append(json.loads(shown.stdout)["server"]["port"])
+    assert (ports, len(forks)) == ([1235, 1234], 2)
+
+
+@pytest.mark.anyio
+async def test_signals_and_streams_of_a_forked_process_are_its_own(forks: list[int]) -> None:
+    process = await create_subprocess_exec(
+        *STATE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with anyio.fail_after(20):
+        assert process.pid == forks[0]
+        process.send_signal(signal.SIGKILL)
+        assert await process.communicate() == (b"", b"")
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("-c", "print(1)"),
+        ("-m", "this"),
+        ("-I", "-m", "this"),
+    ],
+    ids=" ".join,
+)
+def test_other_commands_get_an_interpreter(forks: list[int], command: tuple[str, ...]) -> None:
+    subprocess.run([sys.executable, *command], check=True, capture_output=True)
+    assert not forks
+
+
+def test_unusual_start_is_left_to_the_system(forks: list[int]) -> None:
+    subprocess.run(STATE, input=b"", check=True, preexec_fn=os.getpid)
+    with pytest.raises(FileNotFoundError, match="/nonexistent"):
+        subprocess.run(STATE, cwd="/nonexistent")
+    assert not forks
