@@ -4,8 +4,11 @@ The parts of a process get them when they are made, to publish or to subscribe. 
 by the publisher, in the order in which they subscribed.
 """
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVarTuple
+
+log = logging.getLogger("toolgate.signals")
 
 Values = TypeVarTuple("Values")
 
@@ -26,7 +29,7 @@ class Signal(Generic[*Values]):
 
 class AsyncSignal(Generic[*Values]):
     """A signal whose publisher awaits each listener before the next. An error of one does not keep
-    the event from the others; the first error is then the publisher's."""
+    the event from the others; the first error is then the publisher's, and others are logged."""
 
     __slots__ = ("_listeners",)
 
@@ -43,5 +46,7 @@ class AsyncSignal(Generic[*Values]):
                 await listener(*values)
             except Exception as error:
                 errors.append(error)
+        for error in errors[1:]:
+            log.error("listener_failed", exc_info=error)
         if errors:
             raise errors[0]

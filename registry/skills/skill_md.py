@@ -28,12 +28,6 @@ from schemas.tool import Annotations
 Access = Literal["read", "write", "execute"]
 LEVELS: tuple[Access, ...] = get_args(Access)
 
-MEANING = {
-    "read": "tools annotated as read-only",
-    "write": "tools annotated as not destructive",
-    "execute": "any tool",
-}
-
 
 def access_of(text: str) -> Access | None:
     return next((level for level in LEVELS if level == text), None)

@@ -31,3 +31,24 @@ async def test_an_error_of_a_listener_is_the_publishers_once_all_have_heard() ->
     with pytest.raises(ValueError, match="a"):
         await signal.publish("a")
     assert heard == ["a", "a"]
+
+
+@pytest.mark.anyio
+async def test_errors_after_the_first_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The publisher has room for one error alone (mending 35)."""
+    signal = AsyncSignal[str]()
+
+    async def fail(word: str) -> None:
+        raise ValueError(word)
+
+    async def fail_otherwise(word: str) -> None:
+        raise OSError(word)
+
+    signal.subscribe(fail)
+    signal.subscribe(fail_otherwise)
+    with pytest.raises(ValueError, match="gone"):
+        await signal.publish("gone")
+    [record] = caplog.records
+    assert record.message == "listener_failed"
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], OSError)

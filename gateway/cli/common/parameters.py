@@ -4,6 +4,8 @@ What a value may be is the operation's to judge, so that every front says the sa
 here texts become numbers, times and lists, or stay as they are.
 """
 
+import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -93,12 +95,15 @@ class _Document(click.ParamType[Any]):
             self.fail(f"{value[:100]}: expected JSON, YAML, a file or - ({error})", param, ctx)
 
 
+_INLINE = re.compile(r"^\s*[{\[]|:(?:\s|$)")  # in YAML a blank follows the ":" after a key
+
+
 def read_document(text: str) -> Any:
     """JSON or YAML: the text itself, that of the file that it names, or of standard input for
-    "-". Raises OSError, UnicodeError, ParseError and YAMLError."""
+    "-". A path may have a ":". Raises OSError, UnicodeError, ParseError and YAMLError."""
     if text == "-":
         text = sys.stdin.read()
-    elif not text.lstrip().startswith(("{", "[")) and ":" not in text:
+    elif os.path.isfile(text) or not _INLINE.search(text):  # noqa: PTH113 - takes any text
         text = Path(text).read_text(encoding="utf-8")
     if text.lstrip().startswith(("{", "[")):
         return decode_json(text.encode())

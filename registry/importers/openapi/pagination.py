@@ -98,7 +98,6 @@ class _Page:
         self.arguments = arguments
         self._find = find
         members = _properties(answer, find)
-        self.is_array = answer.get("type") == "array"
         self.top = _members_by_name((), members)
         self.below: dict[str, _Member] = {}
         for name, schema in members.items():
