@@ -46,7 +46,7 @@ class AsyncSignal(Generic[*Values]):
                 await listener(*values)
             except Exception as error:
                 errors.append(error)
-        for error in errors[1:]:
-            log.error("listener_failed", exc_info=error)
+        for later in errors[1:]:
+            log.error("listener_failed", exc_info=later)
         if errors:
             raise errors[0]
