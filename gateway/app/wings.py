@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -444,26 +444,28 @@ class ServedWing(WingLife):
     async def parts(self) -> WingParts:
         ground, database = self._ground, self._database
         await migrate_wing(self._wing, database)
-        return WingParts(
+        parts = stored_parts(
+            ground.settings,
+            self.name,
+            database,
+            embedder=ground.embedder,
+            search=ground.search,
+            models=self._models,
+            offers=ground.offers,
+            guardrails=lambda: ground.access.guardrails,
+        )
+        return replace(
+            parts,
             settings=self._own,
-            tenant=ground.settings.tenant.host_id,
-            database=database,
             call=calling(ground.outcome),
             check=checking(ground.catalogs, ground.access.policy_view),
             view=viewing(ground.catalogs, ground.access.policy_view, verify_scope=self._verifies),
             catalogs=ground.catalogs,
             events=ground.events,
-            embedder=ground.embedder,
-            search=ground.search,
-            models=self._models,
             identify=ground.access.identify,
             notify=telling(ground.sessions),
-            result=call_result,
-            keys=Keys.of(ground.settings.secrets),
             log=ground.log,
-            library=partial(library_of, ground.offers),
             operate=ground.operate,
-            screen=screening(lambda: ground.access.guardrails, self.name),
         )
 
     @asynccontextmanager
@@ -526,6 +528,52 @@ async def migrate_wing(wing: Wing, database: Database) -> None:
     if wing.migrations is not None:
         async with database.connect() as connection:
             await migrate(connection, components_of(wing))
+
+
+def stored_parts(
+    settings: Settings,
+    wing: str,
+    database: Database,
+    *,
+    embedder: Callable[[str], Embedder | None],
+    search: Callable[[SearchQuery], Awaitable[SearchResult]],
+    models: ConfiguredModels,
+    offers: Mapping[str, WingContributions],
+    guardrails: Callable[[], Guardrails],
+) -> WingParts:
+    """The parts of a wing in a process that serves no calls: tools, requests and sessions are
+    refused. A gateway replaces those."""
+    return WingParts(
+        settings=section(settings, wing),
+        tenant=settings.tenant.host_id,
+        database=database,
+        call=_refuse_call,
+        check=_refuse_call,
+        view=lambda _context: Catalog(),
+        catalogs=Catalogs(),
+        events=Events(),
+        embedder=embedder,
+        search=search,
+        models=models,
+        identify=_refuse_request,
+        notify=_find_no_session,
+        result=call_result,
+        keys=Keys.of(settings.secrets),
+        library=partial(library_of, offers),
+        screen=screening(guardrails, wing),
+    )
+
+
+def _refuse_call(_context: Context, name: str, _arguments: Mapping[str, Any]) -> NoReturn:
+    raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
+
+
+def _refuse_request(_scope: Any) -> NoReturn:
+    raise Unavailable("`toolgate worker` serves no requests")
+
+
+async def _find_no_session(_principal: Principal, _toolset: str | None, *_message: Any) -> bool:
+    return False
 
 
 def library_of(offers: Mapping[str, WingContributions]) -> Library | None:

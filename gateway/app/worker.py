@@ -2,9 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace as replace_parts
 from functools import partial
-from typing import Any, NoReturn
 
 import anyio
 from msgspec.structs import replace
@@ -13,11 +11,8 @@ from config.settings import Settings
 from gateway.app.access import job_entry, spool_dir
 from gateway.app.admin import operations_as_jobs
 from gateway.app.jobs import JobRules, Jobs
-from gateway.app.wings import READY_WAIT_S, library_of, migrate_wing, screening
+from gateway.app.wings import READY_WAIT_S, migrate_wing, stored_parts
 from gateway.audit.database_writer import AuditWriter, is_recorded
-from gateway.context import Context, Principal
-from gateway.interfaces import Events
-from gateway.methods.results_by_revision import call_result
 from gateway.middleware.guardrails import Guardrails
 from gateway.operations.jobs import Heard
 from gateway.operations.operation_server import IdempotentRunner, OperationServer
@@ -26,16 +21,13 @@ from gateway.state.idempotency import IdempotencyKeys
 from gateway.wings.interface import Task, Wing, WingContributions, WingParts
 from gateway.wings.models.configured_models import ConfiguredModels
 from gateway.wings.supervisor import WingLife
-from gateway.wings.table import load_wing, section, with_jobs
+from gateway.wings.table import load_wing, with_jobs
 from gateway.wings.wing_operations import WingServer, drafts
 from registry.access.secrets import Keys, Secrets
-from registry.catalog.catalog import Catalog
-from registry.catalog.catalogs import Catalogs
 from registry.database.postgres import Database, DatabaseHandle
 from registry.embedding.embedder import Embedder
 from registry.search import Search
 from registry.sources.source_reader import Lister
-from schemas.errors import Unavailable
 
 
 @asynccontextmanager
@@ -96,26 +88,18 @@ async def wings_of_worker(
     stored, _ = await keys.read()
     models = ConfiguredModels(settings.models, lambda: stored)
     offers: dict[str, WingContributions] = {}
-    parts = WingParts(
-        settings=None,
-        tenant=settings.tenant.host_id,
+    parts = partial(
+        stored_parts,
+        settings,
         database=database,
-        call=_refuse_call,
-        check=_refuse_call,
-        view=lambda _context: Catalog(),
-        catalogs=Catalogs(),
-        events=Events(),
         embedder=embedders.get,
         search=search.run,
         models=models,
-        identify=_refuse_request,
-        notify=_find_no_session,
-        result=call_result,
-        keys=Keys.of(settings.secrets),
-        library=partial(library_of, offers),
+        offers=offers,
+        guardrails=partial(Guardrails, settings.guardrails),
     )
     kept = [
-        WorkerWing(wing, parts, jobs, settings, offers=offers)
+        WorkerWing(wing, parts(wing.name), jobs, settings, offers=offers)
         for wing in map(load_wing, with_jobs(settings))
     ]
     async with models, anyio.create_task_group() as tasks:
@@ -130,18 +114,6 @@ async def wings_of_worker(
             await worker_wing.stop()
 
 
-def _refuse_call(_context: Context, name: str, _arguments: Mapping[str, Any]) -> NoReturn:
-    raise Unavailable(f"{name} cannot be called: `toolgate worker` serves no tools")
-
-
-def _refuse_request(_scope: Any) -> NoReturn:
-    raise Unavailable("`toolgate worker` serves no requests")
-
-
-async def _find_no_session(_principal: Principal, _toolset: str | None, *_message: Any) -> bool:
-    return False
-
-
 class WorkerWing(WingLife):
     """Supervisor of one wing of `toolgate worker`, for its jobs: without requests and tasks."""
 
@@ -154,11 +126,10 @@ class WorkerWing(WingLife):
         *,
         offers: dict[str, WingContributions],
     ) -> None:
-        """`offers` of the wings that are open in the process; `parts`: those that all share."""
+        """`offers` of the wings that are open in the process."""
         super().__init__(wing)
         self._offers = offers
-        screen = screening(partial(Guardrails, settings.guardrails), wing.name)
-        self._parts = replace_parts(parts, settings=section(settings, wing.name), screen=screen)
+        self._parts = parts
         self._jobs = jobs
         self._settings = settings
 

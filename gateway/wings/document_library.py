@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
+
+from msgspec import Meta, Struct
 
 from gateway.context import Context
 from gateway.operations.jobs import Job
@@ -30,6 +32,19 @@ class Passage:
     signature: str = ""
     embedding: Sequence[float] = ()  # of listed chunks, where it was asked for and is there
     model: str = ""  # of the embedding
+
+
+class PassageView(Struct, frozen=True, omit_defaults=True):
+    """Lines of a document, as clients see them."""
+
+    collection: str
+    path: str
+    version: int
+    lines: Lines
+    text: str
+    symbol: str = ""
+    header: Annotated[str, Meta(description="headings or scopes that it stands in")] = ""
+    score: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

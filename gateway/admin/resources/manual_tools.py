@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from anyio import CapacityLimiter, to_thread
-from msgspec import Meta
+from msgspec import Meta, convert
 
 from config.settings import Scripts
 from config.sources import SourceSettings
@@ -142,14 +142,9 @@ class ManualToolOperations:
         self._tools.check_tier(said.tier)
         if said.input_schema is not None:
             await self._check_schema_of(asked, name)
-        change = ManualEdit(
-            description=None if said.description is None else truncate(said.description),
-            title=said.title,
-            input_schema=said.input_schema,
-            examples=said.examples,
-            tags=said.tags,
-            details=said.details,
-        )
+        change = convert(said, ManualEdit, from_attributes=True)
+        if said.description is not None:
+            change = replace(change, description=truncate(said.description))
         await self._manual(asked).edit(name, change, user, version_of(asked))
         return await self._tools.get(asked)
 

@@ -1,14 +1,16 @@
 """Requests and responses of the knowledge's operations."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert, structs
 
 from config.knowledge import CollectionName
 from config.value_types import END, HostId
 from gateway.operations.pages import Cursor
+from gateway.wings.document_library import PassageView
 from gateway.wings.knowledge.caller_access import Access
 from gateway.wings.knowledge.chunkers import StoredChunker
 from gateway.wings.knowledge.collections import Collection, CollectionKind, OnSameSource
@@ -76,21 +78,14 @@ class QueryKnowledge(Struct, frozen=True, forbid_unknown_fields=True):
     ] = False
 
 
-class Evidence(Struct, frozen=True, omit_defaults=True):
+class Evidence(PassageView, frozen=True, omit_defaults=True, kw_only=True):
     """A passage and its place: lines count from 1, both inclusive."""
 
     reference: int
-    collection: str
     document: str
-    path: str
-    version: int
-    lines: tuple[int, int]
-    text: str
     score: float
     chunk: str
     kind: str
-    header: str = ""
-    symbol: str = ""
     page: int | None = None
     parts: Mapping[str, float] | None = None
 
@@ -591,24 +586,9 @@ def _check_path(path: str) -> None:
         raise ValueError(f"path: expected at most {PATH_BYTES} bytes in UTF-8")
 
 
-def evidence(one: ScoredChunk, reference: int, *, explain: bool) -> Evidence:
-    parts = {"words": round(one.words, 4), "meaning": round(one.meaning or 0.0, 4)}
-    return Evidence(
-        reference=reference,
-        collection=one.collection,
-        document=one.document,
-        path=one.path,
-        version=one.version,
-        lines=one.lines,
-        text=one.text,
-        score=one.score,
-        chunk=one.id,
-        kind=one.kind,
-        header=one.header,
-        symbol=one.symbol,
-        page=one.page,
-        parts=parts if explain else None,
-    )
+def evidence(chunk: ScoredChunk, reference: int, *, explain: bool) -> Evidence:
+    view = convert(replace(chunk, reference=reference), Evidence, from_attributes=True)
+    return view if explain else structs.replace(view, parts=None)
 
 
 def relation_view(one: NamedRelation) -> RelationView:

@@ -99,10 +99,16 @@ class ScoredChunk:
     score: float = 0.0
     words: float = 0.0
     meaning: float | None = None
+    reference: int = 0  # its number in an answer
 
     @property
     def chunk(self) -> str:
         return self.id
+
+    @property
+    def parts(self) -> Mapping[str, float]:
+        """Parts of the score."""
+        return {"words": round(self.words, 4), "meaning": round(self.meaning or 0.0, 4)}
 
     @property
     def lines(self) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """Operations that look things up in documents and code, without a model."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from anyio import to_thread
 from msgspec import convert
@@ -9,7 +10,7 @@ from config.librarian import LibrarianSettings
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.pages import cursor, place, unknown
 from gateway.operations.problems import invalid
-from gateway.wings.document_library import Passage, PassageQuery, SymbolQuery
+from gateway.wings.document_library import Passage, PassageQuery, PassageView, SymbolQuery
 from gateway.wings.interface import WingParts
 from gateway.wings.librarian.library_access import DATA, READ, LibraryAccess, context_of
 from gateway.wings.librarian.repository_maps import draw_map
@@ -28,7 +29,6 @@ from gateway.wings.librarian.requests_and_views import (
     MapLibrary,
     MapView,
     PassagesFound,
-    PassageView,
     ReadLibrary,
     SearchLibrary,
     SymbolsFound,
@@ -171,15 +171,8 @@ class LookupOperations:
 
     async def symbols(self, asked: OperationInput) -> SymbolsFound:
         body: FindSymbols = asked.body
-        query = SymbolQuery(
-            collections=body.collections or None,
-            name=body.name,
-            kind=body.kind,
-            visibility=body.visibility,
-            path=body.path,
-            inherits=body.inherits,
-            limit=body.limit,
-        )
+        query = convert(body, SymbolQuery, from_attributes=True)
+        query = replace(query, collections=body.collections or None)
         symbols = await self._shelves.library.symbols(context_of(asked), query)
         return SymbolsFound(convert(symbols, tuple[SymbolView, ...], from_attributes=True))
 

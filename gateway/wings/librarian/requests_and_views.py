@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from config.value_types import END
 from gateway.operations.pages import Cursor
-from gateway.wings.document_library import Lines, Passage, Role
+from gateway.wings.document_library import Lines, Passage, PassageView, Role
 
 CollectionName = Annotated[
     str,
@@ -70,19 +70,6 @@ class FindRecords(Struct, frozen=True, forbid_unknown_fields=True):
     collections: Collections = ()
     path: Glob = ""
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
-
-
-class PassageView(Struct, frozen=True, omit_defaults=True):
-    """Lines of a document."""
-
-    collection: str
-    path: str
-    version: int
-    lines: Lines
-    text: str
-    symbol: str = ""
-    header: Annotated[str, Meta(description="headings or scopes that it stands in")] = ""
-    score: float = 0.0
 
 
 class PassagesFound(Struct, frozen=True, omit_defaults=True):

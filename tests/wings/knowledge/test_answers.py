@@ -15,9 +15,11 @@ from config.access import Guardrail
 from config.load import load
 from config.models import Strategy
 from config.settings import DatabaseSettings, Settings
+from gateway.wings.document_library import PassageView
 from gateway.wings.knowledge import lightrag
 from gateway.wings.knowledge.answers import _cited_sentences
-from gateway.wings.knowledge.requests_and_views import Evidence
+from gateway.wings.knowledge.requests_and_views import Evidence, evidence
+from gateway.wings.knowledge.search import ScoredChunk
 from tests.fixtures_database import TEMPLATE, Cluster, own_database
 from tests.fixtures_gateway import Client, running
 from tests.gateway.admin.client import KEY, bearer
@@ -281,9 +283,15 @@ async def test_a_silent_model_is_awaited_until_the_deadline(rig: AnswerRig) -> N
         answerer._settings = kept
 
 
+def evidence_of(text: str, lines: tuple[int, int], reference: int) -> Evidence:
+    return Evidence(
+        "notes", "a.md", 1, lines, text,
+        reference=reference, document="d", score=1.0, chunk="c", kind="text",
+    )  # fmt: skip
+
+
 def test_an_answer_is_plain_text_with_places_of_its_own() -> None:
-    one = Evidence(3, "notes", "d", "a.md", 2, (10, 12), "First.\nRedis has\nport 6380.", 1.0, "c",
-                   "text")  # fmt: skip
+    one = evidence_of("First.\nRedis has\nport 6380.", lines=(10, 12), reference=3)
     hostile = "![x](http://evil/?q=1) \x1b[31mred\u200b [2]"
     [found] = _cited_sentences(line(hostile, "'Redis has port 6380.'", passage=9), [one])
     assert found.text == "[x](http://evil/?q=1) [31mred [3]"
@@ -297,6 +305,16 @@ def test_an_answer_is_plain_text_with_places_of_its_own() -> None:
 
 def test_a_line_has_few_quotes() -> None:
     """Each is sought in all passages, in the event loop."""
-    one = Evidence(1, "notes", "d", "a.md", 1, (1, 1), "Redis has port 6380.", 1.0, "c", "text")
+    one = evidence_of("Redis has port 6380.", lines=(1, 1), reference=1)
     quotes = [{"quote": "nothing of the kind"}] * 8 + [{"quote": "Redis has port"}]
     assert list(_cited_sentences(json.dumps({"text": "x", "quotes": quotes}), [one])) == []
+
+
+def test_evidence_is_the_passage_of_a_chunk_with_its_number() -> None:
+    """One view serves the knowledge and the librarian; only explained searches show parts."""
+    chunk = ScoredChunk("i", "notes", "d", "a.md", 3, 0, "text", 4, 9, 2, "h", "s", "t", 0.5, 0.25)
+    explained = evidence(chunk, 7, explain=True)
+    assert isinstance(explained, PassageView)
+    assert (explained.reference, explained.chunk, explained.lines) == (7, "i", (4, 9))
+    assert explained.parts == {"words": 0.25, "meaning": 0.0}
+    assert evidence(chunk, 7, explain=False) == replace(explained, parts=None)
