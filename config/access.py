@@ -254,6 +254,3 @@ class ConsoleSettings(Struct, frozen=True, forbid_unknown_fields=True):
     session_idle_s: Seconds
     session_s: Seconds
     sample_s: Seconds
-    client_id: Text
-    client_secret: Text
-    scopes: tuple[ScopeName, ...]

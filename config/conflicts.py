@@ -763,18 +763,13 @@ def _half_a_certificate(settings: Settings, where: Where) -> Iterator[Problem]:
 
 
 def _console_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
-    """A console without the operations that it calls, or without the issuer of its logins."""
+    """A console without the operations that it calls."""
     console = settings.console
     if not console.enabled:
         return
     if not settings.admin.enabled:
         key, text = ("console", "enabled"), "expected admin.enabled with it, whose operations it is"
         yield Problem(where(key, ("admin", "enabled")), dotted_path(key), text)
-    has_server = settings.auth.mode == "jwt" and settings.oauth.authorization_servers
-    if console.client_id and not has_server:
-        key = ("console", "client_id")
-        text = "expected auth.mode jwt and oauth.authorization_servers with it, for its logins"
-        yield Problem(where(key, ("auth", "mode")), dotted_path(key), text)
 
 
 def _agent_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:

@@ -43,7 +43,7 @@ WITH_PASSWORDS = (
 )  # URLs
 SECRET = (
     *(("state", "secret"), ("embedding", "api_key"), ("auth", "development_secret")),
-    *(("audit", "key"), ("secrets", "key"), ("console", "client_secret")),
+    *(("audit", "key"), ("secrets", "key")),
 )
 WITH_KEYS = (
     ("embedding", "purposes"),

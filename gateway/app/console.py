@@ -110,7 +110,6 @@ def console_of(
         api=api,
         pool=pool,
         identify=access.identify_admin,
-        id_token=access.authenticator.id_token,
         call=calling(outcome),
         recorded=chains.record_calls,
         preview=chains.preview,

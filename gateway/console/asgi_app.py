@@ -20,7 +20,7 @@ from gateway.console.operations import ConsoleOperations, ConsoleParts
 from gateway.console.page_request import THEMES, PageRequest, read_form
 from gateway.console.pages import ROUTES
 from gateway.console.routes import PageRoute
-from gateway.console.sessions import CookieNames, cookies_of, is_csrf_token, is_id, new_id
+from gateway.console.sessions import cookies_of, is_csrf_token, is_id, new_id, session_cookie
 from gateway.console.texts import Texts, language_of
 from gateway.context import Identity
 from gateway.operations.problems import ProblemDetails
@@ -115,8 +115,8 @@ class Console:
         """Raises TooManyRequests, and psycopg.OperationalError."""
         header = request.headers
         cookies = cookies_of(header.get("cookie", ""))
-        names = CookieNames.of(self._is_secure(request))
-        sent = cookies.get(names.session, "")
+        name = session_cookie(self._is_secure(request))
+        sent = cookies.get(name, "")
         client = request.client.host if request.client else ""
         session_id = await self._doors.session_id(sent)
         if not session_id and not self._doors.is_open:
@@ -141,7 +141,7 @@ class Console:
             desk=ConsoleOperations(
                 self._parts, identity or NOBODY, caller=caller or NOBODY, client=client
             ),
-            cookies=names,
+            cookie=name,
         )
 
     async def _with_form(self, visit: PageRequest) -> PageRequest:
@@ -172,9 +172,7 @@ class Console:
 
     def _with_cookie(self, visit: PageRequest, response: Response) -> Response:
         """Gives a cookie to who has none that is good, so that forms have a token."""
-        own = any(
-            visit.cookies.session in header for header in response.headers.getlist("set-cookie")
-        )
+        own = any(visit.cookie in header for header in response.headers.getlist("set-cookie"))
         if not visit.has_cookie and not own:
             set_session(visit, response, visit.session_id)
         return response

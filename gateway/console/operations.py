@@ -17,7 +17,6 @@ from config.settings import Settings
 from gateway.admin.http_api import AdminAction, AdminApi
 from gateway.admin.resources.status import Examine
 from gateway.console.figures import Figures
-from gateway.console.oauth import IdToken
 from gateway.context import CallHeaders, Context, Identify, Identity, new_request_id
 from gateway.operations.operation import Operation, OperationInput, allows
 from gateway.operations.operation_server import OperationResponse, problem_response
@@ -50,7 +49,6 @@ class ConsoleParts:
     api: AdminApi
     pool: Callable[[], Pool | None]
     identify: Identify  # the caller of an HTTP request
-    id_token: IdToken
     call: CallTool
     recorded: Callable[[CallRecording], CallTool]  # calls whose requests to services are recorded
     preview: Preview

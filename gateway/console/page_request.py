@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from gateway.console.assets import asset
 from gateway.console.navigation import Place, navigation
 from gateway.console.operations import ConsoleOperations, ConsoleParts, OperationAnswer
-from gateway.console.sessions import CookieNames, csrf_token
+from gateway.console.sessions import csrf_token
 from gateway.console.texts import LANGUAGES, Texts, visible
 from gateway.context import Identity
 from gateway.methods.results_by_revision import SERVER
@@ -44,7 +44,7 @@ class PageRequest:
     is_open: bool  # nobody has to log in here
     identity: Identity | None  # None: not logged in
     desk: ConsoleOperations
-    cookies: CookieNames
+    cookie: str  # the name of that of its session
     form: Mapping[str, Sequence[str]] = field(default_factory=dict)  # posted
 
     @property

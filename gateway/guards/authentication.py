@@ -19,7 +19,6 @@ from starlette.types import Scope
 
 from config.access import Auth
 from gateway.context import KEY_MARK, Identity, Principal
-from gateway.guards.claims import Claims
 from gateway.guards.issuers import Issuer, issuers_of
 from gateway.guards.tokens import KeysMissing, Token, Tokens
 from gateway.guards.verification_keys import LocalKeys, RemoteKeys
@@ -180,14 +179,6 @@ class Authenticator:
             )
         scope_token = spoken.scopes if isinstance(spoken, Token) else spoken
         return replace(caller, scope_token=scope_token)
-
-    async def id_token(self, text: str, audience: str) -> Claims | None:
-        """The claims of an ID token for the client `audience`; None for one that is not good."""
-        try:
-            return await self._tokens.made_for(text.encode(), audience)
-        except (PyJWTError, UnsupportedAlgorithm, KeysMissing, ValueError, TypeError) as error:
-            log.info("token_refused", extra={"header": "id_token", "reason": type(error).__name__})
-            return None
 
     async def run(self) -> None:
         """Refresh the remote key sets until cancelled."""

@@ -17,12 +17,11 @@ from starlette.responses import Response
 from config.settings import Settings
 from gateway.console.sessions import (
     ConsoleSessions,
-    CookieNames,
     SignedIds,
-    Ticket,
     cookies_of,
     is_id,
     new_id,
+    session_cookie,
 )
 from gateway.context import Context, Identity, Principal, new_request_id
 from gateway.login.scopes import Scopes
@@ -30,12 +29,11 @@ from gateway.operations.problems import ProblemDetails
 from gateway.operations.stored_callers import caller_of, current_caller
 from registry.access.secrets import Keys
 from registry.database.postgres import Pool, borrow
-from registry.login.logins import Logins, add_login
+from registry.login.logins import LOGIN_MARK, Logins, add_login
 from registry.login.people import Person, note_login
 from registry.login.vault import Vault
 from schemas.mcp.revisions import V2025_11_25
 
-LOGIN_MARK = "login:"
 UPSTREAM = "login_t.upstream"
 
 
@@ -62,13 +60,13 @@ class Accounts:
         self._vault = Vault(Keys.of(settings.secrets), self._host_id)
         self._ids = SignedIds(self._host_id)
         self.is_secure = settings.server.public_url.startswith("https:")
-        self.cookies = CookieNames.of(self.is_secure)
-        self._browser_cookie = f"{self.cookies.session}-browser"
+        self._session_cookie = session_cookie(self.is_secure)
+        self._browser_cookie = f"{self._session_cookie}-browser"
 
     async def visit(self, request: Request) -> Visit:
         sent = cookies_of(request.headers.get("cookie", ""))
         browser = sent.get(self._browser_cookie, "")
-        account = await self._account(sent.get(self.cookies.session, ""))
+        account = await self._account(sent.get(self._session_cookie, ""))
         return Visit(browser if is_id(browser) else "", account)
 
     def bind(self, response: Response, browser: str) -> str:
@@ -101,20 +99,15 @@ class Accounts:
                 lasts_s=lasts_s,
             )
         await self._ids.prepare(pool)
-        ticket = Ticket(self._caller(str(login), person))
-        session_id = await self._sessions(pool).begin(ticket)
-        self._set(response, self.cookies.session, self._ids.sign(session_id))
+        session_id = await self._sessions(pool).begin(self._caller(str(login), person))
+        self._set(response, self._session_cookie, self._ids.sign(session_id))
         return Account(str(login), person)
 
     async def leave(self, request: Request, response: Response) -> None:
-        """End the session of a browser, and the login that it is of."""
-        pool = self._pool()
-        sent = cookies_of(request.headers.get("cookie", "")).get(self.cookies.session, "")
-        account = await self._account(sent)
-        await self._sessions(pool).end(self._ids.read(sent))
-        if account is not None:
-            await Logins(pool, self._host_id).end(account.person.tenant, account.login)
-        self._set(response, self.cookies.session, new_id())
+        """End the session of a browser. Programs keep what they have by the login."""
+        sent = cookies_of(request.headers.get("cookie", "")).get(self._session_cookie, "")
+        await self._sessions(self._pool()).end(self._ids.read(sent))
+        self._set(response, self._session_cookie, new_id())
 
     def seal(self, login: str, refresh: str) -> bytes:
         """A provider's refresh token as the database has it."""
@@ -130,14 +123,14 @@ class Accounts:
         pool = self._pool()
         await self._ids.prepare(pool)
         session_id = self._ids.read(cookie)
-        session = await self._sessions(pool).find(session_id) if session_id else None
-        if session is None or not session.caller.principal.mark.startswith(LOGIN_MARK):
+        caller = await self._sessions(pool).find(session_id) if session_id else None
+        if caller is None or not caller.principal.mark.startswith(LOGIN_MARK):
             return None  # of an API key: nobody whom a client could act for
         try:
-            await current_caller(pool, session.caller.principal)
+            await current_caller(pool, caller.principal)
         except ProblemDetails:
             return None
-        login = session.caller.principal.mark.removeprefix(LOGIN_MARK)
+        login = caller.principal.mark.removeprefix(LOGIN_MARK)
         person = await Logins(pool, self._host_id).find(login)
         return None if person is None else Account(login, msgspec.convert(person, Person))
 

@@ -194,7 +194,6 @@ class BrowserLogin:
             return self._problem(request, 403, texts.FOREIGN_FORM, "")
         response = RedirectResponse(f"{self._prefix}/login", 303, _NO_STORE)
         await self._accounts.leave(request, response)
-        await self._revoke_at_once()
         return response
 
     def _is_ours(self, request: Request, visit: Visit, form: Mapping[str, str]) -> bool:

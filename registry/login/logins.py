@@ -30,6 +30,7 @@ RANDOM_BYTES = 32
 NONCE_BYTES = 12
 CODE_S = 60.0  # OAuth 2.1, 4.1.2, recommends at most ten minutes; a client comes at once
 REFRESH_PREFIX = "tgr_"
+LOGIN_MARK = "login:"  # before the id of a login: the credential of its browser's session
 
 
 class NewGrant(Struct, frozen=True):
@@ -375,12 +376,16 @@ class Logins:
     async def end_revoked(self) -> None:
         """End logins that began before a revocation of their person's tokens, and those that are
         over."""
-        async with borrow(self._pool) as connection:
-            await connection.execute(
+        async with borrow(self._pool) as connection, connection.transaction():
+            rows = await connection.execute(
                 "DELETE FROM login_t AS l WHERE l.host_id = %s AND (l.expires_ts < now() OR EXISTS"
                 " (SELECT FROM revocation_t AS r WHERE r.host_id = l.tenant_id"
-                " AND r.subject = l.principal AND r.issued_before_ts >= l.created_ts))",
+                " AND r.subject = l.principal AND r.issued_before_ts >= l.created_ts))"
+                " RETURNING l.login_id",
                 [self._host_id],
+            )
+            await _end_sessions(
+                connection, self._host_id, [row[0] for row in await rows.fetchall()]
             )
 
     async def use_once(self, assertion: str, until: datetime) -> bool:
@@ -460,7 +465,21 @@ async def end_logins(
     )
     ended = [row[0] for row in await rows.fetchall()]
     await _revoke(connection, tenant, ended)
+    await _end_sessions(connection, host_id, ended)
     return bool(ended)
+
+
+async def _end_sessions(
+    connection: AsyncConnection[Any], host_id: str, logins: Sequence[UUID]
+) -> None:
+    """End the sessions of browsers that belong to logins: those may last longer than a
+    revocation."""
+    if logins:
+        await connection.execute(
+            "DELETE FROM console_session_t WHERE host_id = %s"
+            " AND caller->'principal'->>'mark' = ANY(%s)",
+            [host_id, [f"{LOGIN_MARK}{login}" for login in logins]],
+        )
 
 
 async def end_grants(

@@ -34,7 +34,6 @@ ANY_TEXT = {
     ),
     *(("agent", key) for key in ("strategy", "instructions")),
     *(("events", "kafka", key) for key in ("username", "password", "principal")),
-    *(("console", key) for key in ("client_id", "client_secret")),
     ("skills", "agent_claim"),
     *(("knowledge", key) for key in ("agent_claim", "no_context_reply", "model")),
     ("librarian", "query", "model"),

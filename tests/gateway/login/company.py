@@ -167,9 +167,13 @@ class Company:
         return client, tokens
 
 
-def settings_of(url: str, issuer: str, database: DatabaseSettings, **changes: Any) -> Settings:
-    """Settings of a gateway with the provider "corp"; `changes` are of `login`."""
+def settings_of(
+    url: str, issuer: str, database: DatabaseSettings, env: Mapping[str, str], **changes: Any
+) -> Settings:
+    """Settings of a gateway with the provider "corp" and those of `env`; `changes` are of
+    `login`."""
     env = {
+        **env,
         "TOOLGATE_SERVER__PUBLIC_URL": url,
         "TOOLGATE_AUTH__MODE": "jwt",
         "TOOLGATE_SECRETS__KEY": KEY,
@@ -190,17 +194,22 @@ def settings_of(url: str, issuer: str, database: DatabaseSettings, **changes: An
 
 @asynccontextmanager
 async def company(
-    database: DatabaseSettings, identity: Identity | None = None, url: str = "", **changes: Any
+    database: DatabaseSettings,
+    identity: Identity | None = None,
+    *,
+    url: str = "",
+    env: Mapping[str, str] | None = None,
+    **changes: Any,
 ) -> AsyncIterator[Company]:
-    """The company, ready; `changes` are of the settings of the login. `url`: the public one of a
-    node before this one."""
+    """The company, ready; `changes` are of the settings of the login, `env` of others. `url`: the
+    public one of a node before this one."""
     identity, gate, issuer = identity or Identity(), Late(), Late()
     async with AsyncExitStack() as stack:
         own = await stack.enter_async_context(serving(gate))
         if not identity.url:
             identity.url = await stack.enter_async_context(serving(issuer))
             issuer.app = identity.app
-        gateway = Gateway(settings_of(url or own, identity.url, database, **changes))
+        gateway = Gateway(settings_of(url or own, identity.url, database, env or {}, **changes))
         gate.app = app = gateway.app()
         http = await stack.enter_async_context(
             aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())

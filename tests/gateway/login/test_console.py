@@ -1,0 +1,101 @@
+"""The console takes the login of the gateway, and people see and end their own logins."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from config.settings import DatabaseSettings
+from registry.access.revocations import Revocation, Revocations
+from registry.database.postgres import borrow
+from registry.login.people import People
+from tests.gateway.login.company import Browser, Company, browsing, company, fields
+
+pytestmark = pytest.mark.anyio
+
+ENV = {"TOOLGATE_CONSOLE__ENABLED": "true"}
+OPERATORS = {"*": ("tools:read",), "operator": ("admin",)}
+ENTRY = re.compile(r'name="end" value="([^"]+)"')
+
+
+async def console_of(made: Company, browser: Browser) -> str:
+    """Log in from the console's page; the address that the browser arrives at."""
+    page = await browser.get(f"{made.url}/console/login?next=tools")
+    link = re.search(r'href="(/login\?[^"]+)"', page.text)
+    assert link is not None
+    sent = await browser.press(made.url + link[1].replace("&amp;", "&"), "at:corp")
+    back = await browser.get(sent.location)
+    return (await browser.get(back.location, site="cross-site")).location
+
+
+async def test_an_operator_logs_in_with_their_account(
+    database_settings: DatabaseSettings,
+) -> None:
+    async with company(database_settings, env=ENV, scopes=OPERATORS) as made:
+        async with browsing() as browser:
+            assert await console_of(made, browser) == "/console/tools"
+            page = await browser.get(f"{made.url}/console/tools")
+            assert page.status == 403  # without the role
+            assert "corp:ann" in page.text
+        made.identity.person["roles"] = ["operator"]
+        async with browsing() as browser:
+            await console_of(made, browser)
+            assert (await browser.get(f"{made.url}/console/tools")).status == 200
+            pool = made.gateway._handle.pool()
+            assert pool is not None
+            host_id = made.gateway.settings.tenant.host_id
+            assert await People(pool, host_id).set_disabled(host_id, "corp:ann", disabled=True)
+            assert (await browser.get(f"{made.url}/console/tools")).status == 303
+            async with borrow(pool) as connection:
+                rows = await connection.execute("SELECT count(*) FROM console_session_t")
+                assert await rows.fetchone() == (0,)
+            client = (await made.register())["client_id"]
+            answer = await browser.log_in(made.authorize(client))
+            assert answer.status == 403
+            assert "disabled" in answer.text
+
+
+async def test_people_end_their_own_logins(database_settings: DatabaseSettings) -> None:
+    async with company(database_settings) as made, browsing() as ann, browsing() as bob:
+        client, tokens = await made.granted(ann)
+        made.identity.person = {"sub": "bob", "name": "Bob"}
+        other, kept = await made.granted(bob)
+        url = f"{made.url}/login/sessions"
+        page = await ann.get(url)
+        assert "Test" in page.text
+        entries = ENTRY.findall(page.text)
+        assert not set(entries) & set(ENTRY.findall((await bob.get(url)).text))
+        foreign = ENTRY.findall((await bob.get(url)).text)[0]
+        await ann.post(url, {**fields(page.text), "end": foreign})
+        assert await made.status(kept["access_token"]) == 200  # another's
+        forged = {"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}
+        answer = await ann.post(url, {**fields(page.text), "end": entries[0]}, forged)
+        assert answer.status == 403
+        for entry in entries:
+            await ann.post(url, {**fields(page.text), "end": entry})
+        assert await made.status(tokens["access_token"]) == 401
+        status, _ = await made.refresh(client, tokens["refresh_token"])
+        assert status == 400
+        assert (await ann.get(url)).status == 303  # this browser's login was among them
+        status, _ = await made.refresh(other, kept["refresh_token"])
+        assert status == 200
+
+
+async def test_a_revocation_of_a_person_ends_their_logins(
+    database_settings: DatabaseSettings,
+) -> None:
+    async with company(database_settings) as made, browsing() as browser:
+        client, tokens = await made.granted(browser)
+        pool, access = made.gateway._handle.pool(), made.gateway.access
+        assert pool is not None
+        host_id = made.gateway.settings.tenant.host_id
+        await Revocations(pool, host_id).add(_revocation("corp:ann"))
+        await access.reload("revocations")
+        assert await made.status(tokens["access_token"]) == 401
+        status, _ = await made.refresh(client, tokens["refresh_token"])
+        assert status == 400
+
+
+def _revocation(subject: str) -> Revocation:
+    now = datetime.now(UTC)
+    return Revocation(None, subject, issued_before=now, expires=now + timedelta(hours=1))
