@@ -52,22 +52,22 @@ class _SoundText(Struct, tag_field="type", tag="text"):
 
 
 class _SoundImage(Struct, tag_field="type", tag="image", rename="camel"):
-    data: Raw
-    mime_type: Raw
+    data: str
+    mime_type: str
 
 
 class _SoundAudio(Struct, tag_field="type", tag="audio", rename="camel"):
-    data: Raw
-    mime_type: Raw
+    data: str
+    mime_type: str
 
 
 class _SoundLink(Struct, tag_field="type", tag="resource_link"):
-    name: Raw
-    uri: Raw
+    name: str
+    uri: str
 
 
 class _SoundResource(Struct, tag_field="type", tag="resource"):
-    resource: Raw
+    resource: Members
 
 
 _SoundItem = _SoundText | _SoundImage | _SoundAudio | _SoundLink | _SoundResource
@@ -75,7 +75,6 @@ _decode_sound_item = msgspec.json.Decoder(_SoundItem).decode
 _decode_sound = msgspec.json.Decoder(list[_SoundItem]).decode
 _NEEDED = {
     "image": ("data", "mimeType"), "audio": ("data", "mimeType"), "resource_link": ("uri",),
-    "resource": ("resource",),
 }  # fmt: skip
 
 
@@ -287,10 +286,12 @@ def _mend_item(item: Raw) -> Raw:
             return Raw(encode({**members, "type": "text", "text": said}))
         if kind is None:
             return _note(_text_of(item))
-        if missing := [name for name in _NEEDED.get(kind, ()) if name not in members]:
+        if missing := [name for name in _NEEDED.get(kind, ()) if _string(members, name) is None]:
             return _note(f"[{kind}: its server left out {' and '.join(missing)}]")
         if kind == "resource_link":
-            return Raw(encode({"name": members["uri"], **members}))
+            return Raw(encode({**members, "name": members["uri"]}))
+        if kind == "resource":
+            return _note("[resource: its server left out resource]")
     except msgspec.DecodeError:  # half a character, say, which is passed on as it came
         pass
     return item

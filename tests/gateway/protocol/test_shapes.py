@@ -74,6 +74,24 @@ def test_results_that_clients_refuse_are_mended(revision, came, went):
     assert shown(view(revision).call_result(members(**came)))["content"] == went
 
 
+@pytest.mark.parametrize(
+    ("item", "lacks"),
+    [
+        ({"type": "image", "data": None, "mimeType": "image/png"}, "data"),
+        ({"type": "image", "data": {"a": 1}, "mimeType": None}, "data and mimeType"),
+        ({"type": "audio", "data": 7, "mimeType": "audio/wav"}, "data"),
+        ({"type": "resource_link", "name": "a", "uri": None}, "uri"),
+        ({"type": "resource", "resource": None}, "resource"),
+    ],
+)
+@pytest.mark.parametrize("revision", [V2025_06_18, V2026_07_28], ids=lambda one: one.name)
+def test_members_of_another_type_are_no_members(revision, item, lacks):
+    """Clients refuse the whole result for a null in an image (mending 35)."""
+    came = members(content=[item, TEXT])
+    note = {"type": "text", "text": f"[{item['type']}: its server left out {lacks}]"}
+    assert shown(view(revision).call_result(came))["content"] == [note, TEXT]
+
+
 def test_prompts_that_clients_refuse_are_mended():
     """A message of a prompt has content of a known form (mending 22)."""
     came = members(messages=[{"role": "user"}, {"role": "user", "content": {"type": "text"}}])
@@ -85,9 +103,10 @@ def test_prompts_that_clients_refuse_are_mended():
 
 def test_links_without_names_are_named_by_their_uris():
     """A resource link without a name, which clients demand, has one (mending 22)."""
-    came = members(content=[{"type": "resource_link", "uri": "test://a"}])
-    [link] = shown(view(V2025_11_25).call_result(came))["content"]
-    assert link["name"] == "test://a"
+    for nameless in ({}, {"name": None}):
+        came = members(content=[{"type": "resource_link", "uri": "test://a", **nameless}])
+        [link] = shown(view(V2025_11_25).call_result(came))["content"]
+        assert link["name"] == "test://a"
 
 
 @by_revision
@@ -253,7 +272,6 @@ def test_content_that_is_no_list_is_no_answer(revision, content):
 @pytest.mark.parametrize(
     "item",
     [
-        {"type": "resource", "resource": None},
         {"type": "resource", "resource": {"uri": 1}},
         {"type": "hologram", "resource": "audio"},
     ],
