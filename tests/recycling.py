@@ -49,6 +49,7 @@ class Recycled:
     name: str
     url: str
     shape: str
+    connection: psycopg.Connection  # kept: a new one would read all catalogs again
     uses: int = 0
 
 
@@ -83,29 +84,28 @@ class Recycling:
         name = f"test_{os.getpid()}_r{next(_numbers)}"
         self._execute(f"CREATE DATABASE {name} TEMPLATE {self._template} STRATEGY file_copy")
         url = self._url(name)
-        with psycopg.connect(url, autocommit=True) as connection:
-            if not self._tables:
-                self._tables = [row[0] for row in connection.execute(_TABLES)]
-                filled = [one for one in self._tables if _count(connection, one, 1)]
-                self._kept = {one: _content(connection, one) for one in filled}
-            return Recycled(name, url, _value(connection, _SHAPE))
+        connection = psycopg.connect(url, autocommit=True)
+        connection.execute("SET session_replication_role = replica; SET lock_timeout = '9s'")
+        if not self._tables:
+            self._tables = [row[0] for row in connection.execute(_TABLES)]
+            filled = [one for one in self._tables if _count(connection, one, 1)]
+            self._kept = {one: _content(connection, one) for one in filled}
+        return Recycled(name, url, _value(connection, _SHAPE), connection)
 
     def _drop(self, database: Recycled) -> None:
+        database.connection.close()
         self._execute(f"DROP DATABASE {database.name} WITH (FORCE)")
 
     def _emptied(self, database: Recycled) -> bool:
+        connection = database.connection
         try:
-            with psycopg.connect(database.url, autocommit=True) as connection:
-                connection.execute(
-                    "SET session_replication_role = replica; SET lock_timeout = '9s'"
-                )
-                return (
-                    _value(connection, _GONE) == "0"
-                    and _value(connection, _SHAPE) == database.shape
-                    and all(_content(connection, one) == was for one, was in self._kept.items())
-                    and self._empty(connection)
-                )
-        except psycopg.Error:  # a test that stops the server, say
+            return (
+                _value(connection, _GONE) == "0"
+                and _value(connection, _SHAPE) == database.shape
+                and all(_content(connection, one) == was for one, was in self._kept.items())
+                and self._empty(connection)
+            )
+        except psycopg.Error:  # a test that stops the server, or ends all its connections
             return False
 
     def _empty(self, connection: psycopg.Connection) -> bool:
