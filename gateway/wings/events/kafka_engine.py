@@ -9,7 +9,8 @@ import importlib
 import logging
 import ssl
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from gzip import BadGzipFile
 from traceback import walk_tb
 from typing import Any
@@ -33,6 +34,7 @@ SEND_S = 10.0  # longest wait for the broker to have an event
 AWAY = (KafkaError, OSError, TimeoutError)
 UNREADABLE = (UnsupportedCodecError, BadGzipFile)  # of AWAY, but the record's fault
 STEP_MS = 1000  # longest wait for a record of one partition
+XERIAL = b"\x82SNAPPY\0"  # begins a stream of blocks
 LATER = frozenset({408, 425, 429, 502, 503, 504})  # statuses of commands that wait for the gateway
 
 Handle = Callable[[AIOKafkaConsumer, "ConsumerRecord[Any, Any]"], Awaitable[None]]
@@ -45,30 +47,90 @@ class BatchTooLarge(ValueError):
     """A batch of records that unpacks to more than events.kafka.batch_bytes."""
 
 
-def bound_gzip(limit_bytes: int) -> None:
-    """Have aiokafka unpack gzip up to a limit, which it has none of: a megabyte becomes a gigabyte.
-    It has no seam for that but the name that its readers of batches call."""
-
-    def decode(payload: bytes) -> bytes:
-        unpacked = bytearray()
-        rest = bytes(payload)
-        while rest:  # members, one behind the other
-            member = zlib.decompressobj(zlib.MAX_WBITS | 16)
-            try:
-                unpacked += member.decompress(rest, limit_bytes + 1 - len(unpacked))
-            except zlib.error as error:
-                raise BadGzipFile(str(error)) from error
-            if len(unpacked) > limit_bytes:
-                raise BatchTooLarge(
-                    f"a batch unpacks to more than {limit_bytes} bytes (events.kafka.batch_bytes)"
-                )
-            if not member.eof:
-                raise BadGzipFile("the batch ends within its gzip")
-            rest = member.unused_data
-        return bytes(unpacked)
-
+def bound_unpacking(limit_bytes: int) -> None:
+    """Have aiokafka unpack batches up to a limit, which it has none of: a megabyte becomes a
+    gigabyte. It has no seam for that but the names that its readers of batches call."""
+    unpack: Mapping[str, Callable[[bytes, int], bytes]] = {
+        "gzip_decode": _unpack_gzip,
+        "snappy_decode": _unpack_snappy,
+        "lz4_decode": partial(_unpack_frames, "lz4"),
+        "zstd_decode": partial(_unpack_frames, "zstd"),
+    }
     for reader in (DefaultRecordBatch, LegacyRecordBatch):
-        vars(importlib.import_module(reader.__module__))["gzip_decode"] = decode
+        names = vars(importlib.import_module(reader.__module__))
+        for name in unpack.keys() & names.keys():
+            names[name] = partial(_call_bounded, unpack[name], limit_bytes)
+
+
+def _call_bounded(
+    unpack: Callable[[bytes, int], bytes], limit_bytes: int, payload: bytes | memoryview
+) -> bytes:
+    return unpack(bytes(payload), limit_bytes)
+
+
+def _too_large(limit_bytes: int) -> BatchTooLarge:
+    return BatchTooLarge(
+        f"a batch unpacks to more than {limit_bytes} bytes (events.kafka.batch_bytes)"
+    )
+
+
+def _unpack_gzip(payload: bytes, limit_bytes: int) -> bytes:
+    unpacked = bytearray()
+    while payload:  # members, one behind the other
+        member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        try:
+            unpacked += member.decompress(payload, limit_bytes + 1 - len(unpacked))
+        except zlib.error as error:
+            raise BadGzipFile(str(error)) from error
+        if len(unpacked) > limit_bytes:
+            raise _too_large(limit_bytes)
+        if not member.eof:
+            raise BadGzipFile("the batch ends within its gzip")
+        payload = member.unused_data
+    return bytes(unpacked)
+
+
+def _cramjam() -> Any:
+    """The optional library that aiokafka has for all codecs but gzip."""
+    return importlib.import_module("cramjam")
+
+
+def _unpack_snappy(payload: bytes, limit_bytes: int) -> bytes:
+    """Blocks of snappy, each of which begins with its unpacked size."""
+    snappy, unpacked = _cramjam().snappy, bytearray()
+    for block in _snappy_blocks(payload):
+        try:
+            size = snappy.decompress_raw_len(block)
+            if len(unpacked) + size > limit_bytes:
+                raise _too_large(limit_bytes)
+            unpacked += bytes(snappy.decompress_raw(block))
+        except _cramjam().DecompressionError as error:
+            raise BadGzipFile(str(error)) from error
+    return bytes(unpacked)
+
+
+def _snappy_blocks(payload: bytes) -> Iterator[bytes]:
+    """The blocks of the stream that the Java library writes (xerial), or the only one."""
+    if not payload.startswith(XERIAL):
+        yield payload
+        return
+    start = len(XERIAL) + 8  # two versions
+    while start < len(payload):
+        end = start + 4 + int.from_bytes(payload[start : start + 4], "big")
+        yield payload[start + 4 : end]
+        start = end
+
+
+def _unpack_frames(codec: str, payload: bytes, limit_bytes: int) -> bytes:
+    """Frames of lz4 or zstd, in memory of a size that is settled before."""
+    cramjam, unpacked = _cramjam(), bytearray(limit_bytes)
+    try:
+        size = getattr(cramjam, codec).decompress_into(payload, unpacked)
+    except cramjam.DecompressionError as error:
+        if "write whole buffer" in str(error):
+            raise _too_large(limit_bytes) from error
+        raise BadGzipFile(str(error)) from error
+    return bytes(memoryview(unpacked)[:size])
 
 
 def _offset_behind(error: Exception, offset: int) -> int:
@@ -85,7 +147,7 @@ def _offset_behind(error: Exception, offset: int) -> int:
 class KafkaEngine:
     def __init__(self, settings: EventKafka, *, attempts: int, work: Work, take: Take) -> None:
         """`attempts`: of a command that ends in an internal error."""
-        bound_gzip(settings.batch_bytes)
+        bound_unpacking(settings.batch_bytes)
         self._settings = settings
         self._attempts = attempts
         self._accepted = f"{settings.group}-invocations"  # topic
