@@ -36,7 +36,8 @@ from benchmarks.table import Target as Goal
 from benchmarks.toolgate import Installation, installation, serving
 from config.load import load
 from config.settings import Settings
-from gateway.cli.memory import DEPTHS, RecallScores, mean, scores
+from gateway.cli.common.questions import Scores, means_of, rank_scores
+from gateway.cli.memory import DEPTHS
 from gateway.wings.memory.caller_owners import Reader
 from gateway.wings.memory.rows import NewMemory
 from gateway.wings.memory.store import MemoryStore, Target
@@ -140,7 +141,7 @@ def measure_memories(rig: Rig, directory: Path | None, quick: bool, large: bool)
 class Asked:
     question: Question
     pool: int  # number of its pool, from 0
-    scores: RecallScores
+    scores: Scores
 
 
 def _quality(rig: Rig, directory: Path | None) -> Iterator[Row]:
@@ -184,7 +185,7 @@ def multilingual(port: int) -> dict[str, Any]:
 
 
 def _rows(name: str, asked: Sequence[Asked], goals: Mapping[str, float] = {}) -> Iterator[Row]:
-    found = mean([one.scores for one in asked])
+    found = means_of([one.scores for one in asked])
     note = f"{len(asked)} questions; " + ", ".join(
         f"{key} {value:.1f}" for key, value in found.items()
     )
@@ -212,7 +213,8 @@ def _asked(
             rig.say(f"memories: {len(pool.questions)} questions to {pool.name}")
             for question in pool.questions:
                 ids = memory.search(pool.name, question.text, meaning=meaning)
-                scored = scores([turns[number][id_] for id_ in ids], question.evidence)
+                ranked = [turns[number][id_] for id_ in ids]
+                scored = rank_scores(ranked, frozenset(question.evidence), DEPTHS)
                 found.append(Asked(question, number, scored))
     return found
 

@@ -7,8 +7,8 @@ from config.settings import Settings
 from gateway.operations.problems import Mistake, invalid
 from registry.access.policies import Policies
 from registry.database.postgres import Pool
-from registry.names.similar_names import SIMILARITY, did_you_mean
 from registry.sources.tool_store import ToolStore
+from schemas.similar_names import SIMILARITY, did_you_mean
 
 SHOWN = 30
 

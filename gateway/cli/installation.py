@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -12,18 +11,15 @@ from click.shell_completion import get_completion_class
 from config.load import mask_secrets, settings_file
 from config.published_schema import json_schema
 from config.settings import Settings
-from gateway.app.components import components_of
 from gateway.cli.common.checks import collect
-from gateway.cli.common.database import open_registry, run, settings_option
+from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.common.options import CONFIG_FILE, json_option
-from gateway.cli.common.output import print_json, print_rows, say
+from gateway.cli.common.output import print_json, say
 from gateway.cli.common.patterns import idle_in_registry
 from gateway.cli.doctor.environment import missing_imports, wings_of_installation, world
 from gateway.cli.serve.command import check_exposure
-from gateway.wings.table import mistakes, wing_components
-from registry.database.migrate import MigrationState, status
-from registry.database.migrate import migrate as apply
+from gateway.wings.table import mistakes
 
 USUAL = Path("toolgate.yaml")
 STARTER = """\
@@ -160,57 +156,3 @@ def _origin(ctx: click.Context) -> str:
     """Source of the settings."""
     file = settings_file(ctx.meta.get(CONFIG_FILE), os.environ)
     return f"{file} over the defaults" if file else "the defaults; there is no settings file"
-
-
-@click.command()
-@click.option(
-    "--status", "only_status", is_flag=True, help="Show the state of migrations; apply none."
-)
-@click.option(
-    "--check", "must_be_done", is_flag=True, help="Like --status; fail if any is pending."
-)
-@json_option
-@settings_option
-def migrate(settings: Settings, *, only_status: bool, must_be_done: bool, as_json: bool) -> None:
-    """Apply pending migrations to the database.
-
-    Migrations of a wing are applied if the settings enable it. Other commands, `serve` included,
-    apply migrations themselves; this command is for installations where only an administrator has
-    the right to change tables.
-
-    A gateway of the release before goes on working with the tables of this one: migrations add,
-    and only a later release removes. So an update migrates first, and then replaces the gateways
-    one by one; a downgrade is the older release on the newer tables.
-    """
-    applied, states = run(_migrate(settings, only_status or must_be_done))
-    left = sum(state.applied is None for state in states)
-    if as_json:
-        print_json({"applied": applied, "migrations": states})
-    else:
-        _print_migrations(states, None if only_status or must_be_done else applied)
-    if must_be_done and left:
-        fail(f"{left} migrations are pending: run `toolgate migrate`")
-
-
-def _print_migrations(states: Sequence[MigrationState], applied: Sequence[str] | None) -> None:
-    """`applied`: now; None: nothing was to be."""
-    print_rows(
-        ("component", "migration", "applied"),
-        [(state.component, state.name, _when(state)) for state in states],
-    )
-    if applied is not None:
-        say(f"Applied now: {', '.join(applied) or 'nothing, the database is up to date'}.")
-
-
-def _when(state: MigrationState) -> str:
-    return state.applied.isoformat(" ", "seconds") if state.applied else "pending"
-
-
-async def _migrate(settings: Settings, only_status: bool) -> tuple[list[str], list[MigrationState]]:
-    async with (
-        open_registry(settings, migrate=False) as registry,
-        registry.database.connect() as connection,
-    ):
-        components = (*components_of(settings), *wing_components(settings))
-        applied = [] if only_status else await apply(connection, components)
-        return applied, await status(connection, components)

@@ -2,10 +2,9 @@
 API of a running gateway."""
 
 import statistics
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -18,13 +17,19 @@ from msgspec import Struct
 from config.settings import Settings
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import FAILED, USAGE, fail
-from gateway.cli.common.output import err, print_json, print_rows
-from gateway.cli.common.progress import progress_bar
+from gateway.cli.common.output import err, print_json
+from gateway.cli.common.progress import progress_bar, track
+from gateway.cli.common.questions import (
+    Question,
+    Scores,
+    print_figures,
+    rank_scores,
+    read_questions,
+    score_questions,
+)
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 from gateway.wings.table import wing_kinds
 from registry.embedding.embedder import EmbeddingFailed
-from registry.evaluation.results import ndcg
-from registry.evaluation.sets import Record, records
 from schemas.jsonrpc import encode
 
 if TYPE_CHECKING:
@@ -37,23 +42,12 @@ DEPTHS = (2, 5, 10, 20)
 LIMIT = 100  # passages of one query
 CITED = 3  # passages of each question whose citations are read
 PAGE = 500
-ALL = "all"
 
 
-class PathQuestion(Struct, frozen=True):
-    query: str
-    paths: frozenset[str]  # of documents that answer it
-    group: str
-    arguments: Mapping[str, Any]  # of knowledge_query
-
-
-def path_scores(found: Sequence[str], paths: Collection[str]) -> dict[str, float]:
-    """R@k, all@k and N@10 of one question, per cent. `found`: paths, best first, each once."""
-    wanted = frozenset(paths)
-    share = {k: len(wanted.intersection(found[:k])) / len(wanted) for k in DEPTHS}
-    scores = {f"R@{k}": 100 * value for k, value in share.items()}
-    whole = {f"all@{k}": 100.0 * (value == 1) for k, value in share.items()}
-    return {**scores, **whole, "N@10": 100 * ndcg(found, wanted)}
+def path_scores(paths: Sequence[str], answers: frozenset[str]) -> dict[str, float]:
+    """R@k, all@k and N@10 of one question, per cent. `paths`: best first, each once."""
+    scores = rank_scores(paths, answers, DEPTHS)
+    return {**scores, **{f"all@{k}": 100.0 * (scores[f"R@{k}"] == 100) for k in DEPTHS}}
 
 
 @click.command("eval")
@@ -72,57 +66,19 @@ def evaluate(
     documents among the first k, all@k the share of questions with all of them, "cited" the share
     of passages that stand where they are cited.
     """
-    questions = [_question(record) for record in records(file)]
+    questions = read_questions(file, "paths", "paths of documents")
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
-    figures = {
-        name: {"questions": len(several), **_mean(several)}
-        for name, several in run(_evaluate_questions(gateway, questions)).items()
-    }
-    if as_json:
-        print_json(figures)
-        return
-    rows = [
-        (name, *(f"{value:.1f}" for value in figures_of_group.values()))
-        for name, figures_of_group in figures.items()
-    ]
-    print_rows(("group", *next(iter(figures.values()))), rows)
+    score = partial(_score_question, gateway)
+    print_figures(run(score_questions(questions, score)), as_json=as_json)
 
 
-def _question(record: Record) -> PathQuestion:
-    """Raises UnreadableSet."""
-    arguments, paths = record.value.get("arguments", {}), frozenset(record.texts("paths"))
-    if not paths or not isinstance(arguments, dict):
-        raise record.bad("expected `paths` of documents, and an object of `arguments`")
-    return PathQuestion(record.text("query", needed=True), paths, record.text("group"), arguments)
-
-
-def _mean(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {key: statistics.mean(scored[key] for scored in several) for key in several[0]}
-
-
-async def _evaluate_questions(
-    gateway: RunningGateway, questions: Sequence[PathQuestion]
-) -> dict[str, list[dict[str, float]]]:
-    """Scores by group, those of all at the end."""
-    by_group: defaultdict[str, list[dict[str, float]]] = defaultdict(list)
-    with _track(questions, "questions") as tracked:
-        for question in tracked:
-            given = {
-                "limit": LIMIT,
-                "tokens": 1_000_000,
-                **question.arguments,
-                "query": question.query,
-            }
-            evidence = (await gateway.call("knowledge_query", given)).value["evidence"]
-            scores = path_scores(
-                list(dict.fromkeys(passage["path"] for passage in evidence)), question.paths
-            )
-            cited = [await _is_there(gateway, passage) for passage in evidence[:CITED]]
-            scores["cited"] = 100.0 * statistics.mean(cited) if cited else 100.0
-            by_group[question.group or ALL].append(scores)
-    if by_group.keys() != {ALL}:
-        by_group[ALL] = [scored for several in by_group.values() for scored in several]
-    return dict(by_group)
+async def _score_question(gateway: RunningGateway, question: Question) -> Scores:
+    given = {"limit": LIMIT, "tokens": 1_000_000, **question.arguments, "query": question.query}
+    evidence = (await gateway.call("knowledge_query", given)).value["evidence"]
+    paths = list(dict.fromkeys(passage["path"] for passage in evidence))
+    cited = [await _is_there(gateway, passage) for passage in evidence[:CITED]]
+    share = 100.0 * statistics.mean(cited) if cited else 100.0
+    return {**path_scores(paths, question.answers), "cited": share}
 
 
 async def _is_there(gateway: RunningGateway, evidence: Mapping[str, Any]) -> bool:
@@ -241,7 +197,7 @@ async def _upload_files(
 
     counts = {"added": 0, "changed": 0, "unchanged": 0}
     failed: list[str] = []
-    with _track(files, "files") as tracked:
+    with track(files, "files") as tracked:
         for path, entry in tracked:
             content = read_file(path, str(entry.file), WantedFiles())
             if isinstance(content, LeftOut):
@@ -390,10 +346,3 @@ def export(
                 output.write(encode({**document, "text": read.value["text"]}).decode() + "\n")
 
     run(write())
-
-
-@contextmanager
-def _track(entries: Sequence[Any], what: str) -> Iterator[Iterator[Any]]:
-    """The entries, with a progress bar at a terminal."""
-    with progress_bar() as progress:
-        yield iter(progress.track(entries, description=what))

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from anyio import CancelScope
+from msgspec.structs import fields
 
 from config.settings import Settings
 from gateway.admin.http_api import AdminAction
@@ -20,9 +21,15 @@ from gateway.cli.common.arguments import json_or_text
 from gateway.cli.common.database import Registry, open_registry
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lazy import import_later, load
-from gateway.cli.running.client import NO_TEXTS, GatewayAnswer, OperationClient, OperationRefused
+from gateway.cli.running.client import (
+    AS_JOB,
+    NO_TEXTS,
+    GatewayAnswer,
+    OperationClient,
+    OperationRefused,
+)
 from gateway.context import Context, Identity, Principal, new_request_id
-from gateway.operations.operation import ALL, Operation
+from gateway.operations.operation import ALL, IF_MATCH, IF_NONE_MATCH, Operation
 from gateway.operations.operation_server import (
     IdempotentRunner,
     OperationResponse,
@@ -36,8 +43,10 @@ from registry.catalog.catalogs import Catalogs
 from registry.display.tool_shaper import ToolShaper
 from schemas.jsonrpc import decode_json, encode
 from schemas.mcp.revisions import V2025_11_25
+from schemas.similar_names import did_you_mean
 
 ALL_RESOURCES = "gateway.app.operations:RESOURCES"
+AT_GATEWAY = "Those about a gateway that runs need --url or --key-file."
 WITH_CATALOG = frozenset(
     {"explain", "listCosts", "showDefinitions", "tryRule"}
 )  # others read the tables
@@ -77,14 +86,19 @@ class LocalOperations(OperationClient):
     ) -> GatewayAnswer:
         operation = self._operation(name)
         if operation is None:
-            fail(f"{name} is about a gateway that runs: name it with --url", USAGE)
-        parsed = {argument: json_or_text(text) for argument, text in texts.items()}
-        response = await self._answer(operation, {**given, **parsed})
+            hint = did_you_mean(name, self._server.by_id)
+            fail(f"{name} is no operation of the registry. {hint or AT_GATEWAY}", USAGE)
+        response = await self._answer(operation, _arguments(operation, given, texts))
         value = decode_json(response.body) if response.body else None
         if response.status >= 400:
             raise OperationRefused(value, response.status)
         created, etag = response.status == 201, response.headers.get("ETag", "")
         return GatewayAnswer(value, is_job=False, etag=etag, created=created)
+
+    async def summaries(self) -> Sequence[tuple[str, str, str]]:
+        self._serve(load(ALL_RESOURCES))
+        rows = self._server.by_id.values()
+        return [(row.id, row.scope or "-", row.summary) for row in rows]
 
     async def _answer(
         self, operation: Operation, arguments: Mapping[str, Any]
@@ -152,6 +166,24 @@ class LocalOperations(OperationClient):
             ),
             scripts=lambda: settings.scripts,
         )
+
+
+def _arguments(
+    operation: Operation, given: Mapping[str, Any], texts: Mapping[str, str]
+) -> Mapping[str, Any]:
+    """The arguments of a call, as a running gateway would read them."""
+    query = {field.encode_name for field in fields(operation.query)}
+    apart = {*operation.names, *query, IF_MATCH, IF_NONE_MATCH}
+    arguments = {
+        **given,
+        **{name: text if name in apart else json_or_text(text) for name, text in texts.items()},
+    }
+    if missing := [name for name in operation.names if name not in arguments]:
+        fail(f"{operation.id}: expected {', '.join(f'{name}=...' for name in missing)}", USAGE)
+    unknown = arguments.keys() - {*apart, *([AS_JOB] if operation.job else [])}
+    if unknown and operation.body is None:
+        fail(f"{operation.id} takes no argument {', '.join(sorted(unknown))}", USAGE)
+    return arguments
 
 
 @asynccontextmanager

@@ -47,8 +47,8 @@ COMMANDS = {
     "token": ("gateway.cli.access.token:token", "Create, inspect and revoke tokens."),
     "keys": ("gateway.cli.operations:keys", "Create, list and revoke API keys."),
     "admin": (
-        "gateway.cli.running.admin:admin",
-        "Call operations of a running gateway's admin API.",
+        "gateway.cli.admin:admin",
+        "Call operations of the admin API by their names.",
     ),
     "jobs": ("gateway.cli.operations:jobs", "List, await and cancel jobs of a running gateway."),
     "sessions": (
@@ -63,9 +63,9 @@ COMMANDS = {
     "webhooks": ("gateway.cli.webhooks:webhooks", "List, add and test webhooks for events."),
     "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
     "config": ("gateway.cli.installation:config", "Show and check the settings."),
-    "migrate": ("gateway.cli.installation:migrate", "Migrate the database to this release."),
-    "backup": ("gateway.cli.backup:backup", "Write a backup of the embedded database."),
-    "restore": ("gateway.cli.backup:restore", "Restore a backup into an empty database."),
+    "migrate": ("gateway.cli.databases:migrate", "Migrate the database to this release."),
+    "backup": ("gateway.cli.databases:backup", "Write a backup of the embedded database."),
+    "restore": ("gateway.cli.databases:restore", "Restore a backup into an empty database."),
     "doctor": (
         "gateway.cli.doctor.command:doctor",
         "Check the installation and suggest remedies.",

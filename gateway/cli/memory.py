@@ -1,10 +1,8 @@
 """`toolgate memory`: what its operations have no command for. Everything goes through the REST API
 of a running gateway."""
 
-import statistics
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,50 +12,24 @@ from msgspec import Struct
 from config.settings import Settings
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.failure import FAILED
-from gateway.cli.common.output import err, print_json, print_rows
-from gateway.cli.common.progress import progress_bar
+from gateway.cli.common.output import err, print_json
+from gateway.cli.common.progress import track
+from gateway.cli.common.questions import (
+    Question,
+    Scores,
+    print_figures,
+    rank_scores,
+    read_questions,
+    score_questions,
+)
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
-from registry.evaluation.results import ndcg
-from registry.evaluation.sets import Record, records
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode
 
 AT_ONCE = 100  # memories, entities or relations of one call
 EXPORTED = 500  # memories of one page
 DEPTHS = (1, 5, 10, 20, 50)
-ALL = "all"
 ROOT = "/memory/v1"
-
-
-class RecallScores(Struct, frozen=True):
-    """How well the evidence of one question was found, per cent."""
-
-    ndcg: float  # NDCG@10
-    recall: Mapping[int, float]  # share of the evidence, by depth
-
-
-class EvidenceQuestion(Struct, frozen=True):
-    query: str
-    evidence: frozenset[str]  # ids of memories
-    group: str
-    arguments: Mapping[str, Any]  # of memory_search
-
-
-def scores(found: Sequence[str], evidence: Collection[str]) -> RecallScores:
-    wanted = frozenset(evidence)
-    recall = {
-        depth: 100 * len(wanted.intersection(found[:depth])) / len(wanted) for depth in DEPTHS
-    }
-    return RecallScores(100 * ndcg(found, wanted), recall)
-
-
-def mean(several: Sequence[RecallScores]) -> dict[str, float]:
-    """N@10, and R@k."""
-    means = {"N@10": statistics.mean(scored.ndcg for scored in several)}
-    return means | {
-        f"R@{depth}": statistics.mean(scored.recall[depth] for scored in several)
-        for depth in DEPTHS
-    }
 
 
 @click.command("eval")
@@ -74,58 +46,16 @@ def evaluate(
     memories: {"query": TEXT, "evidence": [IDS], "group": NAME, "arguments": OBJECT}. The last two
     are optional: figures are given for each group, and arguments are those of memory_search.
     """
-    questions = read_questions(file)
+    questions = read_questions(file, "evidence", "the ids of memories")
     gateway = running_gateway(settings, ROOT, url=url, key_file=key_file)
-    grouped = run(_score_questions(gateway, questions))
-    figures = {
-        name: {"questions": len(figures_of_group), **mean(figures_of_group)}
-        for name, figures_of_group in grouped.items()
-    }
-    if as_json:
-        print_json(figures)
-        return
-    rows = [
-        (
-            name,
-            *(
-                f"{figures_of_group[key]:.1f}" if key != "questions" else str(figures_of_group[key])
-                for key in figures_of_group
-            ),
-        )
-        for name, figures_of_group in figures.items()
-    ]
-    print_rows(("group", *next(iter(figures.values()))), rows)
 
+    async def score(question: Question) -> Scores:
+        arguments = {"limit": max(DEPTHS), "tokens": 1 << 30, **question.arguments}
+        answer = await gateway.call("memory_search", {**arguments, "query": question.query})
+        ids = [memory["id"] for memory in answer.value["items"]]
+        return rank_scores(ids, question.answers, DEPTHS)
 
-def read_questions(file: Path) -> list[EvidenceQuestion]:
-    """Raises UnreadableSet with file and line."""
-    return [_question(record) for record in records(file)]
-
-
-def _question(record: Record) -> EvidenceQuestion:
-    arguments = record.value.get("arguments", {})
-    evidence = frozenset(record.texts("evidence"))
-    if not evidence or not isinstance(arguments, dict):
-        raise record.bad("expected `evidence`, the ids of memories, and an object of `arguments`")
-    return EvidenceQuestion(
-        record.text("query", needed=True), evidence, record.text("group"), arguments=arguments
-    )
-
-
-async def _score_questions(
-    gateway: RunningGateway, questions: Sequence[EvidenceQuestion]
-) -> dict[str, list[RecallScores]]:
-    """RecallScores by group, those of all at the end."""
-    by_group: defaultdict[str, list[RecallScores]] = defaultdict(list)
-    with _track(questions, "questions") as tracked:
-        for question in tracked:
-            arguments = {"limit": max(DEPTHS), "tokens": 1 << 30, **question.arguments}
-            answer = await gateway.call("memory_search", {**arguments, "query": question.query})
-            ids = [memory["id"] for memory in answer.value["items"]]
-            by_group[question.group or ALL].append(scores(ids, question.evidence))
-    if by_group.keys() != {ALL}:
-        by_group[ALL] = [scored for several in by_group.values() for scored in several]
-    return dict(by_group)
+    print_figures(run(score_questions(questions, score)), as_json=as_json)
 
 
 @click.command("export")
@@ -214,7 +144,7 @@ def _without_type(value: Mapping[str, Any]) -> dict[str, Any]:
 async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[str, int]:
     """Counts of stored items."""
     counts: Counter[str] = Counter()
-    with _track(_batches(read.memories), "memories") as batches:
+    with track(_batches(read.memories), "memories") as batches:
         begin = 0
         for some in batches:
             told = dict((await gateway.call("memory_import", {"items": some})).value)
@@ -225,7 +155,7 @@ async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[
             if refused:
                 counts["refused"] += len(refused)
             begin += len(some)
-    with _track(_batches(read.entities), "entities") as batches:
+    with track(_batches(read.entities), "entities") as batches:
         for some in batches:
             made = await gateway.rpc(rpc, "create_entities", {"entities": some})
             counts["entities"] += len(made["entities"])
@@ -234,7 +164,7 @@ async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[
                 for entity in some
             ]
             await gateway.rpc(rpc, "add_observations", {"observations": observed})
-    with _track(_batches(read.relations), "relations") as batches:
+    with track(_batches(read.relations), "relations") as batches:
         for some in batches:
             made = await gateway.rpc(rpc, "create_relations", {"relations": some})
             counts["relations"] += len(made["relations"])
@@ -243,10 +173,3 @@ async def _import(gateway: RunningGateway, read: MemoryLines, rpc: str) -> dict[
 
 def _batches(entries: Sequence[Any]) -> list[Sequence[Any]]:
     return [entries[begin : begin + AT_ONCE] for begin in range(0, len(entries), AT_ONCE)]
-
-
-@contextmanager
-def _track(entries: Sequence[Any], what: str) -> Iterator[Iterator[Any]]:
-    """The entries, with a progress bar at a terminal."""
-    with progress_bar() as progress:
-        yield iter(progress.track(entries, description=what))

@@ -14,6 +14,7 @@ from gateway.cli.common.failure import USAGE, fail, no_such
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, print_rows, remark, stream
+from gateway.cli.common.stored import stored_in
 from gateway.cli.common.text import harmless
 from gateway.wings.models.configured_models import ConfiguredModels
 from gateway.wings.models.messages import (
@@ -26,7 +27,6 @@ from gateway.wings.models.messages import (
     StatusUpdate,
     ToolCallsComplete,
 )
-from registry.access.secrets import Keys, Secrets
 
 COMMANDS = {
     "list": ("gateway.cli.models:list_", "List the strategies."),
@@ -122,8 +122,7 @@ async def open_models(settings: Settings) -> AsyncIterator[ConfiguredModels]:
             yield models
         return
     async with open_registry(settings) as registry:
-        secrets = Secrets(registry.database.pool, registry.host_id, Keys.of(settings.secrets))
-        stored, _ = await secrets.read()
+        stored = await stored_in(settings, registry)
     async with ConfiguredModels(settings.models, lambda: stored) as models:
         yield models
 

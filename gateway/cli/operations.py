@@ -50,7 +50,7 @@ from gateway.cli.running.client import (
 from gateway.cli.running.jobs import finish, wait_for_job
 from gateway.operations.operation import BODY, IF_MATCH, IF_NONE_MATCH, Operation
 from gateway.operations.resource_view import ResourceView
-from registry.names.similar_names import did_you_mean
+from schemas.similar_names import did_you_mean
 
 SEVERAL = """Entries are changed one after another. The first failure stops the command; its message
 names those that are done."""

@@ -1,7 +1,7 @@
 """`toolgate parity`: test vectors, played to any server that speaks the portal's dialects."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -14,7 +14,7 @@ from gateway.cli.common.database import run
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.options import Number, json_option
 from gateway.cli.common.output import print_json, print_rows, say
-from gateway.cli.common.progress import progress_bar
+from gateway.cli.common.progress import track
 from gateway.parity import report
 from gateway.parity.report import compare
 from gateway.parity.runner import VectorOutcome, VectorPlan, check_services, plan, play, reach
@@ -202,17 +202,10 @@ async def _outcomes(
     senders: Sequence[Sender], due: VectorPlan, tokens: Mapping[str, str], legacy: bool
 ) -> list[list[VectorOutcome]]:
     """Outcomes of each run, one per server."""
-    with _progress(due.due) as runs:
+    with track(due.due, "vectors") as runs:
         return [
             [await play(sender, run, tokens, legacy=legacy) for sender in senders] for run in runs
         ]
-
-
-@contextmanager
-def _progress(runs: Sequence[VectorRun]) -> Iterator[Iterator[VectorRun]]:
-    """The runs, with a progress bar at a terminal."""
-    with progress_bar() as progress:
-        yield iter(progress.track(runs, description="vectors"))
 
 
 def _report(

@@ -13,8 +13,8 @@ from gateway.operations.pages import ListPage, Paging
 from gateway.operations.problems import ProblemDetails, conflict, not_found
 from gateway.upstreams.auth.credentials import UnusedSecret, check_used
 from registry.access.secrets import Keys, Secrets, StoredSecret
-from registry.names.similar_names import did_you_mean
 from registry.sources.tool_store import ToolStore
+from schemas.similar_names import did_you_mean
 
 READ, WRITE = "admin:secrets:read", "admin:secrets:write"
 MODELS = "models"  # the source of keys of chat models

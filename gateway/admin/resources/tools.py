@@ -29,13 +29,13 @@ from registry.display.disclosure import DESCRIBER
 from registry.display.profiles import SelectedProfile
 from registry.embedding.status import EntityEmbedding, embedding_of
 from registry.importers.drafts import truncate
-from registry.names.similar_names import did_you_mean
 from registry.sources.pins import HeldTool, Pins
 from registry.sources.tool_store import ToolStore
 from registry.tools.manual_edits import Details, Lifecycle, ManualEdit, Name64, Name128, Weight
 from registry.tools.manual_tools import ManualTools
 from registry.tools.tool_states import Protocol, State, ToolDetail, ToolStates
 from schemas.mcp.revisions import V2026_07_28
+from schemas.similar_names import did_you_mean
 from schemas.tool import Tool
 from schemas.urls import without_queries
 

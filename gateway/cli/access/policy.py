@@ -1,6 +1,6 @@
 """`toolgate policy`: rules in the settings and in the database, and explanations of decisions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,11 @@ from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import print_json, remark, say
 from gateway.cli.common.patterns import Idle, idle_rules, known_tools
+from gateway.cli.common.stored import rules_in
 from gateway.cli.common.tables import print_entries
 from gateway.cli.local import open_operations
 from gateway.cli.operations import hinting
 from gateway.context import Principal
-from registry.access.policies import Policies, StoredRule
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json
 
@@ -143,14 +143,14 @@ def check(settings: Settings, as_json: bool) -> None:
     """
     stored, unused = run(_check_rules(settings))
     problems: list[dict[str, Any]] = []
-    for rule in stored:
+    for name, rule in stored.items():
         problems += [
-            {"rule": rule.name, "member": member, "problem": text}
-            for member, text in _problems(rule.rule, settings)
+            {"rule": name, "member": member, "problem": text}
+            for member, text in _problems(rule, settings)
         ]
-        if rule.name in settings.policy.rules:
+        if name in settings.policy.rules:
             text = "a rule of the settings has the same name and overrides it"
-            problems.append({"rule": rule.name, "member": "", "problem": text})
+            problems.append({"rule": name, "member": "", "problem": text})
     if as_json:
         warnings = [
             {"rule": warning.rule, "member": warning.member, "problem": warning.text}
@@ -172,9 +172,8 @@ def _problems(rule: Rule, settings: Settings) -> Sequence[tuple[str, str]]:
     return list(rule_problems(rule, settings.policy, settings.toolsets))
 
 
-async def _check_rules(settings: Settings) -> tuple[list[StoredRule], list[Idle]]:
+async def _check_rules(settings: Settings) -> tuple[Mapping[str, Rule], Sequence[Idle]]:
     """The stored rules, and all rules without a match."""
     async with open_registry(settings) as registry:
-        stored = await Policies(registry.database.pool, registry.host_id).all()
-        rules = {rule.name: rule.rule for rule in stored}
-        return stored, list(idle_rules(settings, rules, await known_tools(registry, settings)))
+        rules = {rule.name: rule.rule for rule in await rules_in(registry)}
+        return rules, list(idle_rules(settings, rules, await known_tools(registry, settings)))

@@ -1,13 +1,13 @@
 """Security schemes that a source requires, and whether credentials are configured."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from config.settings import Settings
 from config.sources import SourceSettings
 from gateway.cli.common.checks import Check
-from gateway.cli.common.database import Registry
+from gateway.cli.common.stored import NONE, Stored
 from gateway.upstreams.auth.credentials import (
     Alternative,
     is_satisfied,
@@ -18,7 +18,6 @@ from gateway.upstreams.auth.credentials import (
     takes_bearer,
 )
 from gateway.upstreams.http.connections import NO_ENTRIES, Entries
-from registry.access.secrets import Keys, Secrets
 from registry.sources.imports import ImportReport
 from schemas.binding import Binding, Credential
 from schemas.tool import Tool
@@ -27,8 +26,6 @@ Security = tuple[Alternative, ...]  # of one operation
 
 CANDIDATES = 50  # limit of distinct requirements that are compared
 NAMED = 8  # limit of schemes that are named
-Stored = Mapping[str, Entries]  # credentials of the registry, by source
-NONE: Stored = {}
 
 _PLACES = {
     "basic": "user name and password",
@@ -47,13 +44,6 @@ class SourceCredentials:
     schemes: dict[str, tuple[Credential, bool]] = field(default_factory=dict)  # and whether met
     guarded: int = 0  # operations that require credentials
     refused: list[Security] = field(default_factory=list)  # of refused calls
-
-
-async def stored_in(settings: Settings, registry: Registry) -> Stored:
-    """The readable credentials of the registry, by source."""
-    secrets = Secrets(registry.database.pool, registry.host_id, Keys.of(settings.secrets))
-    entries, _ = await secrets.read()
-    return entries
 
 
 def standing(

@@ -20,11 +20,17 @@ from config.logging import configure
 from config.settings import LoggingSettings, Settings
 from config.yaml_document import SettingsError
 from gateway.app.components import components_of
-from gateway.cli.common.acts import Act, CommandTrail, open_trail
+from gateway.audit.command_trail import CommandTrail, open_trail
+from gateway.cli.common.acts import Act
 from gateway.cli.common.failure import NO_DATABASE, TERMINATED, USAGE, fail
 from gateway.cli.common.options import CONFIG_FILE, config_option
 from gateway.cli.common.output import err
-from registry.database.embedded import DatabaseError, directory_of, running_instances
+from registry.database.embedded import (
+    DatabaseError,
+    directory_of,
+    has_cluster,
+    running_instances,
+)
 from registry.database.postgres import Database, failure
 from registry.sources.tool_store import ToolStore
 from schemas.errors import ToolgateError
@@ -94,7 +100,22 @@ async def open_registry(
             outcome = "ok"
         finally:
             if act is not None:
-                await trail.record(act, outcome)
+                await trail.add(act.entry(settings, outcome))
+
+
+def has_database(settings: Settings) -> bool:
+    """Whether there is one; an embedded database that was never used is not."""
+    return has_cluster(settings.database)
+
+
+@asynccontextmanager
+async def open_present_registry(settings: Settings) -> AsyncIterator[Registry]:
+    """The registry as it is, without migrations. Raises ToolgateError where it cannot be read."""
+    try:
+        async with open_registry(settings, migrate=False) as registry:
+            yield registry
+    except psycopg.Error as error:
+        raise ToolgateError(failure(error)) from error
 
 
 def _note_instances(settings: Settings) -> None:

@@ -11,7 +11,7 @@ from typing import IO, Any, NoReturn
 
 import click
 
-from registry.names.similar_names import did_you_mean
+from schemas.similar_names import did_you_mean
 from schemas.urls import without_queries
 
 FAILED, USAGE, NO_DATABASE, UNWANTED, INTERRUPTED, TERMINATED = 1, 2, 3, 4, 130, 143

@@ -9,9 +9,9 @@ from rich.text import Text
 
 from config.settings import Settings
 from gateway.cli.common.acts import Act
-from gateway.cli.common.credentials import NONE, Stored, stored_in
 from gateway.cli.common.database import Registry, open_registry
 from gateway.cli.common.output import err
+from gateway.cli.common.stored import NONE, Stored, stored_in
 from gateway.cli.common.text import harmless
 from gateway.methods.results_by_revision import SERVER
 from gateway.upstreams.http.connections import Connections

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from gateway.cli.common.failure import USAGE, fail
-from registry.names.similar_names import did_you_mean
+from schemas.similar_names import did_you_mean
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
 LONGEST_DAYS = 3650

@@ -5,15 +5,13 @@ unnoticed.
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import psycopg
-
 from config.access import Rule
 from config.settings import Settings
 from gateway.cli.common.checks import Check
-from gateway.cli.common.database import Registry, open_registry
+from gateway.cli.common.database import Registry, has_database, open_present_registry
+from gateway.cli.common.stored import rules_in
 from gateway.policy.engine import CompiledRule, Subject
-from registry.access.policies import Policies
-from registry.database.embedded import DatabaseError, has_cluster
+from schemas.errors import ToolgateError
 from schemas.globs import ToolGlobs
 from schemas.mcp.snapshot import SnapshotItem
 from schemas.tool import Tool
@@ -66,12 +64,12 @@ async def idle_in_registry(settings: Settings) -> list[Idle] | None:
     database that was never used is not created for it."""
     if not _has_patterns(settings):
         return []
-    if not has_cluster(settings.database):
+    if not has_database(settings):
         return idle_in_settings(settings)
     try:
-        async with open_registry(settings, migrate=False) as registry:
+        async with open_present_registry(settings) as registry:
             return await _idle(settings, registry)
-    except (DatabaseError, psycopg.Error):
+    except ToolgateError:
         return None
 
 
@@ -87,8 +85,7 @@ async def idle_patterns(settings: Settings, registry: Registry) -> AsyncIterator
 
 
 async def _idle(settings: Settings, registry: Registry) -> list[Idle]:
-    stored = await Policies(registry.database.pool, registry.host_id).all()
-    rules = {rule.name: rule.rule for rule in stored}
+    rules = {rule.name: rule.rule for rule in await rules_in(registry)}
     return list(idle(settings, rules, await known_tools(registry, settings)))
 
 
@@ -96,7 +93,7 @@ async def rules_not_evaluated(settings: Settings, registry: Registry) -> AsyncIt
     """For `toolgate doctor`: stored rules whose `when` is invalid or too slow. Those that deny or
     require approval deny, and those that allow allow no call."""
     steps = settings.policy.expression_steps
-    for rule_ in await Policies(registry.database.pool, registry.host_id).all():
+    for rule_ in await rules_in(registry):
         rule = CompiledRule(rule_.name, rule_.rule, steps, stored=True)
         if rule.broken is not None:
             effect = (

@@ -1,8 +1,14 @@
 """Progress bars of commands, on standard error at a terminal."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
 from gateway.cli.common.output import err
+
+T = TypeVar("T")
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:
@@ -18,3 +24,10 @@ def progress_bar(*columns: ProgressColumn) -> Progress:
         transient=True,
         disable=not err.is_terminal,
     )
+
+
+@contextmanager
+def track(entries: Sequence[T], what: str) -> Iterator[Iterator[T]]:
+    """The entries, with a bar."""
+    with progress_bar() as bar:
+        yield iter(bar.track(entries, description=what))

@@ -15,13 +15,14 @@ from config.settings import LoggingSettings, Settings
 from config.yaml_document import SettingsError
 from gateway.app.components import components_of, has_jobs
 from gateway.cli.common.checks import Check, collect
-from gateway.cli.common.credentials import credentials, stored_in
+from gateway.cli.common.credentials import credentials
 from gateway.cli.common.database import named_file, open_registry, run
 from gateway.cli.common.failure import FAILED, USAGE, fail
 from gateway.cli.common.lister import open_lister
 from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import out, print_json, print_rows
 from gateway.cli.common.patterns import idle_in_settings, idle_patterns, rules_not_evaluated
+from gateway.cli.common.stored import stored_in
 from gateway.cli.common.text import harmless
 from gateway.cli.doctor.environment import import_checks, replica, rights, wings, world
 from gateway.cli.doctor.local_checks import (

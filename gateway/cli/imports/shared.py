@@ -15,11 +15,12 @@ from config.decode import kind_of
 from config.settings import Settings
 from config.value_types import SourceName
 from gateway.cli.common.acts import Act
-from gateway.cli.common.credentials import Stored, missing
+from gateway.cli.common.credentials import missing
 from gateway.cli.common.database import run
 from gateway.cli.common.failure import no_such
 from gateway.cli.common.lister import open_asking, open_lister
 from gateway.cli.common.progress import progress_bar
+from gateway.cli.common.stored import Stored
 from gateway.cli.imports.report import (
     F,
     ReportOptions,

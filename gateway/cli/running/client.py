@@ -7,7 +7,7 @@ path, the query, the headers, or the body.
 import functools
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import IO, Any, Literal, TypeVar
@@ -22,9 +22,9 @@ from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import FAILED, USAGE, CommandFailure, fail
 from gateway.cli.common.text import one_line
 from gateway.cli.common.tls import trusting
-from registry.names.similar_names import did_you_mean
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode
+from schemas.similar_names import did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
@@ -142,6 +142,10 @@ class OperationClient(ABC):
         """Call the operation `name`. `texts`: arguments that stay text in paths, queries and
         headers, and are JSON or text in a body. Raises CommandFailure."""
 
+    @abstractmethod
+    async def summaries(self) -> Sequence[tuple[str, str, str]]:
+        """Name, scope and summary of each operation."""
+
     async def items(
         self, name: str, given: Mapping[str, Any], limit: int | None = None
     ) -> list[Json]:
@@ -186,6 +190,10 @@ class RunningGateway(OperationClient):
             hint = did_you_mean(name, rows)
             fail(f"{self.url} has no operation {name!r}. {hint or ''}".rstrip(), USAGE)
         return await self._send(*_request(rows[name], given, texts))
+
+    async def summaries(self) -> Sequence[tuple[str, str, str]]:
+        rows = (await self.operations()).values()
+        return [(row.name, row.scope or "-", row.summary) for row in rows]
 
     async def rpc(self, path: str, method: str, params: Any) -> Any:
         """The result of a JSON-RPC method at the gateway's `path`, which is not below the API."""

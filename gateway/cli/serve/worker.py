@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from config.logging import configure
 from config.settings import Settings
 from gateway.app.components import has_jobs
-from gateway.cli.common.credentials import stored_in
 from gateway.cli.common.database import Registry, open_registry, run, settings_option
 from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.lister import open_lister
 from gateway.cli.common.output import out
+from gateway.cli.common.stored import stored_in
 from gateway.wings.table import wing_kinds, with_tasks
 from registry.database.postgres import Database
 from registry.embedding.embedder import Embedder, EmbeddingFailed

@@ -11,11 +11,12 @@ import msgspec
 from rich.text import Text
 
 from config.settings import Settings
-from gateway.cli.common.credentials import lines, standing, stored_in
+from gateway.cli.common.credentials import lines, standing
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import no_such
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import out, print_json, print_rows, remark, say
+from gateway.cli.common.stored import stored_in
 from gateway.cli.common.text import harmless
 from gateway.cli.imports.report import ITEMS, count_noun, spoken_revisions
 from gateway.cli.local import open_operations

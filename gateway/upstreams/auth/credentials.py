@@ -26,10 +26,10 @@ from gateway.upstreams.auth.tokens import (
 )
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed
-from registry.names.similar_names import did_you_mean
 from registry.sources.tool_store import ToolStore
 from schemas.binding import Credential
 from schemas.errors import ToolgateError
+from schemas.similar_names import did_you_mean
 from schemas.source import Source
 
 ANY = SchemeSettings(value="any")  # matches every kind of scheme that a secret can satisfy

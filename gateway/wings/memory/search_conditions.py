@@ -13,7 +13,7 @@ from psycopg import sql
 
 from gateway.operations.problems import invalid
 from gateway.wings.memory.rows import time_of
-from registry.names.similar_names import did_you_mean
+from schemas.similar_names import did_you_mean
 
 METADATA = "metadata."
 TEXTS = {

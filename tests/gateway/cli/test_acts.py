@@ -103,11 +103,11 @@ async def test_a_record_that_was_not_stored_stays_in_the_chain(settings: Setting
                     statement.format(sql.Identifier(name), sql.Identifier(new))
                 )
 
-        await registry.trail.record(Act("createKey", "a"), "ok")
+        await registry.trail.add(Act("createKey", "a").entry(settings, "ok"))
         await rename("audit_t", "absent_t")
         try:
             with pytest.raises(psycopg.Error):
-                await registry.trail.record(Act("createKey", "b"), "ok")
+                await registry.trail.add(Act("createKey", "b").entry(settings, "ok"))
         finally:
             await rename("absent_t", "audit_t")
     async with open_registry(settings) as registry:

@@ -101,5 +101,5 @@ async def _none(found: Awaitable[list[str]]) -> bool:
 
 
 def test_scores_of_one_question() -> None:
-    scores = path_scores(["a", "x", "b"], {"a", "b"})
+    scores = path_scores(["a", "x", "b"], frozenset("ab"))
     assert (scores["R@2"], scores["all@2"], scores["R@5"], scores["all@5"]) == (50, 0, 100, 100)

@@ -12,7 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.settings import Settings
-from gateway.cli.memory import mean, scores
+from gateway.cli.common.questions import means_of, rank_scores
+from gateway.cli.memory import DEPTHS
 from tests.fixtures_gateway import Client, running
 
 pytestmark = pytest.mark.anyio
@@ -65,10 +66,10 @@ async def test_questions_are_evaluated_by_group(client: Client, tmp_path: Path) 
 
 
 def test_figures_match_known_rankings() -> None:
-    found = scores(["c", "a", "x", "b"], {"a", "b"})
-    assert round(found.ndcg, 1) == 65.1  # (1/log2(3) + 1/log2(5)) / (1 + 1/log2(3))
-    assert found.recall == {1: 0, 5: 100, 10: 100, 20: 100, 50: 100}
-    assert mean([found, scores([], {"a"})])["R@5"] == 50
+    scores = rank_scores(["c", "a", "x", "b"], frozenset("ab"), DEPTHS)
+    assert round(scores["N@10"], 1) == 65.1  # (1/log2(3) + 1/log2(5)) / (1 + 1/log2(3))
+    assert [scores[f"R@{depth}"] for depth in DEPTHS] == [0, 100, 100, 100, 100]
+    assert means_of([scores, rank_scores([], frozenset("a"), DEPTHS)])["R@5"] == 50
 
 
 async def test_exports_can_be_imported_again(client: Client, tmp_path: Path) -> None:
