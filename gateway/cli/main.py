@@ -8,7 +8,7 @@ import click
 from gateway.cli.common.failure import FAILED, INTERRUPTED, CommandFailure
 from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.options import CONFIG_FILE, config_option
-from gateway.wings.table import WINGS, groups
+from gateway.wings.table import WINGS
 
 COMMANDS = {
     "init": ("gateway.cli.installation:init", "Write a commented settings file."),
@@ -72,9 +72,7 @@ COMMANDS = {
     ),
     "completion": ("gateway.cli.installation:completion", "Print a script for shell completion."),
 }
-COMMANDS |= {
-    group: (f"gateway.cli.wings:{group}", WINGS[name].summary) for group, name in groups().items()
-}
+COMMANDS |= {name: (f"gateway.cli.wings:{name}", row.summary) for name, row in WINGS.items()}
 
 ALIASES = {
     **dict.fromkeys(("run", "start", "up", "server"), "serve"),

@@ -15,8 +15,9 @@ from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.output import print_json, print_rows
 from gateway.cli.running.client import gateway_options, running_gateway
 from gateway.cli.running.jobs import finish, wait_for_job
+from gateway.wings import table
 from gateway.wings.interface import Wing
-from gateway.wings.table import groups, load_wing
+from gateway.wings.table import load_wing
 from schemas.errors import ToolgateError
 
 LIST = "operations"
@@ -32,11 +33,10 @@ Example:
 
 
 def __getattr__(name: str) -> click.Command:
-    wings = groups()
-    if name not in wings:
+    if name not in table.WINGS:
         raise AttributeError(name)
     try:
-        return WingGroup(name, load_wing(wings[name]))
+        return WingGroup(load_wing(name))
     except ToolgateError as error:
         fail(str(error), USAGE)
 
@@ -44,10 +44,10 @@ def __getattr__(name: str) -> click.Command:
 class WingGroup(LazyGroup):
     """The commands of a wing: its own, and one for each of its operations."""
 
-    def __init__(self, name: str, wing: Wing) -> None:
-        text = HELP.format(title=wing.title or wing.name, name=name)
+    def __init__(self, wing: Wing) -> None:
+        text = HELP.format(title=wing.title or wing.name, name=wing.name)
         commands = {**wing.commands, LIST: ("", "List the operations.")}
-        super().__init__(name, lazy=commands, help=text)
+        super().__init__(wing.name, lazy=commands, help=text)
         self._wing = wing
 
     def load(self, name: str) -> click.Command:

@@ -21,7 +21,6 @@ class WingRow:
     summary: str  # of its commands
     jobs: bool = False  # whether operations run as jobs: then the tables of jobs are needed
     tasks: bool = False  # whether it runs calls of any tool as tasks of MCP
-    commands: str = ""  # its group of commands; "": its name
 
 
 WINGS: Mapping[str, WingRow] = {
@@ -40,17 +39,10 @@ WINGS: Mapping[str, WingRow] = {
         "gateway.wings.librarian.wing:WING",
         "Questions to whole libraries.",
         jobs=True,
-        commands="library",
     ),
 }
 """A name is that of a section of the settings, whose `enabled` switches the wing on; of the source
-of its tools, whose names begin with it; and, unless the row has another, of its group of commands.
-"""
-
-
-def groups() -> dict[str, str]:
-    """The names of wings by their groups of commands."""
-    return {row.commands or name: name for name, row in WINGS.items()}
+of its tools, whose names begin with it; and of its group of commands."""
 
 
 def section(settings: "Settings", name: str) -> Any:

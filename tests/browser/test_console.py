@@ -28,8 +28,8 @@ SCREENS = (
     *("secrets", "jobs", "nowhere", "chat", "agent", "memory", "events", "collections"),
     *(
         "documents",
-        "library",
-        "library-sources",
+        "librarian",
+        "librarian-sources",
         "do/deleteSkill?name.skill=sell-a-pet",
         "skills/sell-a-pet/edit",
         "webhooks",

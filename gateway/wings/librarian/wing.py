@@ -40,8 +40,8 @@ async def open_librarian(parts: WingParts) -> AsyncIterator[WingContributions]:
 
 PAGES = (
     ResourceView(
-        title="Library",
-        path="library",
+        title="Librarian",
+        path="librarian",
         icon="book",
         lists="librarian_collections",
         columns=(
@@ -53,8 +53,8 @@ PAGES = (
         empty="Collections of documents and code that questions are answered from.",
     ),
     ResourceView(
-        title="Library sources",
-        path="library-sources",
+        title="Tracked sources",
+        path="librarian-sources",
         icon="source",
         lists="librarian_sources",
         columns=(
@@ -98,8 +98,8 @@ WING = Wing(
     mounts=(HOOKS, INDEXES),
     body_limits={INDEXES: "index_bytes"},
     commands={
-        "add": ("gateway.cli.library:add", "Fill a collection, or have it follow a source."),
-        "ask": ("gateway.cli.library:ask", "Answer a question from a collection."),
-        "export": ("gateway.cli.library:export", "Export the chunks of a collection as XML."),
+        "add": ("gateway.cli.librarian:add", "Fill a collection, or have it follow a source."),
+        "ask": ("gateway.cli.librarian:ask", "Answer a question from a collection."),
+        "export": ("gateway.cli.librarian:export", "Export the chunks of a collection as XML."),
     },
 )

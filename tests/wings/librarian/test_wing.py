@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from config.load import load
 from config.settings import DatabaseSettings, Settings
-from gateway.cli.library import NAMESPACE, kind_of, xml_chunk
+from gateway.cli.librarian import NAMESPACE, kind_of, xml_chunk
 from gateway.client.librarian import Librarian, LibrarianError, UploadSource, UrlSource
 from gateway.operations.jobs import ENDED
 from gateway.operations.pages import cursor
@@ -196,7 +196,7 @@ async def test_its_pages_of_the_console_name_operations(client: Client) -> None:
 
 async def test_its_commands_are_of_the_group_library(client: Client) -> None:
     code, out, errors = await command(
-        "library", "search", "query=open the port", "--url", client.url
+        "librarian", "search", "query=open the port", "--url", client.url
     )
     assert code == 0, errors
     assert json.loads(out)["passages"]
@@ -211,7 +211,7 @@ async def test_a_collection_is_exported_as_xml_of_its_schema(client: Client) -> 
     assert status == 201, answer
     chunks = []
     for collection in ("code", "odd"):
-        asked = ("library", "export", collection, "--embeddings", "--url", client.url)
+        asked = ("librarian", "export", collection, "--embeddings", "--url", client.url)
         code, out, errors = await command(*asked)
         assert code == 0, errors
         root = etree.fromstring(out.encode())
@@ -279,12 +279,12 @@ async def test_files_are_added_and_asked_by_commands_and_the_client(
     client: Client, tmp_path: Path
 ) -> None:
     (tmp_path / "tide.py").write_text("def tide():\n    return 3\n")
-    code, out, errors = await command("library", "add", "sea", str(tmp_path), "--url", client.url)
+    code, out, errors = await command("librarian", "add", "sea", str(tmp_path), "--url", client.url)
     assert (code, json.loads(out)["added"]) == (0, 1), errors
-    code, _, errors = await command("library", "add", "sea", "missing", "--url", client.url)
+    code, _, errors = await command("librarian", "add", "sea", "missing", "--url", client.url)
     assert (code, "expected a URL" in errors) == (1, True)
     away = f"{client.url}/x.git"
-    code, _, errors = await command("library", "add", "sea", away, "--url", client.url)
+    code, _, errors = await command("librarian", "add", "sea", away, "--url", client.url)
     assert (code, "https" in errors) == (1, True)
     async with Librarian(client.url) as librarian:
         stored = await librarian.ingest(UploadSource("moon.py", b"def moon(): pass\n"), "sea")

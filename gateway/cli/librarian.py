@@ -1,4 +1,4 @@
-"""`toolgate library`: what the operations of the librarian have no command for. Everything goes
+"""`toolgate librarian`: commands beside those of the operations of the wing. Everything goes
 through the REST API of a running gateway."""
 
 import re
