@@ -355,7 +355,9 @@ class GraphQLDrafts:
             description=_description(root, marks, input_schema),
             input_schema=input_schema,
             binding=binding,
-            output_schema=output_schema(self._schema, root.field.type, selection),
+            output_schema=self._budget.outputs.take(
+                output_schema(self._schema, root.field.type, selection), notes
+            ),
             annotations=_ANNOTATIONS[root.operation],
             tags=(root.operation,),
             toolsets=marks.toolsets,

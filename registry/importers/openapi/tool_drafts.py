@@ -402,7 +402,7 @@ class OpenApiDrafts:
             description=description,
             input_schema=schema,
             binding=binding,
-            output_schema=answered.output_schema,
+            output_schema=self._budget.outputs.take(answered.output_schema, notes),
             annotations=_ANNOTATIONS.get(operation.method, _ANNOTATIONS["POST"]),
             tags=tuple(tag for tag in sequence(operation.node.get("tags")) if text(tag)),
             toolsets=operation.marks.toolsets,

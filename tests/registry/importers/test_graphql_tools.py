@@ -8,6 +8,7 @@ import pytest
 from registry.importers.drafts import ImportedDescription
 from registry.importers.graphql import GraphQLChoice, GraphQLOverlay, read, read_overlay
 from registry.importers.graphql.schema import Ref, Schema, Type
+from registry.importers.openapi.schemas import OUTPUT_LEFT_OUT
 from schemas.binding import Pagination, Variable
 from schemas.errors import ImportRejected
 from schemas.jsonrpc import encode
@@ -448,6 +449,18 @@ def test_repeated_definitions_are_bounded_by_the_schema_limit(sdl: str) -> None:
         "(setting imports.schemas_limit_bytes)"
     )
     assert len(result.outcomes) == 1500
+
+
+def test_output_schemas_are_bounded_by_the_schema_limit() -> None:
+    """Values of an enum count for each field that returns it; tools beyond the limit have no
+    output schema (mending 35)."""
+    most, value = 1_000_000, "LONG" * 500
+    fields = " ".join(f"f{n}: E" for n in range(1500))
+    result = imported(f"enum E {{ {value} }} type Query {{ {fields} }}", schemas_limit_bytes=most)
+    assert len(result.drafts) == 1500
+    schemas = [draft.output_schema for draft in result.drafts if draft.output_schema is not None]
+    assert most / 2 < sum(len(encode(schema)) for schema in schemas) <= most
+    assert OUTPUT_LEFT_OUT in {outcome.reason for outcome in result.outcomes}
 
 
 def test_files_that_inputs_leave_out_count_as_schemas() -> None:

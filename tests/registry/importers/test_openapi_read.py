@@ -2,6 +2,7 @@ import pytest
 
 from registry.importers.openapi import OpenApiOptions, parse, read
 from registry.importers.openapi.operations import OPERATIONS_LIMIT
+from registry.importers.openapi.schemas import OUTPUT_LEFT_OUT
 from schemas.errors import ImportRejected
 from schemas.json_schema.checker import Checker
 from schemas.jsonrpc import encode
@@ -29,7 +30,7 @@ def shop(**options):
     return read(parse(SHOP, "shop.yaml"), OpenApiOptions(**options))
 
 
-def test_a_document_becomes_drafts_and_one_outcome_for_each_operation():
+def test_a_describedbecomes_drafts_and_one_outcome_for_each_operation():
     result = shop()
     assert (result.title, result.version) == ("Shop", "1.0")
     assert result.servers == ("https://eu.example.com/v1", "/v2")
@@ -76,7 +77,7 @@ def test_a_selection_renames_nothing():
     assert draft.name == every["/a@get"]
 
 
-def test_the_order_of_the_document_changes_no_name():
+def test_the_order_of_the_describedchanges_no_name():
     paths = {f"/{n}": {"get": {"operationId": "same"}} for n in range(5)}
     names = {draft.key: draft.name for draft in read(document(paths)).drafts}
     turned = document(dict(reversed(paths.items())))
@@ -145,7 +146,7 @@ def test_other_documents_are_refused(root, message):
         read(root)
 
 
-def test_a_document_with_too_many_operations_is_refused():
+def test_a_describedwith_too_many_operations_is_refused():
     paths = {f"/{n}": {"get": {}} for n in range(OPERATIONS_LIMIT + 1)}
     with pytest.raises(ImportRejected, match="more than 10,000 operations"):
         read(document(paths))
@@ -296,3 +297,23 @@ def test_operations_of_one_operation_id_are_named_after_their_methods():
         "/doors/{id}@get": "get_doors_by_id",
         "/doors/{id}@put": "open_put",
     }
+
+
+def test_output_schemas_are_bounded_by_the_schema_limit() -> None:
+    """A response counts for each operation that refers to it; tools beyond the limit have no
+    output schema (mending 35)."""
+    most = 1_000_000
+    schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(1000)}}
+    answer = {"description": "", "content": {"application/json": {"schema": schema}}}
+    responses = {"200": {"$ref": "#/components/responses/Big"}}
+    described = {
+        "openapi": "3.1.0",
+        "info": {},
+        "paths": {f"/x{n}": {"get": {"responses": responses}} for n in range(500)},
+        "components": {"responses": {"Big": answer}},
+    }
+    result = read(described, OpenApiOptions(schemas_limit_bytes=most))
+    assert len(result.drafts) == 500
+    schemas = [draft.output_schema for draft in result.drafts if draft.output_schema is not None]
+    assert most / 2 < sum(len(encode(schema)) for schema in schemas) <= most
+    assert OUTPUT_LEFT_OUT in {outcome.reason for outcome in result.outcomes}
