@@ -6,7 +6,7 @@ state, seal included, before another chain has recorded its head; to detect that
 heads that `verify` returns elsewhere.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -32,7 +32,11 @@ SELECT coalesce(sum(last_sequence - removed_sequence), 0) FROM audit_chain_t WHE
 _RECORDS = sql.SQL("SELECT {} FROM audit_t WHERE chain_id = %(chain)s ORDER BY sequence").format(
     COLUMNS
 )
-_HASH = "SELECT hash FROM audit_t WHERE chain_id = %s AND sequence = %s"
+_HASHES = """
+SELECT chain_id::text, sequence, encode(hash, 'hex')
+  FROM unnest(%s::uuid[], %s::bigint[]) AS head (chain_id, sequence)
+  JOIN audit_t USING (chain_id, sequence)
+"""
 # Loose index scan: one index lookup per chain, not per record.
 _UNKNOWN = """
 WITH RECURSIVE chain AS (
@@ -235,7 +239,9 @@ def _wrong(
 async def _unseen(connection: AsyncConnection, chains: list[_Chain]) -> list[ChainProblem]:
     """Problems from comparing chains with the heads that other chains recorded of them."""
     known, problems = {chain.id: chain for chain in chains}, {}
-    seen = [head for chain in chains for head in chain.header.seen]
+    # each chain names those before it: without repetitions they are as many as the chains
+    seen = dict.fromkeys(head for chain in chains for head in chain.header.seen)
+    hashes = await _hashes(connection, seen)
     for head in seen:
         chain = known.get(head.chain_id)
         if chain is None:
@@ -248,10 +254,21 @@ async def _unseen(connection: AsyncConnection, chains: list[_Chain]) -> list[Cha
         elif chain.last[0] < head.sequence:
             text = f"a later chain saw {head.sequence} records of it; it ends with {chain.last[0]}"
             problems[chain.id] = ChainProblem(chain.id, chain.last[0] + 1, "missing", text)
-        elif head.sequence > chain.removed[0]:
-            rows = await connection.execute(_HASH, [chain.id, head.sequence])
-            row = await rows.fetchone()
-            if row is not None and bytes(row[0]).hex() != head.hash:
-                text = "a later chain saw another record here"
-                problems[chain.id] = ChainProblem(chain.id, head.sequence, "changed", text)
+        elif (
+            head.sequence > chain.removed[0]
+            and hashes.get((chain.id, head.sequence), head.hash) != head.hash
+        ):
+            text = "a later chain saw another record here"
+            problems[chain.id] = ChainProblem(chain.id, head.sequence, "changed", text)
     return list(problems.values())
+
+
+async def _hashes(
+    connection: AsyncConnection, heads: Iterable[Head]
+) -> Mapping[tuple[str, int], str]:
+    """Stored hashes of the records that heads name, by chain and sequence."""
+    places = list(heads)
+    rows = await connection.execute(
+        _HASHES, [[head.chain_id for head in places], [head.sequence for head in places]]
+    )
+    return {(chain_id, sequence): hash_ async for chain_id, sequence, hash_ in rows}

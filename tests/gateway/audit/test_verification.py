@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import anyio
+import psycopg
 import pytest
 
 from gateway.audit.database_writer import heads
@@ -255,3 +256,28 @@ async def test_records_of_a_week_that_is_made_ahead_lie_in_its_partition(databas
         found = await connection.execute("SELECT tableoid::regclass::text FROM audit_t")
         monday = (now - timedelta(days=now.weekday())) + timedelta(weeks=1)
         assert await found.fetchall() == [(f"audit_{monday:%Y%m%d}_t",)]
+
+
+async def test_the_work_of_a_verification_grows_with_the_chains(database, spool, monkeypatch):
+    """Commands are chains of their own, and each names those before it: their heads are compared
+    once, not once for each chain that names them (mending b)."""
+    counts = []
+    execute = psycopg.AsyncCursor.execute
+
+    async def counted(self, *args, **kwargs):
+        counts[-1] += 1
+        return await execute(self, *args, **kwargs)
+
+    monkeypatch.setattr(psycopg.AsyncCursor, "execute", counted)
+    counts.append(0)
+    for number in range(20):
+        if number == 10:
+            counts.append(0)
+            assert (await checked(database)).problems == []
+            counts.append(0)
+        await write(database, spool, [number])
+    counts.append(0)
+    report = await checked(database)
+    assert (report.problems, len(report.heads)) == ([], 20)
+    _, few, _, many = counts
+    assert many <= 2 * few
