@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,7 @@ def settings(database_settings: DatabaseSettings, service: Recorder, tmp_path: P
     return replace(wordless(), database=database_settings, sources={"pets": source})
 
 
+@cache
 def wordless() -> Settings:
     """The default settings without embeddings: most tests need none, and they take time."""
     defaults = load(None, {})
