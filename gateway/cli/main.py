@@ -17,6 +17,8 @@ COMMANDS = {
         "Import tools from a service or an MCP server.",
     ),
     "serve": ("gateway.cli.serve.command:serve", "Serve tools to MCP and JSON-RPC clients."),
+    "login": ("gateway.cli.running.login:login", "Log in at a gateway with your account."),
+    "logout": ("gateway.cli.running.login:logout", "End your login at a gateway."),
     "connect": (
         "gateway.cli.running.connect:connect",
         "Connect a stdio client to a server of streamable HTTP.",

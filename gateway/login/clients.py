@@ -98,6 +98,15 @@ class LoginClient(Struct, frozen=True, kw_only=True):
         return urlsplit(self.id).netloc if self.kind == "document" else ""
 
 
+COMMAND_LINE = LoginClient(
+    id="toolgate-cli",
+    kind="registered",  # any program of the person's computer can use its id
+    name="toolgate (command line)",
+    redirects=("http://127.0.0.1/callback",),
+    method="none",
+)
+
+
 def is_document_url(client_id: str) -> bool:
     """Whether a client id is the URL of a document: https, with a path (CIMD, 3)."""
     if not client_id.startswith("https://") or not client_id.isascii():
@@ -147,6 +156,8 @@ class LoginClients:
                 scopes=entry.scopes,
                 access_s=entry.access_s or 0.0,
             )
+        if client_id == COMMAND_LINE.id:
+            return COMMAND_LINE
         if self._login.registration == "closed":
             return None
         if is_document_url(client_id):

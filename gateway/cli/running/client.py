@@ -22,6 +22,7 @@ from gateway.cli.common.database import settings_option
 from gateway.cli.common.failure import FAILED, USAGE, CommandFailure, fail
 from gateway.cli.common.text import one_line
 from gateway.cli.common.tls import trusting
+from gateway.cli.running.stored_logins import token_for
 from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json, encode
 from schemas.similar_names import did_you_mean
@@ -220,7 +221,8 @@ class RunningGateway(OperationClient):
         *,
         bears: Collection[int] = (),
     ) -> GatewayAnswer:
-        authorization = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        key = await token_for(self.url) if self.key is None else self.key
+        authorization = {} if key is None else {"Authorization": f"Bearer {key}"}
         content = {} if body is None else {"Content-Type": "application/json"}
         try:
             async with (
@@ -254,7 +256,8 @@ class RunningGateway(OperationClient):
 def running_gateway(
     settings: Settings, root: str, *, url: str | None, key_file: IO[str] | None
 ) -> RunningGateway:
-    """The gateway at `url`, or that of these settings on this machine."""
+    """The gateway at `url`, or that of these settings on this machine; with the key of the file.
+    Without one its calls are of the user's login there (`toolgate login`), if there is one."""
     server, tls = settings.server, None
     if url is None:
         host, scheme = LOCAL.get(server.host, server.host), "http"
@@ -267,8 +270,9 @@ def running_gateway(
         valid = False
     if not valid:
         fail(f"--url: expected a URL such as http://localhost:8765, not {url!r}", USAGE)
+    url = url.rstrip("/")
     key = None if key_file is None else read_key(key_file)
-    return RunningGateway(url.rstrip("/"), root, key, True if tls is None else tls)
+    return RunningGateway(url, root, key, True if tls is None else tls)
 
 
 def read_key(file: IO[str]) -> str:

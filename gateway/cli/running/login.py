@@ -1,0 +1,151 @@
+"""`toolgate login`, `toolgate logout`: a person's login at a gateway, for commands with --url."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import secrets
+import webbrowser
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import aiohttp
+import click
+import msgspec
+from msgspec import Struct
+
+from gateway.cli.common.database import run
+from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.running.stored_logins import (
+    CLIENT_ID,
+    TIMEOUT_S,
+    file_of_logins,
+    keep_login,
+    login_of,
+    post_form,
+    read_logins,
+)
+
+WAIT_S = 600.0  # for a person to log in
+PAGE = b"""HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r
+You can close this page, and go back to the terminal.
+"""
+
+
+class Metadata(Struct):
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    revocation_endpoint: str
+
+
+@click.command()
+@click.argument("url")
+@click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")
+def login(url: str, no_browser: bool) -> None:
+    """Log in at the gateway at URL with your account, in a browser.
+
+    Commands with --url URL then act as you. The login is kept in a file that only you
+    can read, and refreshed until it ends; `toolgate logout URL` ends it.
+
+    \b
+    Examples:
+      toolgate login https://gateway.example.com
+      toolgate keys list --url https://gateway.example.com
+    """
+    url = url.rstrip("/")
+    run(_log_in(url, opens=not no_browser))
+    click.echo(f"Logged in at {url}; kept in {file_of_logins()}.", err=True)
+
+
+@click.command()
+@click.argument("url")
+def logout(url: str) -> None:
+    """End your login at the gateway at URL."""
+    url = url.rstrip("/")
+    stored = read_logins().get(url)
+    if stored is None:
+        fail(f"there is no login at {url}; there are: {', '.join(read_logins()) or 'none'}")
+    form = {"token": stored.refresh_token or stored.access_token, "client_id": CLIENT_ID}
+    status, _ = run(post_form(stored.revocation_endpoint, form))
+    keep_login(url, None)
+    if status != 200:
+        fail(f"the login is forgotten here, but {url} has not ended it: HTTP {status}")
+    click.echo(f"Logged out at {url}.", err=True)
+
+
+async def _log_in(url: str, *, opens: bool) -> None:
+    metadata = await _find_metadata(url)
+    arrived: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = (await reader.readline()).decode("latin-1").split()
+        if len(line) > 1 and line[1].startswith("/callback?") and not arrived.done():
+            arrived.set_result(dict(parse_qsl(urlsplit(line[1]).query)))
+        writer.write(PAGE)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        redirect = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
+        state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        digest = hashlib.sha256(verifier.encode()).digest()
+        query = {
+            "response_type": "code",
+            "client_id": CLIENT_ID,
+            "redirect_uri": redirect,
+            "state": state,
+            "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+            "code_challenge_method": "S256",
+        }
+        address = f"{metadata.authorization_endpoint}?{urlencode(query)}"
+        if not opens or not webbrowser.open(address):
+            click.echo(f"Open this address in a browser of this machine:\n{address}", err=True)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                back = await arrived
+        except TimeoutError:
+            fail(f"nobody logged in within {WAIT_S / 60:.0f} minutes")
+    if not hmac.compare_digest(state.encode(), back.get("state", "").encode()):
+        fail("the answer is for another login; begin again")
+    if back.get("iss") != metadata.issuer:  # RFC 9207
+        fail("the answer is from another server; begin again")
+    if "code" not in back:
+        fail(f"not logged in: {back.get('error_description') or back.get('error', 'no reason')}")
+    form = {
+        "grant_type": "authorization_code",
+        "client_id": CLIENT_ID,
+        "code": back["code"],
+        "redirect_uri": redirect,
+        "code_verifier": verifier,
+    }
+    status, tokens = await post_form(metadata.token_endpoint, form)
+    if status != 200:
+        fail(f"not logged in: {tokens.get('error_description', f'HTTP {status}')}")
+    keep_login(url, login_of(tokens, metadata.token_endpoint, metadata.revocation_endpoint))
+
+
+async def _find_metadata(url: str) -> Metadata:
+    """The metadata of the login of the gateway at `url` (RFC 8414)."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        fail(f"expected a URL such as https://gateway.example.com, not {url!r}", USAGE)
+    place = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-authorization-server{parts.path}"
+    timeout = aiohttp.ClientTimeout(TIMEOUT_S)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as http,
+            http.get(place, allow_redirects=False) as response,
+        ):
+            body = await response.read()
+            if response.status != 200:
+                fail(f"nobody can log in at {url} (HTTP {response.status}): is login.enabled set?")
+        metadata = msgspec.json.decode(body, type=Metadata)
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        fail(f"{url} does not answer: {type(error).__name__}")
+    except msgspec.MsgspecError as error:
+        fail(f"the metadata of {url} is not as expected: {error}")
+    if metadata.issuer != url:
+        fail(f"{url} says that it is {metadata.issuer}: log in there (server.public_url)")
+    return metadata
