@@ -12,7 +12,7 @@ from gateway.http_client.deadline import Deadline
 from gateway.http_client.sse_parser import EventStream, ServerEvent
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.connections import SourcePool
-from gateway.upstreams.mcp.duplex import DuplexLink
+from gateway.upstreams.mcp.duplex_link import DuplexLink
 from gateway.upstreams.mcp.endpoint import JSON, SSE, TROUBLE, ServerEndpoint
 from gateway.upstreams.mcp.link import ClientProfile, MessageHandler, SessionLost, Timeout
 from gateway.upstreams.mcp.wire import MalformedMessage

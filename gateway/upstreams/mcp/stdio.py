@@ -22,7 +22,7 @@ from gateway.http_client.http1 import TooLarge
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp import launcher
 from gateway.upstreams.mcp.backoff import RestartBackoff
-from gateway.upstreams.mcp.duplex import DuplexLink
+from gateway.upstreams.mcp.duplex_link import DuplexLink
 from gateway.upstreams.mcp.link import (
     ClientProfile,
     MessageHandler,

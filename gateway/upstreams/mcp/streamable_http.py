@@ -15,7 +15,7 @@ from gateway.http_client.sse_parser import EventStream
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 from gateway.upstreams.mcp import wire
-from gateway.upstreams.mcp.duplex import LISTEN, AcknowledgementHandler, listening
+from gateway.upstreams.mcp.duplex_link import LISTEN, AcknowledgementHandler, listening
 from gateway.upstreams.mcp.endpoint import (
     HEADERS,
     REDIRECTS,

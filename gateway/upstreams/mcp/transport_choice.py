@@ -8,7 +8,7 @@ from config.sources import SourceSettings
 from gateway.upstreams.auth.caller import CallerHolder
 from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed
 from gateway.upstreams.mcp.backoff import RestartBackoff
-from gateway.upstreams.mcp.duplex import DuplexLink
+from gateway.upstreams.mcp.duplex_link import DuplexLink
 from gateway.upstreams.mcp.handshake import (
     DISCOVER,
     UNKNOWN,

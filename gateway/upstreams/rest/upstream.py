@@ -36,7 +36,7 @@ from gateway.upstreams.http.downloads import Downloads
 from gateway.upstreams.http.file_arguments import StreamedBody
 from gateway.upstreams.http.responses_as_results import failed_call, failure_result
 from gateway.upstreams.http.uploads import REDIRECT_LIMIT, REDIRECTS, Uploads
-from gateway.upstreams.rest.paging import following, with_next
+from gateway.upstreams.rest.next_page import following, with_next
 from gateway.upstreams.rest.parameter_styles import (
     in_cookie,
     in_header,

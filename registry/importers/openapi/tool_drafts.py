@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from registry.importers.drafts import truncate
 from registry.importers.generated_descriptions import operation_description
-from registry.importers.openapi import pagination
+from registry.importers.openapi import pagination_detection
 from registry.importers.openapi.document import OpenApiDocument, SkipOperation, server_urls
 from registry.importers.openapi.operations import DocumentOperation
 from registry.importers.openapi.parameters import Parameters, WireParameter, root_path
@@ -392,7 +392,9 @@ class OpenApiDrafts:
         notes.extend(self._trials.refusals(schema, inputs.examples, inputs.required_members))
         binding = replace(
             binding,
-            pagination=pagination.of(self._document, answered, binding, schema["properties"]),
+            pagination=pagination_detection.of(
+                self._document, answered, binding, schema["properties"]
+            ),
         )
         title, description = _texts(operation, schema)
         draft = ToolDraft(

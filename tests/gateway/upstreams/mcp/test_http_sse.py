@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from gateway.context import Cancellation
 from gateway.upstreams.http.connections import UpstreamFailed
-from gateway.upstreams.mcp.duplex import DuplexLink
+from gateway.upstreams.mcp.duplex_link import DuplexLink
 from gateway.upstreams.mcp.http_sse import open_http_sse
 from gateway.upstreams.mcp.link import SessionLost, Timeout
 from schemas.errors import RelayedFault

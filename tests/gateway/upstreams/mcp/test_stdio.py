@@ -18,7 +18,7 @@ import pytest
 from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.mcp import stdio
 from gateway.upstreams.mcp.backoff import RestartBackoff
-from gateway.upstreams.mcp.duplex import DuplexLink
+from gateway.upstreams.mcp.duplex_link import DuplexLink
 from gateway.upstreams.mcp.handshake import UNKNOWN
 from gateway.upstreams.mcp.link import SessionLost, Timeout
 from gateway.upstreams.mcp.stdio import ProcessCommand, open_stdio, open_stdio_stateless

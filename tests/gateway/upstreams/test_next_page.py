@@ -5,7 +5,7 @@ import json
 import pytest
 from multidict import CIMultiDict
 
-from gateway.upstreams.rest.paging import following
+from gateway.upstreams.rest.next_page import following
 from schemas.binding import OpenAPIBinding, Pagination, Parameter
 
 
