@@ -93,7 +93,7 @@ def _row(hit: Json, parts: Json) -> tuple[str, ...]:
 
 def _explain(result: Json, settings: Settings) -> None:
     if not result["hits"]:
-        say("Nothing result; try other words." if result["tools"] else how_to_get_tools(settings))
+        say("Nothing found; try other words." if result["tools"] else how_to_get_tools(settings))
     for name in ("note", "warning"):
         if result[name]:
             say(f"{name}: {result[name]}", "yellow")

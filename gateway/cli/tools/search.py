@@ -60,7 +60,7 @@ def search_(
         return
     print_tools(result["hits"])
     if not result["hits"]:
-        remark(how_to_get_tools(settings) if is_empty else "Nothing result; try other words.")
+        remark(how_to_get_tools(settings) if is_empty else "Nothing found; try other words.")
 
 
 search_.params += [option(member) for member in MEMBERS.values()]
