@@ -1,5 +1,6 @@
 """Sources: the documents and servers that tools come from."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, reduce
@@ -33,6 +34,7 @@ OutcomeStatus = Literal["imported", "degraded", "held", "skipped", "excluded"]
 
 Prefix = Literal["always", "conditional", "never"]
 
+STDIO = "stdio:"  # prefix of the location of a local MCP server; the command follows
 MANUAL = "manual"  # the kind of a source without import, for tools made by hand
 
 # Definitions of other servers cannot be restored here (`pin` holds back changes), and those of
@@ -180,6 +182,11 @@ def facts_of(kind: str) -> SourceFacts:
         return MANUAL_FACTS
     known = KINDS.get(kind)
     return (known and known.source) or _UNKNOWN
+
+
+def stdio_location(command: tuple[str, ...]) -> str:
+    """The location of an MCP server that is started by `command`."""
+    return STDIO + shlex.join(command)
 
 
 def is_importable(kind: object) -> bool:

@@ -34,6 +34,7 @@ class JobParts:
     sources: Callable[[], Mapping[str, SourceSettings]]  # current sources of the settings
     lister: "Lister"
     find: "Find"
+    at_machine: bool = False  # a command: its caller may name files, processes and any address
 
     @property
     def ground(self) -> OperationDependencies:

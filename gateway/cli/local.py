@@ -29,6 +29,7 @@ from gateway.cli.running.client import (
     OperationRefused,
 )
 from gateway.context import Context, Identity, Principal, new_request_id
+from gateway.operations.jobs import Job
 from gateway.operations.operation import ALL, IF_MATCH, IF_NONE_MATCH, Operation
 from gateway.operations.operation_server import (
     IdempotentRunner,
@@ -54,12 +55,19 @@ WITH_CATALOG = frozenset(
 
 class LocalOperations(OperationClient):
     def __init__(
-        self, settings: Settings, registry: Registry, tenant: str, resources: Sequence[str] = ()
+        self,
+        settings: Settings,
+        registry: Registry | None,
+        tenant: str,
+        resources: Sequence[str] = (),
+        job: Job | None = None,
     ) -> None:
-        """`resources`: "module:class" of those whose operations are called. They are imported in
+        """`registry`: None for operations that need no database. `job` takes the progress.
+        `resources`: "module:class" of those whose operations are called. They are imported in
         their order until an operation is among them; then all others are."""
         self._settings = settings
         self._registry = registry
+        self._job = job
         roles = frozenset({settings.admin.operator_role})
         self.principal = Principal(actor(), tenant, frozenset({ALL}), roles=roles)
         self._catalogs = Catalogs(settings.toolsets, ToolShaper.of(settings))
@@ -112,7 +120,7 @@ class LocalOperations(OperationClient):
             status = response.status
             return response
         finally:
-            if operation.effect != "read":
+            if operation.effect != "read" and self._registry is not None:
                 with CancelScope(shield=True):
                     await self._record(operation, arguments, status, context.request_id)
 
@@ -120,7 +128,7 @@ class LocalOperations(OperationClient):
         self, operation: Operation, arguments: Mapping[str, Any], context: Context
     ) -> OperationResponse:
         try:
-            return await answer_call(self._server, operation, arguments, context)
+            return await answer_call(self._server, operation, arguments, context, job=self._job)
         except ProblemDetails as problem:
             return problem_response(problem, context.request_id)
 
@@ -139,21 +147,29 @@ class LocalOperations(OperationClient):
         )
         key = self._settings.audit.key.encode()
         entry = action.entry(datetime.now(UTC), key, VIA)
-        await self._registry.trail.add(entry)
+        await self._open_registry.trail.add(entry)
 
     async def _load(self) -> None:
         """Read tools and rules, as a gateway does at its start."""
-        pool, tenant = self._registry.database.pool, self.principal.tenant
-        await self._catalogs.reload(self._registry.store, tenant)
+        registry, tenant = self._open_registry, self.principal.tenant
+        pool = registry.database.pool
+        await self._catalogs.reload(registry.store, tenant)
         stored = await load("registry.access.policies:stored_rules")(pool)
         make_engine = load("gateway.policy.engine:Engine")
         self._engine = make_engine(self._settings.policy, stored.get(tenant, {}))
+
+    @property
+    def _open_registry(self) -> Registry:
+        if self._registry is None:
+            raise AssertionError("an operation without a database asks for it")
+        return self._registry
 
     def _parts(self) -> RegistryParts:
         settings, registry = self._settings, self._registry
         return RegistryParts(
             settings=settings,
-            pool=lambda: registry.database.pool,
+            pool=lambda: None if registry is None else registry.database.pool,
+            at_machine=True,
             sources=lambda: settings.sources,
             lister=partial(
                 import_later("gateway.cli.common.lister:list_server"), settings, registry
@@ -188,8 +204,18 @@ def _arguments(
 
 @asynccontextmanager
 async def open_operations(
-    settings: Settings, tenant: str | None = None, resources: Sequence[str] = ()
+    settings: Settings,
+    tenant: str | None = None,
+    resources: Sequence[str] = (),
+    *,
+    job: Job | None = None,
+    has_database: bool = True,
 ) -> AsyncIterator[LocalOperations]:
-    """The operations for a tenant; None: the gateway's own. `resources`: as `LocalOperations`."""
+    """The operations for a tenant; None: the gateway's own. `resources`, `job`: as
+    `LocalOperations`. Without `has_database` no database is opened."""
+    tenant = tenant or settings.tenant.host_id
+    if not has_database:
+        yield LocalOperations(settings, None, tenant, resources, job)
+        return
     async with open_registry(settings) as registry:
-        yield LocalOperations(settings, registry, tenant or registry.host_id, resources)
+        yield LocalOperations(settings, registry, tenant, resources, job)

@@ -193,11 +193,12 @@ async def open_client(
     tenant: str | None = None,
     remote: bool = False,
     resources: Sequence[str] = (),
+    **of_process: Any,
 ) -> AsyncIterator[OperationClient]:
     """The operations of the gateway that options name, or of this process, which imports
-    `resources` alone."""
+    `resources` alone. `of_process`: see `open_operations` in `gateway.cli.local`."""
     if not remote and url is None and key_file is None:
-        async with load(LOCAL)(settings, tenant, resources) as operations:
+        async with load(LOCAL)(settings, tenant, resources, **of_process) as operations:
             yield operations
         return
     if tenant is not None:
@@ -207,7 +208,7 @@ async def open_client(
     yield running_gateway(settings, settings.admin.path, url=url, key_file=key_file)
 
 
-Connect = Callable[[], AbstractAsyncContextManager[OperationClient]]
+Connect = Callable[..., AbstractAsyncContextManager[OperationClient]]
 F = TypeVar("F", bound=Callable[..., Any])
 
 

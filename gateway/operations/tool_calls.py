@@ -10,7 +10,7 @@ from msgspec import Raw, field
 from msgspec.structs import replace as replaced
 
 from gateway.context import Context
-from gateway.operations.jobs import RESPOND_ASYNC, prefers_async
+from gateway.operations.jobs import RESPOND_ASYNC, Job, prefers_async
 from gateway.operations.operation import (
     BODY,
     IF_MATCH,
@@ -82,9 +82,15 @@ class OperationUpstream:
 
 
 async def answer_call(
-    server: OperationServer, operation: Operation, arguments: Json, context: Context
+    server: OperationServer,
+    operation: Operation,
+    arguments: Json,
+    context: Context,
+    *,
+    job: Job | None = None,
 ) -> OperationResponse:
-    """The response to a call with these arguments. Raises ProblemDetails."""
+    """The response to a call with these arguments. `job` takes the progress; None: the client of
+    the call does, if it asks for it. Raises ProblemDetails."""
     asked, headers = input_of(operation, arguments, context), _conditions(arguments, context)
     answer = partial(
         server.answer,
@@ -93,8 +99,8 @@ async def answer_call(
         body=encode(arguments),
         request_id=context.request_id,
     )
-    if not operation.reports:
-        return await answer(asked)
+    if job is not None or not operation.reports:
+        return await answer(asked if job is None else replace(asked, job=job))
     async with report_progress(operation, context) as job:
         return await answer(replace(asked, job=job))
 

@@ -132,3 +132,13 @@ def _public(ip: IPv4Address | IPv6Address) -> bool:
         and ip not in _IETF
         and ip != _AZURE_WIRE_SERVER
     )
+
+
+def has_private_host(url: str) -> bool:
+    """Whether the URL's host is private by its name, without DNS look-up."""
+    host = URL(url).host or ""
+    try:
+        check_url_host(url)
+    except PrivateAddress:
+        return True
+    return host == "localhost" or host.endswith(".localhost")

@@ -1,6 +1,5 @@
 """Import specs: from the settings of a source, and from the stored options of a known one."""
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -19,11 +18,11 @@ from schemas.source import (
     Source,
     facts_of,
     is_importable,
+    stdio_location,
 )
 
 UPLOAD = "upload:"  # prefix of the location of an uploaded description; the name follows
 SETTINGS_ORIGINS: frozenset[Origin | None] = frozenset({"settings", "example"})
-STDIO = "stdio:"  # prefix of the location of a local MCP server; the command follows
 
 
 def configured_import(name: str, settings: SourceSettings) -> ImportSpec | None:
@@ -45,11 +44,6 @@ def configured_import(name: str, settings: SourceSettings) -> ImportSpec | None:
                 origin=origin,
             )
     return None
-
-
-def stdio(command: tuple[str, ...]) -> str:
-    """The location of an MCP server that is started by `command`."""
-    return STDIO + shlex.join(command)
 
 
 def _openapi(settings: SourceSettings) -> Options:
@@ -91,7 +85,7 @@ def _mcp(settings: SourceSettings) -> Options:
 
 
 def _server(settings: SourceSettings) -> str | None:
-    return settings.mcp or (stdio(settings.command) if settings.command else None)
+    return settings.mcp or (stdio_location(settings.command) if settings.command else None)
 
 
 @dataclass(frozen=True, slots=True)

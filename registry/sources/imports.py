@@ -16,7 +16,7 @@ from registry.documents.containers import Bundle
 from registry.importers.drafts import ImportedDescription
 from registry.names.tool_names import is_reserved
 from registry.sources.import_plan import scrub
-from registry.sources.import_specs import STDIO, UPLOAD, as_imported, credential_names, spec_of
+from registry.sources.import_specs import UPLOAD, as_imported, credential_names, spec_of
 from registry.sources.import_writer import (
     Check,
     PreviousImport,
@@ -41,7 +41,7 @@ from registry.sources.source_reader import (
 )
 from registry.sources.tool_store import SavedTools, SourceDraft, ToolStore
 from schemas.errors import ImportRejected
-from schemas.source import OpenAPIOptions, Outcome, Source, facts_of
+from schemas.source import STDIO, OpenAPIOptions, Outcome, Source, facts_of
 from schemas.tool import ToolDraft
 
 

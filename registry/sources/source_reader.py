@@ -6,7 +6,6 @@ It knows no database.
 
 import asyncio
 import hashlib
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -23,6 +22,7 @@ from registry.importers.openapi.operations import SCHEMAS_LIMIT_BYTES
 from registry.sources.graphql_documents import describe_graphql, is_endpoint, read_graphql
 from registry.sources.import_plan import storable
 from registry.sources.openapi_documents import describe_openapi, read_openapi
+from schemas.description_kinds import DESCRIPTIONS, looks_like
 from schemas.errors import ImportRejected
 from schemas.hybrid import Action, Side
 from schemas.source import (
@@ -34,26 +34,7 @@ from schemas.source import (
 )
 from schemas.source import Options as SourceOptions
 
-SDL_SIGNATURE = re.compile(
-    rb'\A(?:\s|#[^\n]*|"""(?:[^"]|"(?!""))*"""|"[^"\n]*")*'
-    rb"(?:extend\s+)?(?:schema\s*[@{]|(?:type|interface|union|enum|input|scalar)\s+\w+|directive\s*@)"
-)
-SIGNATURES = (  # kind, and a pattern unique to it
-    ("openapi", re.compile(rb'(?m)^\s*(?:\{\s*)?"?(?:openapi|swagger)"?\s*:')),
-    ("graphql", re.compile(rb'\A\s*\{(?:[^{}]{0,200}\{)?\s*"__schema"\s*:')),
-    ("hybrid", re.compile(rb"(?m)^service\s*:[^\n]*$[\s\S]*^action\s*:")),
-)
-DETECTION_BYTES = 65_536  # bytes
-
 IMPORTER = 4  # increment when the same document would give other tools than before
-
-
-def looks_like(data: bytes) -> str | None:
-    """The importer for such a text: "openapi", "graphql" or "hybrid"; None: unknown."""
-    head = data[:DETECTION_BYTES].removeprefix(b"\xef\xbb\xbf")
-    if SDL_SIGNATURE.match(head):
-        return "graphql"
-    return next((kind for kind, signature in SIGNATURES if signature.search(head)), None)
 
 
 Services = Mapping[str, Sequence[Action]]  # by name of a source written in Python
@@ -428,18 +409,16 @@ IMPORTERS: dict[str, Importer] = {
         find=_find_openapi,
         declared=declared_base,
         relative=True,
-        input_name="an OpenAPI description",
+        input_name=DESCRIPTIONS["openapi"],
     ),
     "graphql": Importer(
         read=_read_graphql,
         find=_find_graphql,
         needs_lister=lambda spec: is_endpoint(spec.location),
         declared=_endpoint,
-        input_name="a GraphQL schema",
+        input_name=DESCRIPTIONS["graphql"],
     ),
-    "hybrid": Importer(
-        read=_read_hybrid, find=_find_hybrid, input_name="the description of a hybrid service"
-    ),
+    "hybrid": Importer(read=_read_hybrid, find=_find_hybrid, input_name=DESCRIPTIONS["hybrid"]),
     "python": Importer(read=_no_document, find=_find_python),
     "mcp": Importer(read=_read_mcp, find=_find_mcp, needs_lister=lambda _spec: True),
     "wing": Importer(read=_no_document, find=_find_offered),

@@ -1,12 +1,17 @@
 """Request bodies of imports."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
+from config.sources import SourceSettings
 from config.value_types import HttpUrl, Levels, McpUrl, SourceName
 from gateway.operations.operation import Line
 from registry.documents.ssrf_protection import check_host
+from registry.sources.import_specs import credential_names
+from registry.sources.source_reader import ImportSpec
 from schemas.masking import QUERY
 from schemas.source import (
     GraphQLOptions,
@@ -15,6 +20,7 @@ from schemas.source import (
     OpenAPIOptions,
     Options,
     Prefix,
+    facts_of,
 )
 
 
@@ -107,4 +113,26 @@ class McpImport(_Import, frozen=True, tag="mcp", kw_only=True):
         return McpOptions(era=self.era, prefix=self.prefix, pin=self.pin)
 
 
+class MachineImport(_Import, frozen=True, tag="machine", kw_only=True):
+    """An import by a command: its location may be a file or a process of the machine. It replaces
+    an earlier import of this name."""
+
+    importer: str
+    location: str
+    base_url: HttpUrl | None = None
+    choices: Annotated[Mapping[str, Any], Meta(description="options of the importer")] = {}
+
+    def spec(self, wanted: SourceSettings | None) -> ImportSpec:
+        """`wanted`: the settings of the source."""
+        options = msgspec.convert(self.choices, facts_of(self.importer).options)
+        if isinstance(options, OpenAPIOptions):
+            names = credential_names(wanted) if wanted else ()
+            options = msgspec.structs.replace(options, credentials=names)
+        patterns = self.include, self.exclude
+        return ImportSpec(
+            self.name, self.location, self.base_url, *patterns, self.importer, options
+        )
+
+
 Import = OpenAPIImport | GraphQLImport | HybridImport | McpImport
+AnyImport = Import | MachineImport

@@ -126,6 +126,11 @@ class SecretOperations:
         """Whether a source has any secrets."""
         return any(secret.source == source for secret in await self._secrets(tenant).all())
 
+    async def entries(self, tenant: str, source: str) -> Mapping[str, SchemeSettings]:
+        """The decrypted secrets of a source by scheme; empty without any."""
+        entries, _ = await self._secrets(tenant).read()
+        return entries.get(source, {})
+
     async def forget(self, tenant: str, source: str) -> None:
         """Delete the secrets of a removed source: a namesake must not inherit them."""
         secrets = self._secrets(tenant)

@@ -9,15 +9,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import msgspec
 from msgspec import Meta, Struct
 
-from config.settings import Imports
+from config.settings import Imports, Toolset
 from config.sources import SourceSettings
 from gateway.admin.parts import JobParts
-from gateway.admin.resources.import_requests import Document, Import, ImportRequest
+from gateway.admin.resources.import_requests import (
+    AnyImport,
+    Document,
+    Import,
+    ImportRequest,
+    MachineImport,
+)
 from gateway.admin.resources.secrets import SecretOperations
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import (
@@ -25,6 +31,7 @@ from gateway.operations.operation import (
     OperationDependencies,
     OperationInput,
     OperationOutput,
+    TaggedView,
 )
 from gateway.operations.pages import ListPage, Paging, place
 from gateway.operations.problems import (
@@ -35,20 +42,34 @@ from gateway.operations.problems import (
     not_found,
     unavailable,
 )
+from gateway.upstreams.auth.requirements import SourceCredentials, hint, place_of, standing
+from registry.catalog.toolsets import unknown
+from registry.display.budgets import tokens
+from registry.documents.ssrf_protection import has_private_host
+from registry.sources.import_plan import SavedTools
 from registry.sources.import_specs import configured_import, removed_from_settings, spec_of
-from registry.sources.imports import ImportReport, SourceChanged, SourceExists, Sources
+from registry.sources.imports import (
+    ImportReport,
+    SourceChanged,
+    SourceExists,
+    Sources,
+    preview,
+)
 from registry.sources.source_reader import ImportSpec, Lister
 from registry.sources.tool_store import ToolStore
 from registry.sources.versions import Difference, History, Versions
-from schemas.source import Origin, Outcome, Source, Version
+from schemas.binding import Binding
+from schemas.mcp.snapshot import ItemKind, ServerFacts
+from schemas.source import Origin, Outcome, OutcomeStatus, Source, Version
+from schemas.tool import ToolDraft
 from schemas.urls import without_queries
 
 READ, WRITE = "admin:registry:read", "admin:registry:write"
 TOLD = 1000  # maximum number of outcomes in a result
 
 
-class SourceView(Struct, frozen=True):
-    """A source."""
+class SourceView(TaggedView, frozen=True):
+    """A source. `base_url`: of its calls, which is that of the settings if they have one."""
 
     name: str
     kind: str
@@ -66,6 +87,29 @@ class SourceView(Struct, frozen=True):
     in_settings: bool  # defined by the settings
     origin: Origin | None  # of the last import
     removed_from_settings: bool  # imported from settings that no longer name it
+    options: Any  # of its kind
+    server: ServerFacts | None  # facts that an MCP server announced
+
+
+class CredentialView(Struct, frozen=True):
+    """A security scheme that operations require, and whether the settings or secrets meet it."""
+
+    scheme: str
+    place: str
+    configured: bool
+
+
+class SourceDetail(SourceView, frozen=True):
+    """A source. `items`: numbers of its prompts, resources and templates; `held`: names of tools
+    that wait for approval; `aliases`: former names that still call a tool; `advice`: what to
+    configure where calls would be refused."""
+
+    untagged = frozenset({"items", "held", "aliases", "credentials", "advice"})
+    items: Mapping[ItemKind, int]
+    held: tuple[str, ...]
+    aliases: Mapping[str, str]
+    credentials: tuple[CredentialView, ...]
+    advice: str | None
 
 
 class SourceUpload(Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,6 +122,57 @@ class RollbackRequest(Struct, frozen=True, forbid_unknown_fields=True):
     to: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
 
 
+class CompareRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the next description is, by default where the last one was. For commands alone."""
+
+    location: str | None = None
+
+
+class OperationReport(Struct, frozen=True):
+    """Outcome of one operation. `tokens`: characters / 4 of its definition, before lists shorten
+    it."""
+
+    key: str
+    operation: str
+    name: str | None
+    status: OutcomeStatus
+    reason: str | None
+    tokens: int | None
+
+
+class SavedCounts(Struct, frozen=True):
+    """Numbers of written tools, and of prompts and resources (`items`)."""
+
+    added: int
+    updated: int
+    unchanged: int
+    removed: int
+    held: int
+    items: Mapping[str, int]
+
+
+class ImportReportView(Struct, frozen=True):
+    """All of an import. `saved`: null if it wrote nothing; `refused`: the number of the version
+    that was rolled back, and is not imported again; `command`: of the process that is called;
+    `is_refused`: whether calls are, because the description leads to a private address."""
+
+    title: str | None
+    version: str | None
+    base_url: str | None
+    is_refused: bool
+    command: tuple[str, ...]
+    server: ServerFacts | None
+    saved: SavedCounts | None
+    refused: int | None
+    operations: tuple[OperationReport, ...]
+
+
+class ReportQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """`report`: whether the answer has all outcomes, with the tokens of each tool."""
+
+    report: bool = False
+
+
 class ImportResult(Struct, frozen=True):
     """Result of an import. `outcomes`: the first of those with a remark."""
 
@@ -86,9 +181,19 @@ class ImportResult(Struct, frozen=True):
     outcomes: tuple[Outcome, ...]
     notes: tuple[str, ...]
     rolled_back: int | None  # the version that is served instead
+    report: ImportReportView | None = None
+
+
+class RollbackView(ImportResult, frozen=True, kw_only=True):
+    """Result of a rollback: the version that is served again, and what changed."""
+
+    version: Version
+    difference: Difference
 
 
 class SourceOperations:
+    _at_machine = False
+
     def __init__(
         self,
         ground: OperationDependencies,
@@ -97,13 +202,18 @@ class SourceOperations:
         wanted: Callable[[], Mapping[str, SourceSettings]],
         lister: Lister | None,
         secrets: SecretOperations,
+        toolsets: Mapping[str, Toolset],
+        at_machine: bool,
     ) -> None:
-        """`wanted`: sources of the settings, which belong to the gateway's own tenant."""
+        """`wanted`: sources of the settings, which belong to the gateway's own tenant.
+        `at_machine`: see `JobParts`."""
         self._ground = ground
         self._limits = limits
         self._wanted = wanted
         self._lister = lister
         self._secrets = secrets
+        self._toolsets = toolsets
+        self._at_machine = at_machine
         self._running: Counter[str] = Counter()  # running imports by tenant
 
     @classmethod
@@ -114,11 +224,14 @@ class SourceOperations:
             wanted=parts.sources,
             lister=parts.lister,
             secrets=SecretOperations.of(parts),
+            toolsets=parts.settings.toolsets,
+            at_machine=parts.at_machine,
         )
 
     @property
     def operations(self) -> Sequence[Operation]:
         item, page, again = "/sources/{source}", ListPage[SourceView], AsJob(lock="source:{source}")
+        body = AnyImport if self._at_machine else Import
         return (
             Operation(
                 "listSources", "GET", "/sources", "List the sources.", READ, self.list,
@@ -126,14 +239,15 @@ class SourceOperations:
             ),
             Operation(
                 "importSource", "POST", "/sources", "Import a new source.", WRITE,
-                self.create, ImportResult, 201, body=Import, job=AsJob(lock="source:{body.name}"),
+                self.create, ImportResult, 201, query=ReportQuery, body=body,
+                job=AsJob(lock="source:{body.name}"),
             ),
             Operation(
                 "previewImport", "POST", "/imports/preview",
                 "Read a description and tell what an import would make of it.", WRITE,
-                self.preview, ImportResult, body=Import, waits=True,
+                self.preview, ImportResult, query=ReportQuery, body=body, waits=True,
             ),
-            Operation("getSource", "GET", item, "Show a source.", READ, self.get, SourceView),
+            Operation("getSource", "GET", item, "Show a source.", READ, self.get, SourceDetail),
             Operation(
                 "deleteSource", "DELETE", item, "Remove a source and its tools.", WRITE,
                 self.delete, status=204, match="optional", problems=(409,),
@@ -147,12 +261,13 @@ class SourceOperations:
             ),
             Operation(
                 "refreshSource", "POST", f"{item}/refresh", "Import a source again.", WRITE,
-                self.refresh, ImportResult, match="optional", of="getSource", job=again,
+                self.refresh, ImportResult, query=ReportQuery, match="optional", of="getSource",
+                job=again,
             ),
             Operation(
                 "compareSource", "POST", f"{item}/difference",
                 "Read a source again and tell what an import would change.", WRITE, self.compare,
-                Difference, waits=True,
+                Difference, body=CompareRequest, optional_body=True, waits=True,
             ),
             Operation(
                 "listVersions", "GET", f"{item}/versions", "List the versions of a source.", READ,
@@ -160,8 +275,8 @@ class SourceOperations:
             ),
             Operation(
                 "rollBack", "POST", f"{item}/rollback", "Serve an older version again.", WRITE,
-                self.roll_back, ImportResult, body=RollbackRequest, optional_body=True,
-                match="optional", of="getSource", job=again,
+                self.roll_back, RollbackView, query=ReportQuery, body=RollbackRequest,
+                optional_body=True, match="optional", of="getSource", job=again,
             ),
         )  # fmt: skip
 
@@ -173,24 +288,57 @@ class SourceOperations:
         views = [self._view(asked, source) for source in sources]
         return pages.cut(query, views, lambda one: one.name)
 
-    async def get(self, asked: OperationInput) -> SourceView:
-        return self._view(asked, await self._find_source(asked))
+    async def get(self, asked: OperationInput) -> SourceDetail:
+        source = await self._find_source(asked)
+        store, tenant, name = self._store, asked.tenant, source.name
+        tools = await store.tools(tenant, source=name)
+        items = Counter(item.kind for item in await store.items(tenant) if item.source == name)
+        bindings = [tool.binding for tool in tools]
+        credentials = await self._credentials(asked, name, bindings)
+        return SourceDetail(
+            **msgspec.structs.asdict(self._view(asked, source)),
+            items={kind: items[kind] for kind in get_args(ItemKind)},
+            held=tuple(tool.name for tool in await store.tools(tenant, held=True, source=name)),
+            aliases={alias: tool.name for tool in tools for alias in tool.aliases},
+            credentials=tuple(
+                CredentialView(scheme, place_of(credential), is_met)
+                for scheme, (credential, is_met) in credentials.schemes.items()
+            ),
+            advice=hint(name, credentials) if credentials.refused else None,
+        )
+
+    async def _credentials(
+        self, asked: OperationInput, name: str, bindings: Sequence[Binding]
+    ) -> SourceCredentials:
+        is_own = self._is_own(asked)
+        stored = await self._secrets.entries(asked.tenant, name) if is_own else {}
+        return standing(bindings, self._wanted().get(name) if is_own else None, dict(stored))
 
     async def create(self, asked: OperationInput) -> OperationOutput:
-        body: Import = asked.body
+        body: AnyImport = asked.body
+        if isinstance(body, MachineImport):
+            spec = body.spec(self._wanted().get(body.name))
+            report = await self._sources(asked).import_(spec, asked.job.progress)
+            return OperationOutput(await self._result(asked, report))
         spec, document = await self._asked_for(asked)
         try:
             with self._turn(asked.tenant):
                 report = await self._sources(asked).create(spec, document, asked.job.progress)
         except SourceExists as error:
             raise conflict(f"{error} It can be refreshed, or deleted first.") from error
-        return OperationOutput(_import_result(report), location=f"/sources/{body.name}")
+        result = await self._result(asked, report)
+        return OperationOutput(result, location=f"/sources/{body.name}")
 
     async def preview(self, asked: OperationInput) -> ImportResult:
         """Names are those that the tools get unless other sources have taken them."""
+        body: AnyImport = asked.body
+        if isinstance(body, MachineImport):  # without a database
+            spec = body.spec(self._wanted().get(body.name))
+            return await self._result(asked, await preview(spec, self._limits, self._lister))
         spec, document = await self._asked_for(asked)
         with self._turn(asked.tenant):
-            return _import_result(await self._sources(asked).preview(spec, document))
+            report = await self._sources(asked).preview(spec, document)
+        return await self._result(asked, report)
 
     async def _asked_for(self, asked: OperationInput) -> tuple[ImportSpec, bytes | None]:
         """Specification of the import, and the document if it was uploaded. Raises
@@ -222,7 +370,7 @@ class SourceOperations:
             raise not_found("source", name) from error
         except SourceChanged as error:
             raise changed_problem() from error
-        return _import_result(report)
+        return await self._result(asked, report)
 
     async def refresh(self, asked: OperationInput) -> ImportResult:
         name = asked.names["source"]
@@ -232,12 +380,12 @@ class SourceOperations:
         try:
             with self._turn(asked.tenant):
                 if spec is not None:
-                    return _import_result(
-                        await sources.import_(spec, asked.job.progress, force=True)
-                    )
-                return _import_result(await sources.refresh(name, asked.job.progress))
+                    report = await sources.import_(spec, asked.job.progress, force=True)
+                else:
+                    report = await sources.refresh(name, asked.job.progress)
         except LookupError as error:
             raise not_found("source", name) from error
+        return await self._result(asked, report)
 
     async def compare(self, asked: OperationInput) -> Difference:
         name = asked.names["source"]
@@ -248,8 +396,19 @@ class SourceOperations:
         history = History(
             self._store, Versions(self._ground.pool), asked.tenant, self._limits, lister=lister
         )
+        spec = spec or spec_of(await self._find_source(asked))
+        if asked.body is not None and asked.body.location is not None:
+            spec = self._elsewhere(spec, asked.body.location)
         with self._turn(asked.tenant):
-            return await history.difference(spec or spec_of(await self._find_source(asked)))
+            return await history.difference(spec)
+
+    def _elsewhere(self, spec: ImportSpec, location: str) -> ImportSpec:
+        """The spec with another location. Raises ProblemDetails."""
+        if not self._at_machine:
+            raise invalid("Locations are read for commands alone.")
+        if not spec.facts.has_description:
+            raise invalid(f"{spec.name} has no description; leave {location} out")
+        return replace(spec, location=location)
 
     async def delete(self, asked: OperationInput) -> None:
         name = asked.names["source"]
@@ -267,17 +426,19 @@ class SourceOperations:
         shown = [replace(version, spec=_mask_location(version.spec)) for version in versions]
         return self._ground.pages.page(asked.query, shown, lambda one: f"{2**31 - one.number:010}")
 
-    async def roll_back(self, asked: OperationInput) -> ImportResult:
+    async def roll_back(self, asked: OperationInput) -> RollbackView:
         name, to = asked.names["source"], asked.body.to if asked.body else None
         versions = Versions(self._ground.pool)
         history = History(self._store, versions, asked.tenant, self._limits)
         try:
             with self._turn(asked.tenant):
-                return _import_result(
-                    (await history.roll_back(name, to, asked.job.progress)).report
-                )
+                done = await history.roll_back(name, to, asked.job.progress)
         except LookupError as error:
             raise not_found("source", name) from error
+        result = await self._result(asked, done.report)
+        version = replace(done.version, spec=_mask_location(done.version.spec))
+        members = msgspec.structs.asdict(result)
+        return RollbackView(**members, version=version, difference=done.difference)
 
     @property
     def _store(self) -> ToolStore:
@@ -330,12 +491,13 @@ class SourceOperations:
                 del running[tenant]
 
     def _view(self, asked: OperationInput, source: Source) -> SourceView:
-        in_settings = self._is_own(asked) and source.name in self._wanted()
+        stated = self._wanted().get(source.name) if self._is_own(asked) else None
+        base_url = (stated.base_url if stated else None) or source.base_url
         return SourceView(
             name=source.name,
             kind=source.kind,
             location=without_queries(source.location),
-            base_url=source.base_url and without_queries(source.base_url),
+            base_url=base_url and without_queries(base_url),
             title=source.title,
             version=source.version,
             include=source.include,
@@ -345,10 +507,45 @@ class SourceOperations:
             number=source.number,
             rolled_back_from=source.rolled_back.version if source.rolled_back else None,
             guarded=source.options.guarded,
-            in_settings=in_settings,
+            in_settings=stated is not None,
             origin=source.origin,
             removed_from_settings=bool(removed_from_settings([source], self._wanted())),
+            options=source.options,
+            server=source.server,
         )
+
+    async def _result(self, asked: OperationInput, report: ImportReport) -> ImportResult:
+        name = report.source.name
+        counts: Counter[str] = Counter(outcome.status for outcome in report.outcomes)
+        told = [outcome for outcome in report.outcomes if outcome.status != "imported"][:TOLD]
+        notes = [*report.notes, *self._homeless(report)]
+        bindings = [draft.binding for draft in report.drafts]
+        is_dry = self._at_machine and report.saved is None  # there may be no database
+        if bindings and not is_dry:
+            credentials = await self._credentials(asked, name, bindings)
+        else:
+            credentials = standing(bindings, self._wanted().get(name))
+        if credentials.refused:
+            notes.append(hint(name, credentials))
+        wants_all = isinstance(asked.query, ReportQuery) and asked.query.report
+        return ImportResult(
+            source=name,
+            counts=counts,
+            outcomes=tuple(told),
+            notes=tuple(notes),
+            rolled_back=report.rolled_back,
+            report=_report(report, self._wanted().get(name)) if wants_all else None,
+        )
+
+    def _homeless(self, report: ImportReport) -> Iterator[str]:
+        """Hints about toolsets of the description that the settings lack."""
+        names = (draft.toolsets for draft in report.drafts)
+        for name, count in unknown(names, self._toolsets).items():
+            tools = "1 tool" if count == 1 else f"{count} tools"
+            yield (
+                f"{tools} would be in the toolset {name}, which the settings do not have: add "
+                f"toolsets: {{{name}: {{}}}}"
+            )
 
 
 def _number(asked: OperationInput) -> int | None:
@@ -361,13 +558,51 @@ def _mask_location(asked: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**asked, "location": without_queries(asked.get("location", ""))}
 
 
-def _import_result(report: ImportReport) -> ImportResult:
-    counts: Counter[str] = Counter(outcome.status for outcome in report.outcomes)
-    told = [outcome for outcome in report.outcomes if outcome.status != "imported"][:TOLD]
-    return ImportResult(
-        source=report.source.name,
-        counts=counts,
-        outcomes=tuple(told),
-        notes=report.notes,
-        rolled_back=report.rolled_back,
+def _report(report: ImportReport, wanted: SourceSettings | None) -> ImportReportView:
+    source, saved = report.source, report.saved
+    costs = {draft.key: tokens(_definition(draft)) for draft in report.drafts}
+    stated = wanted.base_url if wanted else None
+    base_url = stated or source.base_url
+    return ImportReportView(
+        title=source.title,
+        version=source.version,
+        base_url=base_url and without_queries(base_url),
+        is_refused=not source.base_url_trusted
+        and stated is None
+        and source.base_url is not None
+        and has_private_host(source.base_url),
+        command=source.options.command,
+        server=source.server,
+        saved=None if saved is None else _saved_counts(saved),
+        refused=report.held,
+        operations=tuple(
+            OperationReport(
+                key=outcome.key,
+                operation=outcome.operation,
+                name=outcome.name,
+                status=outcome.status,
+                reason=outcome.reason,
+                tokens=costs.get(outcome.key) if outcome.name else None,
+            )
+            for outcome in report.outcomes
+        ),
     )
+
+
+def _saved_counts(saved: SavedTools) -> SavedCounts:
+    names = ("added", "updated", "unchanged", "removed")
+    tools = {name: len(getattr(saved, name)) for name in names}
+    items = {name: getattr(saved.items, name) for name in names}
+    return SavedCounts(**tools, held=len(saved.held), items=items)
+
+
+def _definition(draft: ToolDraft) -> bytes:
+    """The definition of a tool as the longest list would have it."""
+    members = {
+        "name": draft.name,
+        "title": draft.title,
+        "description": draft.description,
+        "inputSchema": draft.input_schema,
+        "annotations": draft.annotations,
+    }
+    return msgspec.json.encode({key: value for key, value in members.items() if value is not None})

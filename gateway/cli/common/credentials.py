@@ -1,137 +1,14 @@
-"""Security schemes that a source requires, and whether credentials are configured."""
+"""Credentials of sources, for `toolgate doctor`."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 from config.settings import Settings
-from config.sources import SourceSettings
 from gateway.cli.common.checks import Check
-from gateway.cli.common.stored import NONE, Stored
-from gateway.upstreams.auth.credentials import (
-    Alternative,
-    is_satisfied,
-    satisfiable,
-    satisfied_by_token,
-    settable,
-    settings_hint,
-    takes_bearer,
-)
-from gateway.upstreams.http.connections import NO_ENTRIES, Entries
-from registry.sources.imports import ImportReport
-from schemas.binding import Binding, Credential
+from gateway.cli.common.stored import Stored
+from gateway.upstreams.auth.requirements import hint, standing
+from gateway.upstreams.http.connections import NO_ENTRIES
+from schemas.binding import Binding
 from schemas.tool import Tool
-
-Security = tuple[Alternative, ...]  # of one operation
-
-CANDIDATES = 50  # limit of distinct requirements that are compared
-NAMED = 8  # limit of schemes that are named
-
-_PLACES = {
-    "basic": "user name and password",
-    "bearer": "bearer token",
-    "oauth2": "OAuth 2 token",
-    "openIdConnect": "OpenID Connect token",
-    "mutualTLS": "client certificate",
-    "http": "Authorization header",
-}
-
-
-@dataclass
-class SourceCredentials:
-    """Credential status of the operations of one source."""
-
-    schemes: dict[str, tuple[Credential, bool]] = field(default_factory=dict)  # and whether met
-    guarded: int = 0  # operations that require credentials
-    refused: list[Security] = field(default_factory=list)  # of refused calls
-
-
-def standing(
-    bindings: Iterable[Binding], adjusted: SourceSettings | None, stored: Entries = NO_ENTRIES
-) -> SourceCredentials:
-    """Credential status; `adjusted` has the settings of the source of `bindings`, `stored` its
-    entries in the registry."""
-    settings = adjusted or SourceSettings()
-    credentials, headers = {**stored, **settings.credentials}, settings.headers
-    by_caller = settings.exchange is not None or settings.forward_token
-    credentials_ = SourceCredentials()
-
-    def is_met(credential: Credential) -> bool:
-        return (by_caller and takes_bearer(credential)) or is_satisfied(
-            credentials, headers, credential
-        )
-
-    def is_possible(security: Security) -> bool:
-        if by_caller:
-            return () in security or satisfied_by_token(security, headers) is not None
-        return satisfiable(security, credentials, headers) is not None
-
-    for binding in bindings:
-        if not binding.security:
-            continue
-        credentials_.guarded += 1
-        for credential in (
-            credential for alternative in binding.security for credential in alternative
-        ):
-            credentials_.schemes[credential.scheme] = credential, is_met(credential)
-        if settings.require_credentials and not is_possible(binding.security):
-            credentials_.refused.append(binding.security)
-    return credentials_
-
-
-def lines(name: str, found: SourceCredentials) -> Iterator[str]:
-    """Credential status of the source `name`, for people."""
-    for scheme, (credential, is_met) in found.schemes.items():
-        yield f"wants {scheme}: {_place(credential)}, {'' if is_met else 'not '}configured"
-    if found.refused:
-        yield hint(name, found)
-
-
-def hint(name: str, found: SourceCredentials) -> str:
-    """Advice on what to configure where calls would be refused: the credentials that fix most
-    calls come first; remaining schemes are named."""
-    count = len(found.refused)
-    calls = "Calls of 1 tool are refused" if count == 1 else f"Calls of {count} tools are refused"
-    wanted = Counter(found.refused)
-    helped = {
-        security: _satisfied_securities(security, wanted, found)
-        for security in list(wanted)[:CANDIDATES]
-    }
-    best = max(
-        helped, key=lambda security: sum(wanted[candidate] for candidate in helped[security])
-    )
-    text = f"{calls} without credentials. {settings_hint(name, [each for each in best if each])}"
-    others = wanted.keys() - helped[best]
-    if not others:
-        return text
-    schemes = sorted({scheme.scheme for security in others for each in security for scheme in each})
-    more = f" and {len(schemes) - NAMED} more" if len(schemes) > NAMED else ""
-    named = ", ".join(schemes[:NAMED]) + more
-    count = sum(wanted[security] for security in helped[best])
-    return f"{text} That is for {count}; others want {named}."
-
-
-def _satisfied_securities(
-    security: Security, wanted: Iterable[Security], found: SourceCredentials
-) -> frozenset[Security]:
-    """Members of `wanted` that credentials for `security` satisfy, too."""
-    given = {credential.scheme for credential in settable(each for each in security if each) or ()}
-    given |= {scheme for scheme, (_, is_met) in found.schemes.items() if is_met}
-    met_too = (
-        candidate
-        for candidate in wanted
-        if any({c.scheme for c in each} <= given for each in candidate)
-    )
-    return frozenset({security, *met_too})
-
-
-def missing(report: ImportReport, settings: Settings, stored: Stored = NONE) -> Iterator[str]:
-    """Hint about missing credentials after an import."""
-    name = report.source.name
-    bindings = (draft.binding for draft in report.drafts)
-    credentials = standing(bindings, settings.sources.get(name), stored.get(name, NO_ENTRIES))
-    if credentials.refused:
-        yield hint(name, credentials)
 
 
 def credentials(settings: Settings, tools: Sequence[Tool], stored: Stored) -> Iterator[Check]:
@@ -148,10 +25,3 @@ def credentials(settings: Settings, tools: Sequence[Tool], stored: Stored) -> It
                 scheme for scheme, (_, is_met) in credentials.schemes.items() if is_met
             )
             yield Check("credentials", "ok", f"{name}: {given or 'none, which is allowed'}")
-
-
-def _place(credential: Credential) -> str:
-    if credential.kind != "apiKey":
-        return _PLACES[credential.kind]
-    kind = {"query": "query parameter"}.get(credential.location, credential.location)
-    return f"{kind} {credential.name}"

@@ -8,8 +8,7 @@ import msgspec
 from rich.text import Text
 
 from config.settings import Settings
-from gateway.cli.common.acts import Act
-from gateway.cli.common.database import Registry, open_registry
+from gateway.cli.common.database import Registry
 from gateway.cli.common.output import err
 from gateway.cli.common.stored import NONE, Stored, stored_in
 from gateway.cli.common.text import harmless
@@ -74,18 +73,8 @@ async def open_lister(settings: Settings, stored: Stored = NONE) -> AsyncIterato
             await connections.close()
 
 
-@asynccontextmanager
-async def open_asking(
-    settings: Settings, act: Act | None = None
-) -> AsyncIterator[tuple[Registry, RemoteDocuments, Stored]]:
-    """The registry, and a lister that uses the credentials stored in it."""
-    async with open_registry(settings, act) as registry:
-        stored = await stored_in(settings, registry)
-        async with open_lister(settings, stored) as lister:
-            yield registry, lister, stored
-
-
-async def list_server(settings: Settings, registry: Registry, spec: ImportSpec) -> bytes:
+async def list_server(settings: Settings, registry: Registry | None, spec: ImportSpec) -> bytes:
     """The lists of a server, with the credentials of the registry. Raises ImportRejected."""
-    async with open_lister(settings, await stored_in(settings, registry)) as lister:
+    stored = NONE if registry is None else await stored_in(settings, registry)
+    async with open_lister(settings, stored) as lister:
         return await lister(spec)

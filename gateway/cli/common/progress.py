@@ -2,9 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskID,
+    TextColumn,
+)
 
 from gateway.cli.common.output import err
 
@@ -31,3 +39,24 @@ def track(entries: Sequence[T], what: str) -> Iterator[Iterator[T]]:
     """The entries, with a bar."""
     with progress_bar() as bar:
         yield iter(bar.track(entries, description=what))
+
+
+@dataclass(frozen=True, slots=True)
+class JobBar:
+    """Implements `Job`: shows the progress of an import."""
+
+    bar: Progress
+    task: TaskID
+    name: str
+
+    def progress(self, done: int, total: int | None = None, note: str = "") -> None:
+        self.bar.update(
+            self.task, description=note or f"Saving {self.name}", completed=done, total=total
+        )
+
+
+@contextmanager
+def progress_of(name: str) -> Iterator[JobBar]:
+    """A bar for the import of the source `name`."""
+    with progress_bar() as bar:
+        yield JobBar(bar, bar.add_task(f"Reading {name}", total=None), name)

@@ -50,10 +50,10 @@ from gateway.cli.doctor.registry import (
     toolsets,
 )
 from gateway.cli.doctor.route import steps_of
-from gateway.cli.imports.report import is_private
 from gateway.wings.table import wing_components
 from registry.database.migrate import status
 from registry.database.postgres import Database, failure
+from registry.documents.ssrf_protection import has_private_host
 from registry.sources.pins import Pins
 from registry.sources.source_reader import Lister
 from schemas.errors import ToolgateError
@@ -181,7 +181,7 @@ async def _source(source: Source, settings: Settings, lister: Lister) -> AsyncIt
         adjusted = settings.sources.get(source.name)
         confirmed = adjusted.base_url if adjusted else None
         url = confirmed or source.base_url
-        if url and not confirmed and not source.base_url_trusted and is_private(url):
+        if url and not confirmed and not source.base_url_trusted and has_private_host(url):
             refused = f"calls are refused: {url} is a private address of the description"
             hint = f"to allow it, set sources.{source.name}.base_url"
             yield Check("source", "warning", f"{source.name}: {refused}; {hint}")

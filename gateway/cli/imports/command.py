@@ -15,13 +15,14 @@ from gateway.cli.imports.mcp import mcp
 from gateway.cli.imports.report import ReportingCommand, ReportOptions, telling_options
 from gateway.cli.imports.shared import (
     ImportChoice,
+    ImportCommand,
     SettingType,
     import_and_report,
     import_options,
     name_option,
     refresh_and_report,
 )
-from registry.sources.import_specs import credential_names
+from gateway.cli.operations import Connect, client_option
 from schemas.hybrid import Side
 from schemas.source import HybridOptions, OpenAPIOptions
 
@@ -93,10 +94,11 @@ def openapi(
           --overlay shop-tools.yaml --only-marked
     """
     beside = absolute(overlay, Path.cwd()) if overlay else None
-    adjusted = settings.sources.get(name)
-    credentials = credential_names(adjusted) if adjusted else ()
-    options = OpenAPIOptions(entry, beside, only_marked, media_types, credentials)
-    import_and_report(settings, choice.spec(name, source, "openapi", options, base_url), choice)
+    options = OpenAPIOptions(entry, beside, only_marked, media_types)
+    command = ImportCommand(
+        name=name, location=source, kind="openapi", options=options, base_url=base_url
+    )
+    import_and_report(settings, command, choice)
 
 
 @import_.command(
@@ -169,19 +171,22 @@ def hybrid(
     if dialect == "legacy" and batch > 1:
         fail(f"--batch {batch}: --dialect legacy has no batches; remove one of the options", USAGE)
     options = HybridOptions(side, dialect, batch)
-    import_and_report(settings, choice.spec(name, source, "hybrid", options, base_url), choice)
+    command = ImportCommand(
+        name=name, location=source, kind="hybrid", options=options, base_url=base_url
+    )
+    import_and_report(settings, command, choice)
 
 
 @click.command(cls=ReportingCommand, short_help="Import a source again.")
 @click.argument("name")
-@settings_option
 @telling_options
-def refresh(settings: Settings, name: str, telling: ReportOptions) -> None:
+@client_option("sources:SourceOperations")
+def refresh(_settings: Settings, connect: Connect, name: str, telling: ReportOptions) -> None:
     """Import the source NAME again, from its location and with its options.
 
     The settings of NAME take precedence; a source that only the settings have is imported, too.
     """
-    refresh_and_report(settings, name, telling)
+    refresh_and_report(connect, name, telling)
 
 
 import_.add_command(graphql)

@@ -11,6 +11,7 @@ from gateway.cli.common.database import settings_option
 from gateway.cli.imports.report import ReportingCommand
 from gateway.cli.imports.shared import (
     ImportChoice,
+    ImportCommand,
     SettingType,
     import_and_report,
     import_options,
@@ -86,4 +87,7 @@ def graphql(
     """
     beside = absolute(overlay, Path.cwd()) if overlay else None
     options = GraphQLOptions(beside, only_marked, depth, cost)
-    import_and_report(settings, choice.spec(name, source, "graphql", options, base_url), choice)
+    command = ImportCommand(
+        name=name, location=source, kind="graphql", options=options, base_url=base_url
+    )
+    import_and_report(settings, command, choice)

@@ -13,13 +13,13 @@ from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.imports.report import ReportingCommand
 from gateway.cli.imports.shared import (
     ImportChoice,
+    ImportCommand,
     SettingType,
     import_and_report,
     import_options,
     name_option,
 )
-from registry.sources.import_specs import stdio
-from schemas.source import McpOptions, Prefix
+from schemas.source import McpOptions, Prefix, stdio_location
 
 COMMAND = "toolgate.command"  # key of the click context's `meta`: what followed `--`
 
@@ -102,7 +102,8 @@ def mcp(
     if command and not settings.upstream.stdio:
         fail("commands are not allowed: upstream.stdio is false", USAGE)
     options = McpOptions(command, era, prefix, own_sessions, pin)
-    import_and_report(settings, choice.spec(name, location, "mcp", options), choice)
+    asked = ImportCommand(name=name, location=location, kind="mcp", options=options)
+    import_and_report(settings, asked, choice)
 
 
 def _command(line: str | None, words: Sequence[str] | None) -> tuple[str, ...]:
@@ -129,4 +130,4 @@ def _location(url: str | None, command: tuple[str, ...]) -> str:
         fail(f"expected a URL or a command, found both, {url} and {shlex.join(command)}", USAGE)
     if url is None and not command:
         fail("expected the URL of an MCP server, or a command: --stdio COMMAND", USAGE)
-    return url or stdio(command)
+    return url or stdio_location(command)

@@ -12,173 +12,146 @@ from dataclasses import dataclass
 from functools import wraps
 from itertools import zip_longest
 from typing import Any, Literal, TypeVar, cast
-from urllib.parse import urlsplit
 
 import click
-import msgspec
 from rich.text import Text
 
 from gateway.cli.common.failure import UNWANTED, USAGE, fail
 from gateway.cli.common.output import out, print_json, print_rows, say
 from gateway.cli.common.text import harmless, one_line
-from registry.display.budgets import tokens
-from registry.documents.ssrf_protection import PrivateAddress, check_url_host
-from registry.sources.import_plan import SavedTools
-from registry.sources.imports import ImportReport
-from registry.sources.mcp_items import ItemsSaved
-from schemas.mcp.snapshot import ItemKind, ServerFacts
-from schemas.source import Outcome, OutcomeStatus
-from schemas.tool import ToolDraft
-from schemas.urls import without_queries
 
 STYLES = {"degraded": "yellow", "held": "yellow", "skipped": "red"}
-ITEMS: tuple[ItemKind, ...] = ("prompt", "resource", "template")
+ITEMS = ("prompt", "resource", "template")
+Json = Mapping[str, Any]  # an import's answer, with its report
+
 SHOWN = 20  # degraded operations at a terminal; they work, and hundreds would go unread
 
 
-def print_report(report: ImportReport) -> None:
+def print_report(report: Json) -> None:
     """Print exceptions individually, the rest as counts, and the remaining steps."""
-    _print_exceptions(report.outcomes)
-    for note in report.notes:
+    _print_exceptions(report["operations"])
+    for note in report["notes"]:
         say(f"note      {note}")
-    counts = Counter(outcome.status for outcome in report.outcomes)
-    numbers = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    numbers = ", ".join(f"{count} {status}" for status, count in sorted(_counts(report).items()))
     say(f"{title(report)}: {numbers}")
     print_fate(report)
 
 
-def title(report: ImportReport) -> str:
-    names = filter(None, (report.source.title, report.source.version))
-    return " ".join(names) or report.source.name
+def title(report: Json) -> str:
+    names = filter(None, (report["title"], report["version"]))
+    return " ".join(names) or report["source"]
 
 
-def print_fate(report: ImportReport) -> None:
+def _counts(report: Json) -> Counter[str]:
+    return Counter(operation["status"] for operation in report["operations"])
+
+
+def print_fate(report: Json) -> None:
     """Print what the registry stored, and the address of calls."""
-    if report.source.server is not None:
+    if report["server"] is not None:
         _print_server(report)
-    if report.rolled_back is not None:
-        _print_rolled_back(report.source.name, report.rolled_back, report.held)
-    elif report.saved is None:
+    if report["rolled_back"] is not None:
+        _print_rolled_back(report)
+    elif report["saved"] is None:
         say("Dry run: nothing was written.")
     else:
-        print_saved(report.source.name, report.saved)
+        print_saved(report["source"], report["saved"])
     _print_address(report)
 
 
-def _print_rolled_back(name: str, version: int, held: int | None) -> None:
+def _print_rolled_back(report: Json) -> None:
+    name, version, refused = report["source"], report["rolled_back"], report["refused"]
     say(
         f"Nothing was written: {name} is rolled back to version {version}, and this description "
-        f"was rolled back.\nTo serve it again: toolgate sources rollback {name} --to {held}",
+        f"was rolled back.\nTo serve it again: toolgate sources rollback {name} --to {refused}",
         "yellow",
     )
 
 
-def print_saved(name: str, saved: SavedTools) -> None:
+def print_saved(name: str, saved: Json) -> None:
     say(f"Tools of {name}: {_changes(saved)}.")
-    items = saved.items
-    if items != ItemsSaved():
-        say(
-            f"Prompts and resources of {name}: {items.added} added, {items.updated} updated, "
-            f"{items.unchanged} unchanged, {items.removed} removed."
-        )
-    if saved.held:
-        count = "1 tool waits" if len(saved.held) == 1 else f"{len(saved.held)} tools wait"
+    if any(saved["items"].values()):
+        say(f"Prompts and resources of {name}: {_changes(saved['items'])}.")
+    if saved["held"]:
+        count = "1 tool waits" if saved["held"] == 1 else f"{saved['held']} tools wait"
         say(f"{count} for approval: toolgate tools approve --source {name} --diff", "yellow")
 
 
-def _print_server(report: ImportReport) -> None:
+def _print_server(report: Json) -> None:
     """Print facts of an MCP server."""
-    counts = Counter(outcome.key.rpartition("@")[2] for outcome in _named_outcomes(report.outcomes))
+    counts = Counter(
+        operation["key"].rpartition("@")[2]
+        for operation in report["operations"]
+        if operation["name"] is not None
+    )
     numbers = [("tool", counts["call"]), *((kind, counts[kind]) for kind in ITEMS)]
     say(f"It has {', '.join(count_noun(kind, count) for kind, count in numbers)}.")
-    if report.source.server:
-        say(f"It speaks {spoken_revisions(report.source.server)}.")
-
-
-def _named_outcomes(outcomes: tuple[Outcome, ...]) -> list[Outcome]:
-    return [outcome for outcome in outcomes if outcome.name is not None]
+    say(f"It speaks {spoken_revisions(report['server'])}.")
 
 
 def count_noun(thing: str, count: int) -> str:
     return f"1 {thing}" if count == 1 else f"{count} {thing}s"
 
 
-def spoken_revisions(facts: ServerFacts) -> str:
+def spoken_revisions(facts: Json) -> str:
     """Revisions that a server agreed to, newest first."""
-    revisions = [revision for revision in (facts.stateless, facts.handshake) if revision]
+    revisions = [facts[era] for era in ("stateless", "handshake") if facts.get(era)]
     return " and ".join(revisions) or "no known revision"
 
 
-def _changes(saved: SavedTools) -> str:
-    counts = {
-        "added": saved.added,
-        "updated": saved.updated,
-        "unchanged": saved.unchanged,
-        "removed": saved.removed,
-    }
-    return ", ".join(f"{len(names)} {fate}" for fate, names in counts.items())
+def _changes(saved: Json) -> str:
+    fates = ("added", "updated", "unchanged", "removed")
+    return ", ".join(f"{saved[fate]} {fate}" for fate in fates)
 
 
-def _print_exceptions(outcomes: tuple[Outcome, ...]) -> None:
-    problems = [outcome for outcome in outcomes if outcome.status in {"skipped", "held"}]
-    degraded = [outcome for outcome in outcomes if outcome.status == "degraded"]
-    shown = degraded[:SHOWN] if out.is_terminal else degraded
-    for outcome in [*problems, *shown]:
-        status = Text(f"{outcome.status:9} ", STYLES[outcome.status])
-        out.print(status.append(harmless(f"{outcome.operation}: {outcome.reason}"), "default"))
-    if len(shown) < len(degraded):
-        say(f"… and {len(degraded) - len(shown)} more degraded; --report lists all")
+def _print_exceptions(operations: Sequence[Json]) -> None:
+    problems = [each for each in operations if each["status"] in {"skipped", "held"}]
+    degraded = [each for each in operations if each["status"] == "degraded"]
+    listed = degraded[:SHOWN] if out.is_terminal else degraded
+    for operation in [*problems, *listed]:
+        status = Text(f"{operation['status']:9} ", STYLES[operation["status"]])
+        line = f"{operation['operation']}: {operation['reason']}"
+        out.print(status.append(harmless(line), "default"))
+    if len(listed) < len(degraded):
+        say(f"… and {len(degraded) - len(listed)} more degraded; --report lists all")
 
 
-def _print_address(report: ImportReport) -> None:
+def _print_address(report: Json) -> None:
     """Print the address of calls, so that a wrong one is noticed before the first call."""
-    base_url, options = report.source.base_url, report.source.options
-    if options.command:
-        say(f"Calls go to a process: {shlex.join(options.command)}")
+    base_url = report["base_url"]
+    if report["command"]:
+        say(f"Calls go to a process: {shlex.join(report['command'])}")
     elif base_url is None:
         say("The description has no server URL: add --base-url URL.", "yellow")
-    elif not report.source.base_url_trusted and is_private(base_url):
+    elif report["is_refused"]:
         say(
             f"Calls are refused: {base_url} is a private address of the description. "
             f"To allow it, add --base-url {base_url}",
             "yellow",
         )
     else:
-        say(f"Calls go to {without_queries(base_url)}")
+        say(f"Calls go to {base_url}")
 
 
-def is_private(url: str) -> bool:
-    """Whether the URL's host is private by its name, without DNS look-up."""
-    host = urlsplit(url).hostname or ""
-    try:
-        check_url_host(url)
-    except PrivateAddress:
-        return True
-    return host == "localhost" or host.endswith(".localhost")
-
-
-ORDER: tuple[OutcomeStatus, ...] = ("imported", "degraded", "held", "skipped", "excluded")
+ORDER = ("imported", "degraded", "held", "skipped", "excluded")
 TOP = 3  # number of largest definitions that are named
 INDENT = 18  # of a reason, below its operation
 WIDTH = 80  # maximum, for prose
 
 
-def print_table(report: ImportReport) -> None:
+def print_table(report: Json) -> None:
     """At a terminal reasons stand below, and errors come last, where people look; in a pipe each
     operation is one line: status, tokens, name, operation, reason."""
-    cost = costs(report)
-    rows = [
-        (outcome, cost.get(outcome.key) if outcome.name else None) for outcome in report.outcomes
-    ]
+    operations = report["operations"]
     if out.is_terminal:
         out.print(Text(f"{'status':9} {'tokens':>6}  tool", "bold"))
-        for outcome, price in sorted(rows, key=lambda row: row[0].status in STYLES):
-            _print_outcome(outcome, price)
+        for operation in sorted(operations, key=lambda each: each["status"] in STYLES):
+            _print_outcome(operation)
     else:
-        print_rows(ROWS, [_row(outcome, price) for outcome, price in rows])
+        print_rows(ROWS, list(map(_row, operations)))
     say("")
-    notes = (f"note: {note}" for note in report.notes)
-    for line in [*_totals(report), *_expenses(report, cost), *notes]:
+    notes = (f"note: {note}" for note in report["notes"])
+    for line in [*_totals(report), *_expenses(report), *notes]:
         wrapped = textwrap.wrap(line, WIDTH, break_on_hyphens=False)
         for part in wrapped if out.is_terminal else [line]:
             say(part)
@@ -188,46 +161,31 @@ def print_table(report: ImportReport) -> None:
 ROWS = ("status", "tokens", "name", "operation", "reason")
 
 
-def _row(outcome: Outcome, price: int | None) -> Sequence[str]:
+def _row(operation: Json) -> Sequence[str]:
     return (
-        outcome.status,
-        "-" if price is None else str(price),
-        outcome.name or "-",
-        outcome.operation,
-        outcome.reason or "",
+        operation["status"],
+        "-" if operation["tokens"] is None else str(operation["tokens"]),
+        operation["name"] or "-",
+        operation["operation"],
+        operation["reason"] or "",
     )
 
 
-def _print_outcome(outcome: Outcome, price: int | None) -> None:
-    line = Text(f"{outcome.status:9}", STYLES.get(outcome.status, ""))
-    name = one_line(outcome.name or outcome.operation)
+def _print_outcome(operation: Json) -> None:
+    status, price = operation["status"], operation["tokens"]
+    line = Text(f"{status:9}", STYLES.get(status, ""))
+    name = one_line(operation["name"] or operation["operation"])
     line.append(f" {'' if price is None else price:>6}  {name}", "default")
     line.truncate(min(out.width, WIDTH), overflow="ellipsis")
     out.print(line)
     room = min(out.width, WIDTH) - INDENT
-    for part in textwrap.wrap(one_line(outcome.reason or ""), max(room, INDENT)):
+    for part in textwrap.wrap(one_line(operation["reason"] or ""), max(room, INDENT)):
         out.print(Text(f"{'':{INDENT}}{part}", "dim"))
 
 
-def costs(report: ImportReport) -> dict[str, int]:
-    """Maximum tokens of each definition in lists, by key of the operation."""
-    return {draft.key: tokens(_definition(draft)) for draft in report.drafts}
-
-
-def _definition(draft: ToolDraft) -> bytes:
-    whole = {
-        "name": draft.name,
-        "title": draft.title,
-        "description": draft.description,
-        "inputSchema": draft.input_schema,
-        "annotations": draft.annotations,
-    }
-    return msgspec.json.encode({key: value for key, value in whole.items() if value is not None})
-
-
-def _totals(report: ImportReport) -> Iterator[str]:
+def _totals(report: Json) -> Iterator[str]:
     """Totals; shares relate to operations that were not excluded."""
-    counts = Counter(outcome.status for outcome in report.outcomes)
+    counts = _counts(report)
     wanted = sum(counts.values()) - counts["excluded"]
     shares = [
         f"{counts[status]:,} {status} ({_share(counts[status], wanted)})"
@@ -246,47 +204,47 @@ def _share(count: int, of: int) -> str:
     return f"{count / of:.1%}" if of else "0.0%"
 
 
-def _expenses(report: ImportReport, cost: Mapping[str, int]) -> Iterator[str]:
-    if not cost:
+def _expenses(report: Json) -> Iterator[str]:
+    costs = {
+        operation["name"]: operation["tokens"]
+        for operation in report["operations"]
+        if operation["tokens"] is not None
+    }
+    if not costs:
         return
-    names = {outcome.key: outcome.name for outcome in report.outcomes if outcome.name}
-    top = sorted(cost.items(), key=lambda pair: -pair[1])[:TOP]
-    largest = ", ".join(f"{names.get(key, key)} {price:,}" for key, price in top)
+    top = sorted(costs.items(), key=lambda pair: -pair[1])[:TOP]
+    largest = ", ".join(f"{name} {price:,}" for name, price in top)
     yield (
-        f"Definitions: {sum(cost.values()):,} tokens (characters / 4) before lists shorten them; "
+        f"Definitions: {sum(costs.values()):,} tokens (characters / 4) before lists shorten them; "
         f"the largest: {largest}"
     )
 
 
-def print_report_json(report: ImportReport) -> None:
-    cost, saved = costs(report), report.saved
+def print_report_json(report: Json) -> None:
+    saved, server = report["saved"], report["server"]
+    if saved is not None and server is None:
+        saved = {fate: saved[fate] for fate in ("added", "updated", "unchanged", "removed")}
     print_json(
         {
-            "source": report.source.name,
-            "title": report.source.title,
-            "version": report.source.version,
-            "base_url": report.source.base_url and without_queries(report.source.base_url),
-            "dry_run": saved is None and report.rolled_back is None,
-            "rolled_back": report.rolled_back,
-            "notes": report.notes,
-            "saved": None if saved is None else _counts(report, saved),
-            **({"server": report.source.server} if report.source.server else {}),
+            "source": report["source"],
+            "title": report["title"],
+            "version": report["version"],
+            "base_url": report["base_url"],
+            "dry_run": saved is None and report["rolled_back"] is None,
+            "rolled_back": report["rolled_back"],
+            "notes": report["notes"],
+            "saved": saved,
+            **({} if server is None else {"server": server}),
             "totals": _numbers(report),
-            "tokens": sum(cost.values()),
-            "operations": [
-                {
-                    **msgspec.to_builtins(outcome),
-                    "tokens": cost.get(outcome.key) if outcome.name else None,
-                }
-                for outcome in report.outcomes
-            ],
+            "tokens": sum(operation["tokens"] or 0 for operation in report["operations"]),
+            "operations": report["operations"],
         }
     )
 
 
-def _numbers(report: ImportReport) -> dict[str, Any]:
+def _numbers(report: Json) -> dict[str, Any]:
     """Counts; `share`: of operations that were not excluded, from 0 to 1."""
-    counts = Counter(outcome.status for outcome in report.outcomes)
+    counts = _counts(report)
     wanted = sum(counts.values()) - counts["excluded"]
     return {
         status: {
@@ -299,49 +257,25 @@ def _numbers(report: ImportReport) -> dict[str, Any]:
     }
 
 
-def _counts(report: ImportReport, saved: SavedTools) -> dict[str, Any]:
-    counts: dict[str, Any] = {
-        "added": len(saved.added),
-        "updated": len(saved.updated),
-        "unchanged": len(saved.unchanged),
-        "removed": len(saved.removed),
-    }
-    if not report.source.facts.server:
-        return counts
-    items = saved.items
-    return {
-        **counts,
-        "held": len(saved.held),
-        "items": {
-            "added": items.added,
-            "updated": items.updated,
-            "unchanged": items.unchanged,
-            "removed": items.removed,
-        },
-    }
-
-
-def print_markdown(report: ImportReport) -> None:
+def print_markdown(report: Json) -> None:
     """Print problems first, all else collapsed."""
-    cost = costs(report)
     write(f"## {escape_markdown(title(report))}\n")
-    for line in [*_totals(report), *_expenses(report, cost), *report.notes]:
+    for line in [*_totals(report), *_expenses(report), *report["notes"]]:
         write(f"- {escape_markdown(line)}")
-    odd = [outcome for outcome in report.outcomes if outcome.status in STYLES]
-    rest = [outcome for outcome in report.outcomes if outcome.status not in STYLES]
+    odd = [operation for operation in report["operations"] if operation["status"] in STYLES]
+    rest = [operation for operation in report["operations"] if operation["status"] not in STYLES]
     if odd:
-        _write_rows(odd, cost)
+        _write_rows(odd)
     if rest:
         write(f"\n<details><summary>{counted_large('other operation', len(rest))}</summary>")
-        _write_rows(rest, cost)
+        _write_rows(rest)
         write("\n</details>")
 
 
-def _write_rows(outcomes: Sequence[Outcome], cost: Mapping[str, int]) -> None:
+def _write_rows(operations: Sequence[Json]) -> None:
     write("\n| status | tokens | tool | operation | reason |\n|---|--:|---|---|---|")
-    for outcome in outcomes:
-        cells = _row(outcome, cost.get(outcome.key) if outcome.name else None)
-        write(f"| {' | '.join(map(escape_markdown, cells))} |")
+    for operation in operations:
+        write(f"| {' | '.join(map(escape_markdown, _row(operation)))} |")
 
 
 def write(line: str) -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, cast
@@ -14,32 +14,24 @@ import msgspec
 from config.decode import kind_of
 from config.settings import Settings
 from config.value_types import SourceName
-from gateway.cli.common.acts import Act
-from gateway.cli.common.credentials import missing
+from gateway.cli.commands import RESOURCES
 from gateway.cli.common.database import run
-from gateway.cli.common.failure import no_such
-from gateway.cli.common.lister import open_asking, open_lister
-from gateway.cli.common.progress import progress_bar
-from gateway.cli.common.stored import Stored
+from gateway.cli.common.failure import CommandFailure
+from gateway.cli.common.progress import progress_of
 from gateway.cli.imports.report import (
     F,
+    Json,
     ReportOptions,
     check,
-    count_noun,
     print_markdown,
     print_report,
     print_report_json,
     print_table,
     telling_options,
 )
+from gateway.cli.operations import Connect, hinting, open_client
 from gateway.upstreams.mcp.stdio import NOT_STARTED
-from registry.catalog.toolsets import unknown
-from registry.sources.import_plan import SourceDraft
-from registry.sources.import_specs import configured_import
-from registry.sources.import_writer import Progress
-from registry.sources.imports import ImportReport, Sources, preview
-from registry.sources.source_reader import DETECTION_BYTES, IMPORTERS, ImportSpec, looks_like
-from schemas.errors import ImportRejected
+from schemas.description_kinds import DESCRIPTIONS, DETECTION_BYTES, looks_like
 from schemas.source import Options as SourceOptions
 from schemas.source import facts_of
 from schemas.urls import without_credentials
@@ -68,11 +60,7 @@ def _file_hint(value: str) -> str:
             kind = looks_like(file.read(DETECTION_BYTES))
     except (OSError, ValueError):
         return ""
-    what = (
-        f" that looks like {IMPORTERS[kind].input_name}: use `toolgate import {kind}`"
-        if kind
-        else ""
-    )
+    what = f" that looks like {DESCRIPTIONS[kind]}: use `toolgate import {kind}`" if kind else ""
     return f", a file{what}"
 
 
@@ -105,16 +93,6 @@ class ImportChoice:
     dry_run: bool
     telling: ReportOptions
 
-    def spec(
-        self,
-        name: str,
-        location: str,
-        kind: str,
-        options: SourceOptions,
-        base_url: str | None = None,
-    ) -> ImportSpec:
-        return ImportSpec(name, location, base_url, self.include, self.exclude, kind, options)
-
 
 def import_options(command: F) -> F:
     """--include, --exclude, --dry-run and the options of reports; the command receives them as
@@ -132,56 +110,85 @@ def import_options(command: F) -> F:
     return cast("F", decorated)
 
 
-def import_and_report(settings: Settings, spec: ImportSpec, choice: ImportChoice) -> None:
-    report, stored = run((_preview if choice.dry_run else _import)(settings, spec))
-    report_import(report, choice.telling, settings, stored)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportCommand:
+    """Source, location and options that an import command was given."""
+
+    name: str
+    location: str
+    kind: str
+    options: SourceOptions
+    base_url: str | None = None
 
 
-def refresh_and_report(settings: Settings, name: str, telling: ReportOptions) -> None:
+def import_and_report(settings: Settings, command: ImportCommand, choice: ImportChoice) -> None:
+    report_import(run(_import(settings, command, choice)), choice.telling)
+
+
+async def _import(settings: Settings, command: ImportCommand, choice: ImportChoice) -> Json:
+    body = {
+        "kind": "machine",
+        "name": command.name,
+        "importer": command.kind,
+        "location": command.location,
+        "include": list(choice.include),
+        "exclude": list(choice.exclude),
+        "choices": msgspec.to_builtins(command.options),
+    }
+    if command.base_url is not None:
+        body["base_url"] = command.base_url
+    operation = "previewImport" if choice.dry_run else "importSource"
+    with progress_of(command.name) as job, _advising(command):
+        opened = open_client(
+            settings,
+            url=None,
+            key_file=None,
+            resources=(RESOURCES + "sources:SourceOperations",),
+            job=job,
+            has_database=not choice.dry_run,
+        )
+        async with opened as client:
+            return _whole((await client.call(operation, {"body": body, "report": True})).value)
+
+
+def refresh_and_report(connect: Connect, name: str, telling: ReportOptions) -> None:
     """Import the source again; its settings take precedence."""
-    report, stored = run(_refresh(settings, name))
-    report_import(report, telling, settings, stored)
+    report_import(run(_refresh(connect, name)), telling)
 
 
-def report_import(
-    report: ImportReport, telling: ReportOptions, settings: Settings, stored: Stored
-) -> None:
-    wants = missing(report, settings, stored)
-    notes = (*report.notes, *_homeless(report, settings), *wants)
-    report = replace(report, notes=notes, source=_with_base_url(report.source, settings))
+async def _refresh(connect: Connect, name: str) -> Json:
+    given = {"source": name}
+    with progress_of(name) as job:
+        async with connect(job=job) as client:
+
+            async def refresh() -> Json:
+                answer = await client.call("refreshSource", {**given, "report": True})
+                return _whole(answer.value)
+
+            return await hinting(client, given, refresh)
+
+
+def _whole(result: dict[str, Any]) -> Json:
+    """An import's answer, with the members of its report."""
+    return {**result, **result["report"]}
+
+
+def report_import(report: Json, telling: ReportOptions) -> None:
     printers = {"table": print_table, "json": print_report_json, "md": print_markdown}
     printer = printers[telling.format] if telling.format else print_report
     printer(report)
-    counts = Counter(outcome.status for outcome in report.outcomes)
+    counts = Counter(operation["status"] for operation in report["operations"])
     check(telling.fail_on, {status: counts[status] for status in ("degraded", "skipped")})
 
 
-def _with_base_url(source: SourceDraft, settings: Settings) -> SourceDraft:
-    """The source with the effective base URL of calls."""
-    wanted = settings.sources.get(source.name)
-    if wanted is None or wanted.base_url is None:
-        return source
-    return replace(source, base_url=wanted.base_url, base_url_trusted=True)
-
-
-def _homeless(report: ImportReport, settings: Settings) -> Iterator[str]:
-    """Hints about toolsets of the description that the settings lack."""
-    names = (draft.toolsets for draft in report.drafts)
-    for name, count in unknown(names, settings.toolsets).items():
-        yield (
-            f"{count_noun('tool', count)} would be in the toolset {name}, which the settings do "
-            f"not have: add toolsets: {{{name}: {{}}}}"
-        )
-
-
 @contextmanager
-def _advising(kind: str, name: str) -> Iterator[None]:
+def _advising(command: ImportCommand) -> Iterator[None]:
     """Adds advice to the error of an MCP server that cannot be imported."""
     try:
         yield
-    except ImportRejected as error:
-        advice = _advice(str(error), name) if facts_of(kind).server else ""
-        raise ImportRejected(f"{error}{advice}") from error
+    except CommandFailure as failure:
+        advice = _advice(failure.message, command.name) if facts_of(command.kind).server else ""
+        raise CommandFailure(f"{failure.message}{advice}", failure.exit_code) from failure
 
 
 def _advice(reason: str, name: str) -> str:
@@ -198,56 +205,3 @@ def _advice(reason: str, name: str) -> str:
             "that speaks MCP over its standard input and output?"
         )
     return ""
-
-
-async def _preview(settings: Settings, spec: ImportSpec) -> tuple[ImportReport, Stored]:
-    with progress_of(spec.name), _advising(spec.kind, spec.name):
-        async with open_lister(settings) as lister:
-            return await preview(spec, settings.imports, lister), {}
-
-
-async def _import(
-    settings: Settings, spec: ImportSpec, *, force: bool = False
-) -> tuple[ImportReport, Stored]:
-    with progress_of(spec.name) as advance, _advising(spec.kind, spec.name):
-        async with open_asking(settings, Act("importSource", spec.name)) as (
-            registry,
-            lister,
-            stored,
-        ):
-            limits = settings.imports
-            sources = Sources(registry.store, registry.host_id, limits, lister=lister)
-            return await sources.import_(spec, advance, force=force), stored
-
-
-async def _refresh(settings: Settings, name: str) -> tuple[ImportReport, Stored]:
-    wanted = settings.sources.get(name)
-    if wanted and (spec := configured_import(name, wanted)):
-        return await _import(settings, spec, force=True)
-    with progress_of(name) as advance:
-        async with open_asking(settings, Act("refreshSource", name)) as (registry, lister, stored):
-            limits = settings.imports
-            sources = Sources(
-                registry.store,
-                registry.host_id,
-                limits,
-                lister=lister,
-                configured=settings.sources,
-            )
-            try:
-                return await sources.refresh(name, advance), stored
-            except LookupError:
-                known = [source.name for source in await registry.store.sources(registry.host_id)]
-                no_such("source", name, [*known, *settings.sources])
-
-
-@contextmanager
-def progress_of(name: str) -> Iterator[Progress]:
-    """Progress bar on standard error at a terminal."""
-    with progress_bar() as bar:
-        task = bar.add_task(f"Reading {name}", total=None)
-
-        def advance(done: int, total: int) -> None:
-            bar.update(task, description=f"Saving {name}", completed=done, total=total)
-
-        yield advance

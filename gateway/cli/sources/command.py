@@ -1,167 +1,140 @@
 """`toolgate sources list | show | prune`."""
 
 import shlex
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
-import msgspec
 from rich.text import Text
 
 from config.settings import Settings
-from gateway.cli.common.credentials import lines, standing
-from gateway.cli.common.database import open_registry, run, settings_option
-from gateway.cli.common.failure import no_such
+from config.sources import SourceSettings
+from gateway.cli.common.database import run
 from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import out, print_json, print_rows, remark, say
-from gateway.cli.common.stored import stored_in
-from gateway.cli.common.text import harmless
 from gateway.cli.imports.report import ITEMS, count_noun, spoken_revisions
-from gateway.cli.local import open_operations
-from gateway.upstreams.http.connections import NO_ENTRIES, Entries
-from registry.sources.import_specs import configured_import, removed_from_settings
-from registry.sources.pins import Pins
-from registry.sources.source_reader import ImportSpec
-from schemas.mcp.snapshot import SnapshotItem
-from schemas.source import Source
-from schemas.tool import Tool
-from schemas.urls import without_queries
+from gateway.cli.operations import Connect, client_option, hinting
+from schemas.source import facts_of
+
+MINUTES = 16  # characters of a time
+
+Json = Mapping[str, Any]
 
 
 @click.command(name="list")
-@settings_option
+@client_option("sources:SourceOperations")
 @json_option
-def list_(settings: Settings, as_json: bool) -> None:
+def list_(settings: Settings, connect: Connect, as_json: bool) -> None:
     """List the sources: location of the description and target of calls.
 
     A pipe gets one line for each: name, number of tools, base URL, location of the description,
     kind, and origin of the import: settings, example, cli, admin or -. "left over" marks sources
     that were in the settings once and are no longer.
     """
-    sources = [_with_base_url(source, settings) for source in run(_list(settings))]
-    stale = removed_from_settings(sources, settings.sources)
+    sources = run(_sources(connect))
     if as_json:
-        print_json([{**_as_data(s), "left_over": s.name in stale} for s in sources])
+        print_json(sources)
     elif out.is_terminal:
         for source in sources:
-            _print_source(source, source.name in stale)
+            _print_source(source)
     else:
         rows = [
             (
-                *(s.name, str(s.tool_count), without_queries(s.base_url or "-")),
-                *(without_queries(s.location), s.kind, _origin(s, s.name in stale)),
+                *(source["name"], str(source["tools"]), source["base_url"] or "-"),
+                *(source["location"], source["kind"], _origin(source)),
             )
-            for s in sources
+            for source in sources
         ]
         print_rows(("name", "tools", "base URL", "description", "kind", "origin"), rows)
-    waiting = settings.sources.keys() - {source.name for source in sources}
+    waiting = settings.sources.keys() - {source["name"] for source in sources}
     for name in sorted(waiting):
-        if spec := configured_import(name, settings.sources[name]):
-            remark(f"{name} is not imported yet. {_how_to_import(spec)}")
+        if settings.sources[name].is_imported:
+            remark(f"{name} is not imported yet. {_how_to_import(name, settings.sources[name])}")
     if not sources and not waiting:
         remark("No sources yet. Try: toolgate import openapi YOUR-API.yaml --name api")
 
 
 @click.command()
 @click.argument("name")
-@settings_option
+@client_option("sources:SourceOperations")
 @json_option
-def show(settings: Settings, name: str, as_json: bool) -> None:
+def show(_settings: Settings, connect: Connect, name: str, as_json: bool) -> None:
     """Show the source NAME: its description, the target of its calls, and the facts that an MCP
     server announced.
 
     The option --json prints all details.
     """
-    source, items, held, tools, stored = run(_detail(settings, name))
-    bindings = (tool.binding for tool in tools)
-    wanted = standing(bindings, settings.sources.get(name), stored)
+    source = run(_detail(connect, name))
     if as_json:
-        counts = {kind: sum(item.kind == kind for item in items) for kind in ITEMS}
-        schemes = {scheme: is_met for scheme, (_, is_met) in wanted.schemes.items()}
-        print_json(
-            {
-                **_as_data(source),
-                **counts,
-                "held": held,
-                "aliases": {alias: tool.name for tool in tools for alias in tool.aliases},
-                "credentials": schemes,
-            }
-        )
+        schemes = {each["scheme"]: each["configured"] for each in source["credentials"]}
+        print_json({**source, **source["items"], "credentials": schemes})
         return
-    _print_source(source, bool(removed_from_settings([source], settings.sources)))
-    for line in [*_lines(source, items), *lines(name, wanted), *_aliases(tools)]:
+    _print_source(source)
+    for line in (*_server_lines(source), *_credential_lines(source), *_aliases(source)):
         say(f"  {line}")
-    for name_held in held:
-        say(f"  held  {name_held}: see `toolgate tools approve {name_held} --diff`", "yellow")
+    for held in source["held"]:
+        say(f"  held  {held}: see `toolgate tools approve {held} --diff`", "yellow")
 
 
-def _lines(source: Source, items: Sequence[SnapshotItem]) -> Iterator[str]:
+def _server_lines(source: Json) -> Iterator[str]:
     """Additional lines about an MCP server."""
-    if source.server is None:
+    if source["server"] is None:
         return
-    counts = Counter(item.kind for item in items)
-    yield f"has   {', '.join(count_noun(kind, counts[kind]) for kind in ITEMS)}"
-    info = source.server.info
+    items, options = source["items"], source["options"]
+    yield f"has   {', '.join(count_noun(kind, items[kind]) for kind in ITEMS)}"
+    info = source["server"].get("info", {})
     yield f"is    {info.get('name', 'nameless')} {info.get('version', '')}".rstrip()
-    yield f"names prefix {source.options.prefix}"
-    if source.options.own_sessions:
+    yield f"names prefix {options.get('prefix', 'conditional')}"
+    if options.get("own_sessions"):
         yield "calls each client session has its own session at the server"
-    if source.options.pin:
+    if options.get("pin"):
         yield "pins  new and changed tools wait for approval"
 
 
-def _aliases(tools: Sequence[Tool]) -> Iterator[str]:
+def _credential_lines(source: Json) -> Iterator[str]:
+    for each in source["credentials"]:
+        state = "configured" if each["configured"] else "not configured"
+        yield f"wants {each['scheme']}: {each['place']}, {state}"
+    if source["advice"]:
+        yield source["advice"]
+
+
+def _aliases(source: Json) -> Iterator[str]:
     """Former names that still call a tool."""
-    for tool in tools:
-        for alias in tool.aliases:
-            yield f"alias {alias} calls {tool.name}"
+    for alias, name in source["aliases"].items():
+        yield f"alias {alias} calls {name}"
 
 
-def _how_to_import(spec: ImportSpec) -> str:
-    if spec.facts.loaded:
+def _how_to_import(name: str, source: SourceSettings) -> str:
+    if source.python:
         return "`toolgate serve` does it."
-    return f"Now: toolgate sources refresh {spec.name}"
+    return f"Now: toolgate sources refresh {name}"
 
 
-def _as_data(source: Source) -> dict[str, Any]:
-    """The source as plain data, without the queries of its URLs, as some are keys."""
-    data: dict[str, Any] = msgspec.to_builtins(source)
-    urls = {key: data[key] for key in ("location", "base_url") if data[key]}
-    return {**data, **{key: without_queries(url) for key, url in urls.items()}}
+def _origin(source: Json) -> str:
+    origin: str = source["origin"] or "-"
+    return f"{origin}, left over" if source["removed_from_settings"] else origin
 
 
-def _with_base_url(source: Source, settings: Settings) -> Source:
-    """The source with the effective base URL of calls."""
-    wanted = settings.sources.get(source.name)
-    if wanted is None or wanted.base_url is None:
-        return source
-    return replace(source, base_url=wanted.base_url, base_url_trusted=True)
-
-
-def _origin(source: Source, stale: bool) -> str:
-    return f"{source.origin}, left over" if stale else source.origin or "-"
-
-
-def _print_source(source: Source, stale: bool) -> None:
-    """`stale`: removed from the settings."""
-    tools = "1 tool" if source.tool_count == 1 else f"{source.tool_count} tools"
-    version = f", version {source.version}" if source.version else ""
-    imported = source.updated[:16].replace("T", " ")
-    facts = harmless(f"  {source.kind}, {tools}{version}, imported {imported}")
-    out.print(Text(source.name, "bold").append(facts, "not bold"))
-    say(f"  from  {without_queries(source.location)}")
+def _print_source(source: Json) -> None:
+    name = source["name"]
+    version = f", version {source['version']}" if source["version"] else ""
+    imported = source["updated"][:MINUTES].replace("T", " ")
+    tools = count_noun("tool", source["tools"])
+    facts = f"  {source['kind']}, {tools}{version}, imported {imported}"
+    out.print(Text(name, "bold").append(facts, "not bold"))
+    say(f"  from  {source['location']}")
     say(f"  calls {_where(source)}")
-    if source.server is not None:
-        say(f"  speaks {spoken_revisions(source.server)}")
-    if source.rolled_back is not None:
+    if source["server"] is not None:
+        say(f"  speaks {spoken_revisions(source['server'])}")
+    if source["rolled_back_from"] is not None:
         say(
-            f"  is rolled back to version {source.number}, from {source.rolled_back.version}; "
-            f"to end that: toolgate sources refresh {source.name}",
+            f"  is rolled back to version {source['number']}, from {source['rolled_back_from']}; "
+            f"to end that: toolgate sources refresh {name}",
             "yellow",
         )
-    if stale:
+    if source["removed_from_settings"]:
         say(
             "  left over: the settings have it no longer, so its calls are sent without headers "
             "and credentials of the settings; to remove it: toolgate sources prune",
@@ -169,26 +142,26 @@ def _print_source(source: Source, stale: bool) -> None:
         )
 
 
-def _where(source: Source) -> str:
-    if source.facts.loaded:
+def _where(source: Json) -> str:
+    if facts_of(source["kind"]).loaded:
         return "Python code in the gateway"
-    if source.options.command:
-        return f"a process: {shlex.join(source.options.command)}"
-    return without_queries(source.base_url or "no address: set its base_url")
+    if source["options"].get("command"):
+        return f"a process: {shlex.join(source['options']['command'])}"
+    return source["base_url"] or "no address: set its base_url"
 
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Print what would be removed; remove nothing.")
 @yes_option
-@settings_option
-def prune(settings: Settings, dry_run: bool, yes: bool) -> None:
+@client_option("sources:SourceOperations")
+def prune(_settings: Settings, connect: Connect, dry_run: bool, yes: bool) -> None:
     """Remove the sources that left the settings, and their tools.
 
     These sources were imported from a settings file, and the current settings do not have them.
     Sources that a command or the admin API imported stay. To keep a source, import it by command
     under its name first.
     """
-    sources = [source for source in run(_views(settings)) if source["removed_from_settings"]]
+    sources = [source for source in run(_sources(connect)) if source["removed_from_settings"]]
     if not sources:
         say("No source is left over from earlier settings.")
         return
@@ -199,47 +172,26 @@ def prune(settings: Settings, dry_run: bool, yes: bool) -> None:
         return
     if not yes:
         ask("remove", what)
-    run(_prune(settings, [source["name"] for source in sources]))
+    run(_prune(connect, [source["name"] for source in sources]))
     for source in sources:
         say(f"Removed {source['name']} and its {count_noun('tool', source['tools'])}.")
 
 
-async def _views(settings: Settings) -> list[dict[str, Any]]:
-    async with open_operations(settings) as operations:
-        return await operations.items("listSources", {})
+async def _sources(connect: Connect) -> list[dict[str, Any]]:
+    async with connect() as client:
+        return await client.items("listSources", {})
 
 
-async def _list(settings: Settings) -> list[Source]:
-    async with open_registry(settings) as registry:
-        return await registry.store.sources(registry.host_id)
+async def _detail(connect: Connect, name: str) -> Json:
+    given = {"source": name}
+    async with connect() as client:
+        source: Json = (
+            await hinting(client, given, partial(client.call, "getSource", given))
+        ).value
+        return source
 
 
-async def _detail(
-    settings: Settings, name: str
-) -> tuple[Source, list[SnapshotItem], list[str], list[Tool], Entries]:
-    """The source, its items, its tools that wait for approval, its served tools, and the stored
-    credentials for its security schemes."""
-    source = _with_base_url(await _find_source(settings, name), settings)
-    async with open_registry(settings) as registry:
-        items = await registry.store.items(registry.host_id)
-        held = await Pins(registry.database.pool).list_held(registry.host_id)
-        tools = await registry.store.tools(registry.host_id)
-        stored = await stored_in(settings, registry)
-    return (
-        source,
-        [item for item in items if item.source == name],
-        [tool.name for tool in held if tool.source == name],
-        [tool for tool in tools if tool.source == name],
-        stored.get(name, NO_ENTRIES),
-    )
-
-
-async def _find_source(settings: Settings, name: str) -> Source:
-    by_name = {source.name: source for source in await _list(settings)}
-    return by_name[name] if name in by_name else no_such("source", name, by_name)
-
-
-async def _prune(settings: Settings, names: Sequence[str]) -> None:
-    async with open_operations(settings) as operations:
+async def _prune(connect: Connect, names: Sequence[str]) -> None:
+    async with connect() as client:
         for name in names:
-            await operations.call("deleteSource", {"source": name})
+            await client.call("deleteSource", {"source": name})

@@ -1,22 +1,22 @@
 """`toolgate sources diff | rollback`: versions of a source, preview of the next."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
-import msgspec
 from rich.text import Text
 
 from config.decode import absolute
 from config.settings import Settings
-from gateway.cli.common.acts import Act
-from gateway.cli.common.database import Registry, open_registry, run, settings_option
-from gateway.cli.common.failure import USAGE, fail, no_such
-from gateway.cli.common.lister import open_asking
+from gateway.cli.common.database import run
+from gateway.cli.common.failure import USAGE, fail
 from gateway.cli.common.options import json_option
 from gateway.cli.common.output import out, print_json, print_rows, remark, say
-from gateway.cli.common.text import harmless, one_line
+from gateway.cli.common.progress import progress_of
+from gateway.cli.common.text import one_line
 from gateway.cli.imports.report import (
     Format,
     ReportingCommand,
@@ -28,28 +28,11 @@ from gateway.cli.imports.report import (
     unwanted_option,
     write,
 )
-from gateway.cli.imports.shared import progress_of
-from registry.sources.compatibility import SchemaChange
-from registry.sources.import_specs import configured_import, spec_of
-from registry.sources.source_reader import ImportSpec
-from registry.sources.versions import Difference, History, RollbackResult, ToolChange, Versions
-from schemas.source import Version
+from gateway.cli.operations import Connect, client_option, hinting
+
+Json = Mapping[str, Any]
 
 FATES = {"added": ("+", "green"), "changed": ("~", ""), "removed": ("-", "red")}
-
-
-def _as_json(version: Version) -> dict[str, object]:
-    return {
-        "number": version.number,
-        "imported": version.imported,
-        "title": version.title,
-        "version": version.version,
-        "digest": version.digest,
-        "outcomes": version.outcomes,
-        "current": version.current,
-        "kept": version.kept,
-        "spec": version.spec,
-    }
 
 
 @click.command(cls=ReportingCommand)
@@ -58,9 +41,10 @@ def _as_json(version: Version) -> dict[str, object]:
 @report_option
 @click.option("--json", "as_json", is_flag=True, help="The same as --report json.")
 @unwanted_option("breaking", "changes", usual="never")
-@settings_option
+@client_option("sources:SourceOperations")
 def diff(
-    settings: Settings,
+    _settings: Settings,
+    connect: Connect,
     name: str,
     new: str | None,
     report: Format | None,
@@ -86,11 +70,11 @@ def diff(
     """
     if report and as_json:
         fail("--json is the same as --report json; remove one of them", USAGE)
-    difference = run(_difference(settings, name, new))
+    difference = run(_difference(connect, name, new))
     printers = {"table": print_difference, "json": _print_json, "md": _print_markdown}
     printers["json" if as_json else report or "table"](difference)
-    breaking = sum(tool.breaking for tool in difference.tools)
-    counts = {"changes": len(difference.tools) - breaking, "breaking": breaking}
+    breaking = sum(tool["breaking"] for tool in difference["tools"])
+    counts = {"changes": len(difference["tools"]) - breaking, "breaking": breaking}
     check(fail_on or "never", counts)
 
 
@@ -98,8 +82,10 @@ def diff(
 @click.argument("name")
 @click.option("--to", type=click.IntRange(min=1), metavar="NUMBER", help="The version to serve.")
 @json_option
-@settings_option
-def rollback(settings: Settings, name: str, to: int | None, as_json: bool) -> None:
+@client_option("sources:SourceOperations")
+def rollback(
+    _settings: Settings, connect: Connect, name: str, to: int | None, as_json: bool
+) -> None:
     """Serve an older version of the source NAME again.
 
     The default is the previous version; `toolgate sources versions NAME` lists the versions.
@@ -108,79 +94,84 @@ def rollback(settings: Settings, name: str, to: int | None, as_json: bool) -> No
     ids. The description that was rolled back is not imported again, neither by `toolgate serve`
     nor by `toolgate import`, until the description changes or `toolgate sources refresh NAME` runs.
     """
-    done = run(_roll_back(settings, name, to))
+    done = run(_roll_back(connect, name, to))
     if as_json:
-        print_json({"version": _as_json(done.version), **_summary_json(done.difference)})
+        print_json({"version": done["version"], **_summary_json(done["difference"])})
         return
-    print_difference(done.difference)
-    if done.report.saved:
-        print_saved(name, done.report.saved)
-    say(f"{name} is version {done.version.number} again.")
+    print_difference(done["difference"])
+    print_saved(name, done["report"]["saved"])
+    say(f"{name} is version {done['version']['number']} again.")
     remark(f"To end the rollback: toolgate sources refresh {name}")
 
 
-def print_difference(found: Difference) -> None:
+def print_difference(difference: Json) -> None:
     """At a terminal changes of a tool stand below it; in a pipe each change is a line: fate,
     breaking or not, tool, where, what."""
+    tools = difference["tools"]
     if not out.is_terminal:
-        print_rows(("", "", "", "", ""), [row for tool in found.tools for row in _lines(tool)])
-    for tool in found.tools if out.is_terminal else ():
+        print_rows(("", "", "", "", ""), [row for tool in tools for row in _lines(tool)])
+    for tool in tools if out.is_terminal else ():
         _print_tool(tool)
-    say(_summary(found), "red" if found.breaking else "")
+    say(_summary(difference), "red" if _is_breaking(difference) else "")
 
 
-def _lines(tool: ToolChange) -> list[Sequence[str]]:
-    whole = SchemaChange("operation", "", False, tool.operation)
+def _is_breaking(difference: Json) -> bool:
+    return any(tool["breaking"] for tool in difference["tools"])
+
+
+def _lines(tool: Json) -> list[Sequence[str]]:
+    whole = {"where": "", "breaking": False, "text": tool["operation"]}
     return [
         (
-            tool.status,
-            "breaking" if change.breaking else "-",
-            tool.name,
-            change.where or "-",
-            change.text,
+            tool["status"],
+            "breaking" if change["breaking"] else "-",
+            tool["name"],
+            change["where"] or "-",
+            change["text"],
         )
-        for change in tool.changes or (whole,)
+        for change in tool["changes"] or (whole,)
     ]
 
 
-def _print_tool(tool: ToolChange) -> None:
-    sign, style = FATES[tool.status]
-    line = Text(f"{sign} {harmless(one_line(tool.name))}", style)
-    out.print(line.append("  breaking" if tool.breaking else "", "red"))
-    for change in tool.changes:
-        text = harmless(one_line(f"{change.where}: {change.text}" if change.where else change.text))
-        mark = Text("    ! " if change.breaking else "      ", "red")
-        out.print(mark.append(text, "default"), soft_wrap=False)
+def _print_tool(tool: Json) -> None:
+    sign, style = FATES[tool["status"]]
+    line = Text(f"{sign} {one_line(tool['name'])}", style)
+    out.print(line.append("  breaking" if tool["breaking"] else "", "red"))
+    for change in tool["changes"]:
+        text = f"{change['where']}: {change['text']}" if change["where"] else change["text"]
+        mark = Text("    ! " if change["breaking"] else "      ", "red")
+        out.print(mark.append(one_line(text), "default"), soft_wrap=False)
 
 
-def _summary(found: Difference) -> str:
-    if not found.tools:
-        return f"Nothing changes: {count_noun('tool', found.unchanged)} of {found.source}."
-    counts = {status: sum(tool.status == status for tool in found.tools) for status in FATES}
-    told = ", ".join(f"{count} {status}" for status, count in counts.items())
-    breaking = sum(tool.breaking for tool in found.tools)
-    return f"{found.source}: {told}, {found.unchanged} unchanged; {breaking} breaking."
+def _summary(difference: Json) -> str:
+    source, tools, unchanged = difference["source"], difference["tools"], difference["unchanged"]
+    if not tools:
+        return f"Nothing changes: {count_noun('tool', unchanged)} of {source}."
+    counts = Counter(tool["status"] for tool in tools)
+    changes = ", ".join(f"{counts[status]} {status}" for status in FATES)
+    breaking = sum(tool["breaking"] for tool in tools)
+    return f"{source}: {changes}, {unchanged} unchanged; {breaking} breaking."
 
 
-def _summary_json(found: Difference) -> dict[str, object]:
+def _summary_json(difference: Json) -> dict[str, object]:
     return {
-        "source": found.source,
-        "breaking": found.breaking,
-        "unchanged": found.unchanged,
-        "tools": msgspec.to_builtins(found.tools),
+        "source": difference["source"],
+        "breaking": _is_breaking(difference),
+        "unchanged": difference["unchanged"],
+        "tools": difference["tools"],
     }
 
 
-def _print_json(found: Difference) -> None:
-    print_json(_summary_json(found))
+def _print_json(difference: Json) -> None:
+    print_json(_summary_json(difference))
 
 
-def _print_markdown(found: Difference) -> None:
-    write(f"## {escape_markdown(_summary(found))}")
-    if not found.tools:
+def _print_markdown(difference: Json) -> None:
+    write(f"## {escape_markdown(_summary(difference))}")
+    if not difference["tools"]:
         return
     write("\n| tool | | where | change |\n|---|---|---|---|")
-    for tool in found.tools:
+    for tool in difference["tools"]:
         for status, breaking, name, where, text in _lines(tool):
             mark = "**breaking**" if breaking == "breaking" else status
             write(
@@ -189,45 +180,23 @@ def _print_markdown(found: Difference) -> None:
             )
 
 
-async def _names(registry: Registry) -> list[str]:
-    return [source.name for source in await registry.store.sources(registry.host_id)]
+async def _difference(connect: Connect, name: str, new: str | None) -> Json:
+    given: dict[str, Any] = {"source": name}
+    if new is not None:
+        given["location"] = absolute(new, Path.cwd())
+    with progress_of(name) as job:
+        async with connect(job=job) as client:
+            compare = partial(client.call, "compareSource", given)
+            difference: Json = (await hinting(client, given, compare)).value
+            return difference
 
 
-async def _difference(settings: Settings, name: str, new: str | None) -> Difference:
-    async with open_asking(settings) as (registry, lister, _):
-        spec = _elsewhere(await _spec(registry, settings, name), new)
-        versions = Versions(registry.database.pool)
-        history = History(
-            registry.store, versions, registry.host_id, settings.imports, lister=lister
-        )
-        return await history.difference(spec)
-
-
-async def _spec(registry: Registry, settings: Settings, name: str) -> ImportSpec:
-    """The import spec: that of the settings, else of the last import."""
-    wanted = settings.sources.get(name)
-    if wanted and (spec := configured_import(name, wanted)):
-        return spec
-    source = await registry.store.source(registry.host_id, name)
-    if source is None:
-        no_such("source", name, await _names(registry))
-    return spec_of(source)
-
-
-def _elsewhere(spec: ImportSpec, new: str | None) -> ImportSpec:
-    if new is None:
-        return spec
-    if not spec.facts.has_description:
-        fail(f"{spec.name} has no description; leave {new} out", USAGE)
-    return replace(spec, location=absolute(new, Path.cwd()))
-
-
-async def _roll_back(settings: Settings, name: str, to: int | None) -> RollbackResult:
-    with progress_of(name) as advance:
-        async with open_registry(settings, Act("rollBack", name)) as registry:
-            versions = Versions(registry.database.pool)
-            history = History(registry.store, versions, registry.host_id, settings.imports)
-            try:
-                return await history.roll_back(name, to, advance)
-            except LookupError:
-                no_such("source", name, await _names(registry))
+async def _roll_back(connect: Connect, name: str, to: int | None) -> Json:
+    given: dict[str, Any] = {"source": name, "report": True}
+    if to is not None:
+        given["to"] = to
+    with progress_of(name) as job:
+        async with connect(job=job) as client:
+            roll_back = partial(client.call, "rollBack", given)
+            done: Json = (await hinting(client, given, roll_back)).value
+            return done

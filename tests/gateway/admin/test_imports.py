@@ -16,7 +16,9 @@ LIMITS = replace(load(None, {}).imports, concurrency=3, tenant_concurrency=2)
 @pytest.fixture
 def operations() -> SourceOperations:
     nothing: Any = None
-    return SourceOperations(nothing, LIMITS, wanted=dict, lister=None, secrets=nothing)
+    return SourceOperations(
+        nothing, LIMITS, wanted=dict, lister=None, secrets=nothing, toolsets={}, at_machine=False
+    )
 
 
 def refusal(operations: SourceOperations, tenant: str) -> int | None:

@@ -82,8 +82,17 @@ async def sources_and_tools(api: Admin) -> None:
     assert (made.status, made.json["counts"]) == (201, {"imported": 5})
     one = (await api("GET", "/sources/pets")).json
     assert (one["tools"], one["guarded"], one["location"]) == (5, True, "upload:pets")
-    assert (await api("GET", "/sources")).json == {"items": [one]}
+    (listed,) = (await api("GET", "/sources")).json["items"]
+    assert listed == {name: one[name] for name in listed}
+    assert (one["items"], one["held"], one["credentials"]) == (
+        {"prompt": 0, "resource": 0, "template": 0}, [], [],
+    )  # fmt: skip
     assert (await api("POST", "/sources", uploaded())).status == 409
+    file = {"kind": "machine", "name": "f", "importer": "openapi", "location": "/etc/passwd"}
+    refused = await api("POST", "/sources", file)
+    assert (refused.status, b"machine" in refused.body) == (422, True)
+    elsewhere = {"location": "/etc/passwd"}
+    assert (await api("POST", "/sources/pets/difference", elsewhere)).status == 422
     assert (await api("POST", "/sources/pets/refresh")).status == 422
 
     names = ["createPet", "deletePet", "getPet", "listPets", "slow"]

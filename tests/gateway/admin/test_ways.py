@@ -38,7 +38,8 @@ WAYS = ("rest", "mcp", "rpc", "remote", "local")
 VOLATILE = frozenset({
     *("id", "created", "expires", "updated", "started", "ended", "since", "key_id", "makers"),
     *("decided_by", "principal", "override_user", "override_time", "secret", "result", "job"),
-    *("took_ms", "p50_ms", "p95_ms", "records", "heads", "gone", "done", "total", "attempt"),
+    *("took", "took_ms", "p50_ms", "p95_ms", "records", "heads", "gone", "done", "total"),
+    "attempt",
 })  # fmt: skip
 """Members that another caller or another moment has otherwise."""
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|[0-9a-f]{32,64}")
@@ -282,9 +283,9 @@ async def differences(house: House, id_: str, case: Case, of_registry: set[str])
 UNEQUAL = frozenset({
     *("describe", "explain", "getEmbeddings", "getStatus", "listAgents", "listApprovals"),
     *("listKeys", "listRevocations", "listRules", "listSecrets", "listSkills", "listSources"),
-    *("removeEndedJobs", "backfillEmbeddings"),
+    *("removeEndedJobs", "backfillEmbeddings", "evaluateSearch", "explainSearch"),
 })  # fmt: skip
-"""Their answers have what the ways before have made."""
+"""Their answers have what the ways before have made, or why a process has no vectors."""
 
 
 async def audited(house: House, of_registry: set[str]) -> None:

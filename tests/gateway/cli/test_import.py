@@ -213,7 +213,7 @@ def test_sources_are_listed_one_a_line(with_pets: Toolgate, folder: Path) -> Non
     line = f"pets  5  http://127.0.0.1:9  {folder / 'pets.json'}  openapi  cli\n"
     assert with_pets("sources", "list").out == line
     [source] = with_pets("sources", "list", "--json").json
-    assert (source["name"], source["tool_count"]) == ("pets", 5)
+    assert (source["name"], source["tools"]) == ("pets", 5)
 
 
 def test_sources_are_listed_with_the_address_that_the_settings_give(

@@ -25,7 +25,7 @@ def test_lists_show_the_origin_of_a_source_and_leftovers(left: Toolgate) -> None
     kept, pets = left("sources", "list").out.splitlines()
     assert kept.endswith("openapi  cli")
     assert pets.endswith("openapi  settings, left over")
-    told = {one["name"]: (one["origin"], one["left_over"]) for one in source_list(left)}
+    told = {one["name"]: (one["origin"], one["removed_from_settings"]) for one in source_list(left)}
     assert told == {"kept": ("cli", False), "pets": ("settings", True)}
     said = left("sources", "show", "pets", FORCE_COLOR="1").out
     assert "left over: the settings have it no longer" in said
