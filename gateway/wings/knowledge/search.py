@@ -1,9 +1,9 @@
 """Searching chunks by words and meaning, with tenant, caller, collection and filters as conditions
 inside each statement.
 
-Words are those of the index of the registry (0008_search.sql), of which each collection is a part;
-frequencies are counted in the collections that the caller may read, so that they tell nothing of
-others.
+Words are those of the index of the registry (0017_wordlists.sql), of which each collection is a
+part; frequencies are counted in the collections that the caller may read, so that they tell nothing
+of others.
 """
 
 import re
@@ -288,11 +288,16 @@ def _with_scores(chunk: ScoredChunk, score: float, found: Candidate | None) -> S
 def _word_values(planned: WordPlan) -> dict[str, Any]:
     return {
         "scanned": [word.term for word in planned.scanned],
-        "scanned_idfs": idfs(planned.scanned, planned.docs),
-        "terms": [word.term for word in planned.all],
-        "idfs": idfs(planned.all, planned.docs),
-        "average": planned.average,
+        "scanned_weights": _term_weights(planned.scanned, planned.docs),
+        "rest": [word.term for word in planned.rest],
+        "rest_weights": _term_weights(planned.rest, planned.docs),
+        "tf_floor": K1 * (1 - B),
+        "tf_slope": K1 * B / planned.average,
     }
+
+
+def _term_weights(words: Sequence[Word], docs: int) -> list[float]:
+    return [(K1 + 1) * idf for idf in idfs(words, docs)]
 
 
 # The collections that the caller may read, each a part of the index of words.
@@ -322,13 +327,23 @@ _FACTS = compose(
 """,
     permitted=PERMITTED,
 )
-_BM25 = sql.SQL("""word.idf * {k1_plus_1} * posting.tf
-    / (posting.tf + {k1} * ({unnormed} + {normed} * posting.length / %(average)s))""").format(
-    k1_plus_1=sql.Literal(K1 + 1),
-    k1=sql.Literal(K1),
-    unnormed=sql.Literal(1 - B),
-    normed=sql.Literal(B),
-)
+# Of BM25, all that is the same for each document is computed before.
+_BM25 = sql.SQL("""word.weight * posting.tf
+    / (posting.tf + (%(tf_floor)s::float8 + %(tf_slope)s::float8 * posting.length))""")
+# The frequent words of a query, which propose nothing, are sought in the lists of each candidate. A
+# copy of a list is read once from where it is stored, the column for each word.
+_REST = sql.SQL("""coalesce((
+    SELECT sum({bm25})
+    FROM (
+        SELECT tf, length, words || '' AS words FROM search_wordlist_t AS list
+        WHERE (list.part_id, list.doc_id) = (candidate.part_id, candidate.doc_id)
+            AND %(rest)s::text[] <> '{{}}' OFFSET 0
+    ) AS posting
+    JOIN unnest(%(rest)s::text[], %(rest_weights)s::float8[]) AS word (term, weight)
+        ON strpos(posting.words, concat(' ', word.term, ' ')) > 0), 0)""").format(bm25=_BM25)
+_ALLOWED_POSTINGS = sql.SQL("""JOIN (
+    SELECT doc_id FROM allowed WHERE allowed.part_id = permitted.part_id
+) AS allowed USING (doc_id)""")
 _DOCUMENT = sql.SQL("""JOIN knowledge_document_t AS document
     ON (document.host_id, document.document_id) = (%(host)s, chunk.document_id)""")
 
@@ -368,52 +383,52 @@ def candidates(
     cosine: sql.Composable = sql.SQL("NULL::float8")
     entity = sql.Identifier("doc", "entity_id")
     if narrowed is not None and is_listed and index is None:
-        allowed, only = _allowed_sql(narrowed), sql.SQL("JOIN allowed USING (part_id, doc_id)")
+        allowed, only = _allowed_sql(narrowed), _ALLOWED_POSTINGS
     elif narrowed is not None:
         sorted_ = sql.SQL("OFFSET 0")
         allowed = _listed_sql(narrowed) if is_listed else _NOTHING
         where = _listed_clause(entity) if is_listed else _filter_clause(narrowed, entity)
     if vectors:
-        union = sql.SQL("UNION SELECT part_id, doc_id FROM near")
+        # IS TRUE makes it a hash table, whatever the planner expects: see _listed_clause.
+        union = sql.SQL("""UNION
+            SELECT part_id, doc_id, sum(bm25) FROM (
+                SELECT part_id, doc_id, 0::float8 AS bm25 FROM near
+                UNION ALL
+                SELECT part_id, doc_id, bm25 FROM worded
+                WHERE ((part_id, doc_id) IN (SELECT part_id, doc_id FROM near)) IS TRUE
+            ) AS near_worded GROUP BY part_id, doc_id""")
         near = _near_sql(narrowed, index, is_listed=is_listed)
         cosine = sql.SQL("(SELECT -(vector.embedding <#> %(vector)s::vector) {vector})").format(
             vector=_VECTOR
         )
     return compose(
         """
-        WITH {permitted}{allowed}, worded_best AS MATERIALIZED (
-            SELECT found.part_id, found.doc_id FROM (
-                SELECT part_id, doc_id
-                FROM unnest(%(scanned)s::text[], %(scanned_idfs)s::float8[]) AS word (term, idf)
-                CROSS JOIN (SELECT part_id AS id FROM permitted) AS part CROSS JOIN LATERAL (
-                    SELECT part_id, doc_id, tf, length FROM search_posting_t
-                    WHERE part_id = part.id AND term = word.term OFFSET 0
-                ) AS posting (part_id, doc_id, tf, length) {only}
-                GROUP BY part_id, doc_id
-                ORDER BY sum({bm25}) DESC, part_id, doc_id {sorted}
+        WITH {permitted}{allowed}, worded AS (
+            SELECT part_id, doc_id, bm25 FROM permitted CROSS JOIN LATERAL (
+                SELECT doc_id, sum({bm25}) AS bm25
+                FROM unnest(%(scanned)s::text[], %(scanned_weights)s::float8[])
+                    AS word (term, weight)
+                CROSS JOIN LATERAL search_postings(permitted.part_id, word.term) AS posting
+                {only} GROUP BY doc_id
+            ) AS scored
+        ), worded_best AS MATERIALIZED (
+            SELECT found.part_id, found.doc_id, found.bm25 FROM (
+                SELECT * FROM worded ORDER BY bm25 DESC, part_id, doc_id {sorted}
             ) AS found WHERE (SELECT true FROM search_doc_t AS doc
                 WHERE (doc.part_id, doc.doc_id) = (found.part_id, found.doc_id)
                 AND {narrowing}) LIMIT %(reach)s
         ){near}, candidate AS MATERIALIZED (
-            SELECT part_id, doc_id FROM worded_best {union}
-        ), worded AS MATERIALIZED (
-            SELECT part_id, doc_id, sum(bm25) AS bm25 FROM (
-                SELECT part_id, doc_id, 0::float8 AS bm25 FROM candidate
-                UNION ALL
-                SELECT candidate.part_id, candidate.doc_id, {bm25}
-                FROM candidate
-                CROSS JOIN unnest(%(terms)s::text[], %(idfs)s::float8[]) AS word (term, idf)
-                JOIN search_posting_t AS posting ON posting.part_id = candidate.part_id
-                    AND posting.term = word.term AND posting.doc_id = candidate.doc_id
-            ) AS part GROUP BY part_id, doc_id
+            SELECT part_id, doc_id, bm25 FROM worded_best {union}
         )
-        SELECT doc.entity_id::text, doc.entity_id::text, doc.weight, worded.bm25, {cosine}
-        FROM worded JOIN search_doc_t AS doc USING (part_id, doc_id)
+        SELECT doc.entity_id::text, doc.entity_id::text, doc.weight, candidate.bm25 + {rest},
+            {cosine}
+        FROM candidate JOIN search_doc_t AS doc USING (part_id, doc_id)
     """,
         permitted=PERMITTED,
         allowed=allowed,
         only=only,
         bm25=_BM25,
+        rest=_REST,
         sorted=sorted_,
         narrowing=where,
         near=near,

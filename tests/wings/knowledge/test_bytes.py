@@ -19,6 +19,7 @@ pytestmark = pytest.mark.anyio
 
 CHAPTERS = sorted((Path(__file__).parents[3] / "docs").rglob("*.md"))[:40]
 MENTIONS = 3.0  # bytes of names, with their indexes, for a byte of text
+WORDS = 3.0  # the same of words
 PASSAGES = b"""
     INSERT INTO host_t (host_id, name) VALUES (%(host)s, 'a') ON CONFLICT DO NOTHING;
     INSERT INTO knowledge_collection_t (host_id, collection_id, name, kind, owner, on_same_source)
@@ -47,6 +48,12 @@ NAMES = b"""
         ('keeper.md', 'link', 30, 39, 'path', 'keeper.md', 'rule', '')
     ) AS given (norm, role, start_byte, end_byte, type, name, method, description)
 """
+TOOL = b"""
+    INSERT INTO tool_t (host_id, name, description, input_schema, binding) VALUES (%(host)s, 'feed',
+        'Feeds a jaguar', '{}', '{"type": "openapi", "method": "GET", "path": "/"}')
+"""
+WORD_ROWS = """(SELECT part_id, doc_id, tf, length, word COLLATE "C" AS term FROM search_wordlist_t
+    CROSS JOIN LATERAL string_to_table(btrim(words), ' ') AS word)"""
 MENTION_ROWS = """
     SELECT host_id, chunk_id, norm, role, start_byte, end_byte, collection_id, type, name, method,
         description FROM {table} ORDER BY chunk_id, norm, role, start_byte
@@ -64,6 +71,48 @@ async def test_names_take_fewer_bytes_than_three_times_the_text(rig: KnowledgeRi
         " WHERE relname IN ('knowledge_mention_t', 'knowledge_named_t')"
     )
     assert 0 < stored <= MENTIONS * sum(len(text.encode()) for text in texts)
+
+
+async def test_words_take_fewer_bytes_than_three_times_the_text(rig: KnowledgeRig) -> None:
+    """Words and what finds them have at most WORDS bytes for a byte of text (mending 6)."""
+    texts = [path.read_text() for path in CHAPTERS]
+    for number, text in enumerate(texts):
+        await rig.caller().add(text, path=f"{number}.md")
+    ((stored,),) = await rig.rows(
+        "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
+        " WHERE relname ~ '^search_(posting|wordlist).*_t$' AND relkind = 'r'"
+    )
+    assert 0 < stored <= WORDS * sum(len(text.encode()) for text in texts)
+
+
+async def test_words_of_the_former_form_are_kept(
+    empty_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """A database with a row for each word has the same words after its migration, and those of
+    tools as they were (mending 6)."""
+    former = tmp_path / "knowledge"
+    shutil.copytree(str(MIGRATIONS.folder), former)
+    for later in former.glob("000[5-9]_*.sql"):
+        later.unlink()
+    components = (REGISTRY, JOBS, Component("knowledge", former))
+    async with Database.open(empty_settings, components=components) as database:
+        async with database.connect() as connection:
+            for statement in (*PASSAGES.split(b";"), TOOL):
+                await connection.execute(statement, {"host": HOST})
+            chunks = await _words(connection, "search_posting_t", "knowledge_chunk")
+            tools = await _words(connection, "search_posting_t", "tool")
+            assert {("jaguar", 1.0), ("keeper", 1.0)} <= {row[2:4] for row in chunks}
+            await migrate(connection, (REGISTRY, JOBS, MIGRATIONS))
+            assert await _words(connection, WORD_ROWS, "knowledge_chunk") == chunks
+            assert await _words(connection, "search_posting_t", "tool") == tools != []
+            assert await _words(connection, "search_posting_t", "knowledge_chunk") == []
+        async with rigged(database) as rig:
+            ann = rig.caller()
+            assert len(await ann.found("keeper")) == 2
+            await ann.add("Another keeper.", path="b.md")
+            assert len(await ann.found("keeper")) == 3
+            await ann("delete", collection="notes", documents=[HOST])
+            assert await ann.found("keeper") == ["Another keeper."]
 
 
 async def test_names_of_the_former_form_are_kept(
@@ -111,4 +160,13 @@ async def test_a_deleted_name_keeps_other_names_of_its_passages(rig: KnowledgeRi
 
 async def _rows(connection: AsyncConnection, table: str) -> list[tuple[object, ...]]:
     rows = await connection.execute(MENTION_ROWS.format(table=table).encode())
+    return await rows.fetchall()
+
+
+async def _words(connection: AsyncConnection, table: str, kind: str) -> list[tuple[object, ...]]:
+    rows = await connection.execute(
+        f"SELECT part_id, doc_id, term, tf, length FROM {table} AS word"
+        " JOIN search_part_t USING (part_id) WHERE entity_type = %s ORDER BY 1, 2, 3".encode(),
+        [kind],
+    )
     return await rows.fetchall()

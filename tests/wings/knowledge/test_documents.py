@@ -187,7 +187,7 @@ async def test_a_deleted_document_leaves_nothing(rig: KnowledgeRig) -> None:
     await ann("delete_collection", collection="notes")
     for table in ("collection", "document", "version", "blob", "chunk"):
         assert await rig.rows(f"SELECT count(*) FROM knowledge_{table}_t") == [(0,)], table
-    for table in ("search_doc_t", "search_posting_t", "entity_embedding_t", "embedding_task_t"):
+    for table in ("search_doc_t", "search_wordlist_t", "entity_embedding_t", "embedding_task_t"):
         assert await rig.rows(f"SELECT count(*) FROM {table}") == [(0,)], table
 
 

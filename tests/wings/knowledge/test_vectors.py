@@ -255,7 +255,7 @@ async def test_documents_are_stored_and_found_during_reembedding_and_reindexing(
                 await ensure_indexes(database, 4)
                 async with database.connect() as connection:
                     await connection.execute("REINDEX TABLE CONCURRENTLY knowledge_chunk_t")
-                    await connection.execute("REINDEX TABLE CONCURRENTLY search_posting_t")
+                    await connection.execute("REINDEX TABLE CONCURRENTLY search_wordlist_t")
 
         async def store_again() -> None:
             files = {f"{number}.txt": b"It is grey." for number in range(20)}
