@@ -128,7 +128,7 @@ class ReadableCollection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShelfStatus:
+class CollectionStatus:
     """Searchable state of a collection."""
 
     name: str
@@ -205,7 +205,7 @@ class Library(Protocol):
 
     async def status(
         self, context: Context, collections: Sequence[str] | None
-    ) -> Sequence[ShelfStatus]: ...
+    ) -> Sequence[CollectionStatus]: ...
 
     async def prepare(
         self, context: Context, collection: str, place: SourcePlace
@@ -215,7 +215,7 @@ class Library(Protocol):
         ...
 
     async def ingest(
-        self, context: Context, shelf: ReadableCollection, place: SourcePlace, job: Job
+        self, context: Context, collection: ReadableCollection, place: SourcePlace, job: Job
     ) -> IngestedSource:
         """Store the files of a source, and delete those that it no longer has. A collection that
         is deleted meanwhile stays deleted."""

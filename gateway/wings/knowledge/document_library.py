@@ -18,6 +18,7 @@ from gateway.context import Context
 from gateway.operations.jobs import Job
 from gateway.operations.problems import ProblemDetails, invalid, not_found
 from gateway.wings.document_library import (
+    CollectionStatus,
     FileLink,
     IndexedCode,
     IndexedFile,
@@ -28,7 +29,6 @@ from gateway.wings.document_library import (
     PassageHits,
     PassageQuery,
     ReadableCollection,
-    ShelfStatus,
     SourcePlace,
     SymbolPlace,
     SymbolQuery,
@@ -96,9 +96,9 @@ class CollectionLibrary:
 
     async def status(
         self, context: Context, collections: Sequence[str] | None
-    ) -> Sequence[ShelfStatus]:
+    ) -> Sequence[CollectionStatus]:
         rows = await self._rows(_STATUS, self._values(context, collections))
-        return _convert_rows(ShelfStatus, rows)
+        return _convert_rows(CollectionStatus, rows)
 
     async def prepare(
         self, context: Context, collection: str, place: SourcePlace
@@ -115,7 +115,7 @@ class CollectionLibrary:
         )
 
     async def ingest(
-        self, context: Context, shelf: ReadableCollection, place: SourcePlace, job: Job
+        self, context: Context, collection: ReadableCollection, place: SourcePlace, job: Job
     ) -> IngestedSource:
         spec = SourceSpec(
             place.type,
@@ -125,7 +125,7 @@ class CollectionLibrary:
             below=place.folder,
             seen=place.seen,
         )
-        reader, target = self._reader(context), NewCollection(shelf.name, id=shelf.id)
+        reader, target = self._reader(context), NewCollection(collection.name, id=collection.id)
         report = await self._ingestion.source(reader, target, spec, job=job)
         return IngestedSource(
             added=report.added,

@@ -63,10 +63,10 @@ class LightRagGraph:
         return JSONResponse(await self._names(request, prefix, _number(request, "limit", 50, 100)))
 
     async def _names(self, request: Request, prefix: str, limit: int) -> list[str]:
-        shelf = await self._workspaces.of(request)
-        given = {"collection": shelf.collection, "prefix": prefix, "limit": limit}
+        workspace = await self._workspaces.of(request)
+        given = {"collection": workspace.collection, "prefix": prefix, "limit": limit}
         return list(
-            msgspec.json.decode(structured_body(await shelf.call("knowledge_names", given)))[
+            msgspec.json.decode(structured_body(await workspace.call("knowledge_names", given)))[
                 "items"
             ]
         )
@@ -118,9 +118,9 @@ class LightRagGraph:
 
     async def _whole(self, request: Request, most: int) -> Response:
         """The names that most passages mention, and which of them stand in the same ones."""
-        shelf = await self._workspaces.of(request)
-        given = {"collection": shelf.collection, "limit": min(most + 1, TOP), "pairs": True}
-        result = await shelf.call("knowledge_names", given)
+        workspace = await self._workspaces.of(request)
+        given = {"collection": workspace.collection, "limit": min(most + 1, TOP), "pairs": True}
+        result = await workspace.call("knowledge_names", given)
         found = msgspec.json.decode(structured_body(result), type=NameList)
         names = found.items[:most]
         edges = [_pair(pair) for pair in found.pairs if {pair.source, pair.target} <= set(names)]
@@ -130,29 +130,29 @@ class LightRagGraph:
         )
 
     async def create_entity(self, request: Request) -> Response:
-        shelf, given = await self._workspaces.read(request, LightRagEntity)
+        workspace, given = await self._workspaces.read(request, LightRagEntity)
         name, data = _line(given.entity_name), given.entity_data
-        if await _entity(shelf, name) is not None:
+        if await _entity(workspace, name) is not None:
             raise bad_request(f"Entity '{name}' already exists")
-        made = await self._state_entity(shelf, name, data.description, data.entity_type)
+        made = await self._state_entity(workspace, name, data.description, data.entity_type)
         return _success_response(f"Entity '{name}' created successfully", made)
 
     async def edit_entity(self, request: Request) -> Response:
-        shelf, given = await self._workspaces.read(request, LightRagEntityEdit)
+        workspace, given = await self._workspaces.read(request, LightRagEntityEdit)
         name, data = _line(given.entity_name), given.updated_data
-        entity = await _entity(shelf, name)
+        entity = await _entity(workspace, name)
         if entity is None:
             raise bad_request(f"Entity '{name}' does not exist")
         new = _line(data.entity_name or name)
         renamed = new != name
         if renamed and not given.allow_rename:
             raise bad_request("Entity renaming is not allowed. Set allow_rename to True to enable.")
-        merged = renamed and await _entity(shelf, new) is not None
+        merged = renamed and await _entity(workspace, new) is not None
         if merged and not given.allow_merge:
             raise bad_request(f"Entity name '{new}' already exists, cannot rename.")
-        made = await self._state_entity(shelf, new, data.description, data.entity_type)
+        made = await self._state_entity(workspace, new, data.description, data.entity_type)
         if renamed:
-            await _merge(shelf, [name], new)
+            await _merge(workspace, [name], new)
         summary = {
             "merged": merged,
             "merge_status": "success" if merged else "not_attempted",
@@ -165,29 +165,29 @@ class LightRagGraph:
         return _success_response("Entity updated successfully", made, operation_summary=summary)
 
     async def create_relation(self, request: Request) -> Response:
-        shelf, given = await self._workspaces.read(request, LightRagRelation)
+        workspace, given = await self._workspaces.read(request, LightRagRelation)
         ends = _line(given.source_entity), _line(given.target_entity)
         for kind, name in zip(("Source", "Target"), ends, strict=True):
-            if await _entity(shelf, name) is None:
+            if await _entity(workspace, name) is None:
                 raise bad_request(f"{kind} entity '{name}' does not exist")
-        made = await self._state_relation(shelf, ends, given.relation_data)
+        made = await self._state_relation(workspace, ends, given.relation_data)
         return _success_response(
             f"Relation created successfully between '{ends[0]}' and '{ends[1]}'", made
         )
 
     async def edit_relation(self, request: Request) -> Response:
-        shelf, given = await self._workspaces.read(request, LightRagRelationEdit)
+        workspace, given = await self._workspaces.read(request, LightRagRelationEdit)
         ends = _line(given.source_id), _line(given.target_id)
-        if not await _direct(shelf, ends):
+        if not await _direct(workspace, ends):
             raise bad_request(f"Relation from '{ends[0]}' to '{ends[1]}' does not exist")
-        made = await self._state_relation(shelf, ends, given.updated_data)
+        made = await self._state_relation(workspace, ends, given.updated_data)
         return _success_response("Relation updated successfully", made)
 
     async def merge(self, request: Request) -> Response:
-        shelf, given = await self._workspaces.read(request, LightRagMerge)
+        workspace, given = await self._workspaces.read(request, LightRagMerge)
         into = _line(given.entity_to_change_into)
-        await _merge(shelf, given.entities_to_change, into)
-        entity = await _entity(shelf, into)
+        await _merge(workspace, given.entities_to_change, into)
+        entity = await _entity(workspace, into)
         told = _describe_entity(into, () if entity is None else entity.mentions)
         data = {"entity_name": into, "source_id": told["source_id"], "graph_data": told}
         count = len(given.entities_to_change)
@@ -195,28 +195,28 @@ class LightRagGraph:
 
     async def delete_entity(self, request: Request) -> Response:
         """Delete a name with the documents that edits stated it in; other documents stay."""
-        shelf, given = await self._workspaces.read(request, LightRagDeleteEntity)
+        workspace, given = await self._workspaces.read(request, LightRagDeleteEntity)
         name = _line(given.entity_name)
-        entity = await _entity(shelf, name)
+        entity = await _entity(workspace, name)
         if entity is None:
             raise ProblemDetails(404, "not-found", f"Entity '{name}' not found.")
         ends = {f"graph/{name}.md", f"graph/{name} -- ", f" -- {name}.md"}
-        await _delete_stated(shelf, entity.mentions, ends)
-        await _delete_names(shelf, [name])
+        await _delete_stated(workspace, entity.mentions, ends)
+        await _delete_names(workspace, [name])
         text = f"Entity Delete: remove '{name}' and its {len(entity.near)} relations"
         return _deletion_response(text)
 
     async def delete_relation(self, request: Request) -> Response:
-        shelf, given = await self._workspaces.read(request, LightRagDeleteRelation)
+        workspace, given = await self._workspaces.read(request, LightRagDeleteRelation)
         ends = _line(given.source_entity), _line(given.target_entity)
-        paths = await _direct(shelf, ends)
+        paths = await _direct(workspace, ends)
         if not paths:
             text = f"Relation from '{ends[0]}' to '{ends[1]}' does not exist"
             raise ProblemDetails(404, "not-found", text)
         stated = {f"graph/{ends[0]} -- {ends[1]}.md", f"graph/{ends[1]} -- {ends[0]}.md"}
         mentions = [mention for path in paths for hop in path.hops for mention in hop.evidence]
-        await _delete_stated(shelf, mentions, stated)
-        await _delete_names(shelf, ends, relations=True)
+        await _delete_stated(workspace, mentions, stated)
+        await _delete_names(workspace, ends, relations=True)
         text = f"Successfully deleted relation from '{ends[0]}' to '{ends[1]}'"
         return _deletion_response(text)
 
@@ -226,10 +226,10 @@ class LightRagGraph:
         return await _entity(await self._workspaces.of(request), name)
 
     async def _state_entity(
-        self, shelf: Workspace, name: str, description: str, type_: str
+        self, workspace: Workspace, name: str, description: str, type_: str
     ) -> dict[str, Any]:
         path = f"graph/{name}.md"
-        await _state(shelf, path, f"# {name}\n\n{description.strip() or name}\n", type_)
+        await _state(workspace, path, f"# {name}\n\n{description.strip() or name}\n", type_)
         told = {"entity_id": name, "entity_type": type_, "description": description}
         return {
             "entity_name": name,
@@ -238,11 +238,11 @@ class LightRagGraph:
         }
 
     async def _state_relation(
-        self, shelf: Workspace, ends: tuple[str, str], data: LightRagRelationData
+        self, workspace: Workspace, ends: tuple[str, str], data: LightRagRelationData
     ) -> dict[str, Any]:
         path, keywords = f"graph/{ends[0]} -- {ends[1]}.md", _line(data.keywords) or "related to"
         text = f"# {ends[0]}\n\n{ends[0]}, {keywords}: {ends[1]}.\n\n{data.description.strip()}\n"
-        await _state(shelf, path, text, "relation")
+        await _state(workspace, path, text, "relation")
         told = {
             "description": data.description, "keywords": data.keywords, "weight": data.weight
         }  # fmt: skip
@@ -250,24 +250,24 @@ class LightRagGraph:
         return {**names, "graph_data": {**told, **_origin_members(path)}}
 
 
-async def _state(shelf: Workspace, path: str, text: str, type_: str) -> None:
+async def _state(workspace: Workspace, path: str, text: str, type_: str) -> None:
     given: dict[str, Any] = {"path": path, "text": text, "replace": True}
     metadata = {"entity_type": type_} if type_ else {}
-    await shelf.call(
-        "knowledge_add", {"collection": shelf.collection, "metadata": metadata, **given}
+    await workspace.call(
+        "knowledge_add", {"collection": workspace.collection, "metadata": metadata, **given}
     )
 
 
-async def _direct(shelf: Workspace, ends: tuple[str, str]) -> Sequence[PathView]:
+async def _direct(workspace: Workspace, ends: tuple[str, str]) -> Sequence[PathView]:
     """Passages that mention both names."""
-    asked = {"from": ends[0], "to": ends[1], "collections": [shelf.collection], "limit": 20}
-    result = await shelf.call("knowledge_path", asked)
+    asked = {"from": ends[0], "to": ends[1], "collections": [workspace.collection], "limit": 20}
+    result = await workspace.call("knowledge_path", asked)
     found = msgspec.json.decode(structured_body(result), type=PathsFound)
     return [path for path in found.paths if len(path.hops) == 1]
 
 
 async def _delete_stated(
-    shelf: Workspace, mentions: Sequence[MentionView], paths: Set[str]
+    workspace: Workspace, mentions: Sequence[MentionView], paths: Set[str]
 ) -> None:
     """Delete documents of edits whose paths are, begin or end with one of `paths`."""
     documents = {
@@ -277,24 +277,26 @@ async def _delete_stated(
         and any(mention.path.startswith(part) or mention.path.endswith(part) for part in paths)
     }
     if documents:
-        given = {"collection": shelf.collection, "documents": sorted(documents)}
-        await shelf.call("knowledge_delete", given)
+        given = {"collection": workspace.collection, "documents": sorted(documents)}
+        await workspace.call("knowledge_delete", given)
 
 
-async def _delete_names(shelf: Workspace, names: Sequence[str], *, relations: bool = False) -> None:
-    given = {"collection": shelf.collection, "names": list(names), "relations": relations}
-    await shelf.call("knowledge_delete_names", given)
+async def _delete_names(
+    workspace: Workspace, names: Sequence[str], *, relations: bool = False
+) -> None:
+    given = {"collection": workspace.collection, "names": list(names), "relations": relations}
+    await workspace.call("knowledge_delete_names", given)
 
 
-async def _merge(shelf: Workspace, names: Sequence[str], into: str) -> None:
-    given = {"collection": shelf.collection, "names": list(names), "into": into}
-    await shelf.call("knowledge_merge", given)
+async def _merge(workspace: Workspace, names: Sequence[str], into: str) -> None:
+    given = {"collection": workspace.collection, "names": list(names), "into": into}
+    await workspace.call("knowledge_merge", given)
 
 
-async def _entity(shelf: Workspace, name: str) -> EntityView | None:
-    arguments = {"name": name, "collections": [shelf.collection], "limit": 100}
+async def _entity(workspace: Workspace, name: str) -> EntityView | None:
+    arguments = {"name": name, "collections": [workspace.collection], "limit": 100}
     try:
-        result = await shelf.call("knowledge_entity", arguments)
+        result = await workspace.call("knowledge_entity", arguments)
     except ProblemDetails as problem:
         if problem.status != 404:
             raise

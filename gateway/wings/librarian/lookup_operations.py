@@ -42,8 +42,8 @@ LAST = 2**31 - 1  # a line beyond the end of any document
 
 
 class LookupOperations:
-    def __init__(self, shelves: LibraryAccess, settings: LibrarianSettings) -> None:
-        self._shelves = shelves
+    def __init__(self, access: LibraryAccess, settings: LibrarianSettings) -> None:
+        self._access = access
         self._settings = settings
 
     @property
@@ -102,7 +102,7 @@ class LookupOperations:
             path=body.path,
             limit=max(body.limit, REACH) if body.by == "file" else body.limit,
         )
-        hits = await self._shelves.library.search(context_of(asked), query)
+        hits = await self._access.library.search(context_of(asked), query)
         passages = hits.passages
         return _passages(
             by_file(passages, body.limit) if body.by == "file" else passages, hits.note
@@ -110,7 +110,7 @@ class LookupOperations:
 
     async def grep(self, asked: OperationInput) -> OperationOutput:
         body: GrepLibrary = asked.body
-        passages = await self._shelves.library.grep(
+        passages = await self._access.library.grep(
             context_of(asked),
             body.collections or None,
             body.pattern,
@@ -122,7 +122,7 @@ class LookupOperations:
     async def records(self, asked: OperationInput) -> OperationOutput:
         body: FindRecords = asked.body
         names = body.collections or None
-        records = await self._shelves.library.records(
+        records = await self._access.library.records(
             context_of(asked), names, body.record, path=body.path, limit=body.limit
         )
         return _passages(records)
@@ -132,14 +132,14 @@ class LookupOperations:
         last = LAST if body.last is None else body.last
         if last < body.first:
             raise invalid(f"last: expected at least first ({body.first}), found {last}")
-        passage = await self._shelves.library.read(
+        passage = await self._access.library.read(
             context_of(asked), body.collection, body.path, (body.first, last)
         )
         return _within(passage, self._settings.read_bytes)
 
     async def files(self, asked: OperationInput) -> FilesFound:
         body: ListFiles = asked.body
-        files = await self._shelves.library.files(
+        files = await self._access.library.files(
             context_of(asked),
             body.collections or None,
             path=body.path,
@@ -156,7 +156,7 @@ class LookupOperations:
         if ordinal and (not ordinal.isdecimal() or len(ordinal) > DIGITS):
             raise unknown()
         after = (path, int(ordinal)) if ordinal else ("", -1)
-        chunks = await self._shelves.library.chunks(
+        chunks = await self._access.library.chunks(
             context_of(asked),
             body.collection,
             path=body.path,
@@ -173,19 +173,19 @@ class LookupOperations:
         body: FindSymbols = asked.body
         query = convert(body, SymbolQuery, from_attributes=True)
         query = replace(query, collections=body.collections or None)
-        symbols = await self._shelves.library.symbols(context_of(asked), query)
+        symbols = await self._access.library.symbols(context_of(asked), query)
         return SymbolsFound(convert(symbols, tuple[SymbolView, ...], from_attributes=True))
 
     async def references(self, asked: OperationInput) -> SymbolsFound:
         body: FindReferences = asked.body
-        references = await self._shelves.library.references(
+        references = await self._access.library.references(
             context_of(asked), body.collections or None, body.symbol, body.limit
         )
         return SymbolsFound(convert(references, tuple[SymbolView, ...], from_attributes=True))
 
     async def map(self, asked: OperationInput) -> OperationOutput:
         body: MapLibrary = asked.body
-        links = await self._shelves.library.links(
+        links = await self._access.library.links(
             context_of(asked), [body.collection], path=body.path
         )
         tokens = body.tokens or self._settings.map_tokens
@@ -199,8 +199,8 @@ class LookupOperations:
         return OperationOutput(value, text=repository_map.text)
 
 
-def lookup_operations(parts: WingParts, shelves: LibraryAccess) -> Sequence[Operation]:
-    return LookupOperations(shelves, parts.settings).operations
+def lookup_operations(parts: WingParts, access: LibraryAccess) -> Sequence[Operation]:
+    return LookupOperations(access, parts.settings).operations
 
 
 def _passages(found: Sequence[Passage], note: str | None = None) -> OperationOutput:

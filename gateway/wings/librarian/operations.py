@@ -15,5 +15,5 @@ GROUPS: tuple[OperationGroup, ...] = (lookup_operations, source_operations, ques
 
 
 def operations_of(parts: WingParts) -> list[Operation]:
-    shelves = LibraryAccess(parts.library)
-    return [operation for group in GROUPS for operation in group(parts, shelves)]
+    access = LibraryAccess(parts.library)
+    return [operation for group in GROUPS for operation in group(parts, access)]

@@ -143,10 +143,8 @@ class ResearchRuns(Struct, frozen=True):
     runs: tuple[ResearchRunView, ...]
 
 
-def question_operations(parts: WingParts, shelves: LibraryAccess) -> Sequence[Operation]:
-    made = QuestionOperations(
-        parts.pool, parts.models, parts.settings, shelves, screen=parts.screen
-    )
+def question_operations(parts: WingParts, access: LibraryAccess) -> Sequence[Operation]:
+    made = QuestionOperations(parts.pool, parts.models, parts.settings, access, screen=parts.screen)
     return made.operations
 
 
@@ -156,7 +154,7 @@ class QuestionOperations:
         pool: Pool,
         models: ChatModels,
         settings: LibrarianSettings,
-        shelves: LibraryAccess,
+        access: LibraryAccess,
         *,
         screen: Screen = lambda _principal, _tool, value: value,
     ) -> None:
@@ -164,7 +162,7 @@ class QuestionOperations:
         self._pool = pool
         self._models = models
         self._settings = settings
-        self._shelves = shelves
+        self._access = access
         self._cache = AnswerCache(pool, settings.answers)
         self._runs = RunStore(pool, settings.research)
         self._exposure = Exposure(pool, settings.query.audit_days)
@@ -222,7 +220,7 @@ class QuestionOperations:
     async def query(self, asked: OperationInput) -> LibraryAnswerView:
         body: AskLibrary = asked.body
         context, question = await self._question(asked, body)
-        engine = QueryEngine(self._shelves.library, self._settings.query)
+        engine = QueryEngine(self._access.library, self._settings.query)
         hits = await engine.net(context, question)
         model = self._model(self._settings.query.model)
         if model is None or not hits:
@@ -301,7 +299,7 @@ class QuestionOperations:
         context, question = await self._question(asked, body)
         model = self._model(self._settings.research.model)
         if model is None:
-            engine = QueryEngine(self._shelves.library, self._settings.query)
+            engine = QueryEngine(self._access.library, self._settings.query)
             hits = await engine.net(context, question)
             return _view(engine.extract(question, hits, "no_model"), body)
         run, done = await self._run_of(asked, body, question)
@@ -342,7 +340,7 @@ class QuestionOperations:
             raise ProblemDetails(403, "forbidden", "The run read what you may read no longer.")
 
     async def _allowed_collections(self, asked: OperationInput) -> set[str]:
-        collections = await self._shelves.library.collections(context_of(asked))
+        collections = await self._access.library.collections(context_of(asked))
         return {collection.name for collection in collections}
 
     async def _run_research(
@@ -364,8 +362,8 @@ class QuestionOperations:
         research = Research(
             context=context_of(asked),
             question=question,
-            library=self._shelves.library,
-            engine=QueryEngine(self._shelves.library, self._settings.query),
+            library=self._access.library,
+            engine=QueryEngine(self._access.library, self._settings.query),
             settings=self._settings,
             asker=asker,
             sub=replace_fields(asker, model=sub),

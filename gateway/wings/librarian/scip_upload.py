@@ -42,9 +42,9 @@ class CodeIndexed(Struct, frozen=True):
 
 
 class CodeIndexes:
-    def __init__(self, parts: WingParts, shelves: LibraryAccess) -> None:
+    def __init__(self, parts: WingParts, access: LibraryAccess) -> None:
         self.app = ToolCalls(parts).upload_app(f"{INDEXES}/{{collection}}", OPERATION, ("below",))
-        self._shelves = shelves
+        self._access = access
         self._settings: LibrarianSettings = parts.settings
         # An index of the largest size takes half a minute of a thread.
         self._turns = FairLimiter(1)
@@ -69,7 +69,7 @@ class CodeIndexes:
         files = read_index(data, self._settings.index, from_thread.check_cancelled)
         try:
             async with self._turns.turn(asked.tenant, asked.principal.id):
-                report = await self._shelves.library.index(
+                report = await self._access.library.index(
                     context, body.collection, files, folder=body.below.strip("/")
                 )
         except ScipRefused as error:

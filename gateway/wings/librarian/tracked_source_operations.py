@@ -16,7 +16,7 @@ from gateway.http_client.webhooks import PREFIX
 from gateway.operations.jobs import AsJob
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
 from gateway.operations.problems import invalid, not_found
-from gateway.wings.document_library import ShelfStatus, SourcePlace
+from gateway.wings.document_library import CollectionStatus, SourcePlace
 from gateway.wings.interface import WingParts
 from gateway.wings.librarian.library_access import READ, WRITE, LibraryAccess, context_of
 from gateway.wings.librarian.requests_and_views import CollectionName, Collections
@@ -120,7 +120,7 @@ class AskStatus(Struct, frozen=True, forbid_unknown_fields=True):
     collections: Collections = ()
 
 
-class ShelfView(Struct, frozen=True):
+class CollectionStatusView(Struct, frozen=True):
     """Searchable state of a collection."""
 
     collection: str
@@ -129,16 +129,16 @@ class ShelfView(Struct, frozen=True):
     embedded: Annotated[int, Meta(description="of them, found by meaning, too")]
 
     @classmethod
-    def of(cls, one: ShelfStatus) -> "ShelfView":
+    def of(cls, one: CollectionStatus) -> "CollectionStatusView":
         return cls(one.name, one.documents, one.chunks, one.embedded)
 
 
-class ShelfList(Struct, frozen=True):
-    collections: tuple[ShelfView, ...]
+class CollectionStatusList(Struct, frozen=True):
+    collections: tuple[CollectionStatusView, ...]
 
 
 class LibraryStatus(Struct, frozen=True):
-    collections: tuple[ShelfView, ...]
+    collections: tuple[CollectionStatusView, ...]
     sources: Annotated[
         tuple[TrackedSourceView, ...], Meta(description="of collections to which you may write")
     ]
@@ -177,7 +177,7 @@ class HookSecrets:
 
 @dataclass(eq=False)
 class TrackingOperations:
-    shelves: LibraryAccess
+    access: LibraryAccess
     sources: TrackedSources
     hooks: HookSecrets
     settings: LibrarianSettings
@@ -217,7 +217,7 @@ class TrackingOperations:
             Operation(
                 "librarian_collections", "GET", "/collections",
                 "List the collections that may be asked, and how much of them is found.", READ,
-                self.collections, ShelfList,
+                self.collections, CollectionStatusList,
             ),
             Operation(
                 "librarian_refresh_due", "POST", "/refresh",
@@ -269,21 +269,21 @@ class TrackingOperations:
         source = await self._one(asked)
         await self.sources.delete(context_of(asked), source.id)
 
-    async def collections(self, asked: OperationInput) -> ShelfList:
-        collections = await self.shelves.library.status(context_of(asked), None)
-        return ShelfList(tuple(map(ShelfView.of, collections)))
+    async def collections(self, asked: OperationInput) -> CollectionStatusList:
+        collections = await self.access.library.status(context_of(asked), None)
+        return CollectionStatusList(tuple(map(CollectionStatusView.of, collections)))
 
     async def status(self, asked: OperationInput) -> LibraryStatus:
         body: AskStatus = asked.body
         context, names = context_of(asked), body.collections or None
-        shelves = await self.shelves.library.status(context, names)
+        statuses = await self.access.library.status(context, names)
         sources = [
             source
             for source in await self.sources.of(context)
             if names is None or source.collection in names
         ]
         return LibraryStatus(
-            tuple(map(ShelfView.of, shelves)), tuple(map(TrackedSourceView.of, sources))
+            tuple(map(CollectionStatusView.of, statuses)), tuple(map(TrackedSourceView.of, sources))
         )
 
     async def refresh_due(self, _asked: OperationInput) -> TrackedSourcesRead:
@@ -298,7 +298,7 @@ class TrackingOperations:
         return sources[0]
 
 
-def source_operations(parts: WingParts, shelves: LibraryAccess) -> Sequence[Operation]:
-    sources = TrackedSources(parts.pool, shelves, parts.settings)
+def source_operations(parts: WingParts, access: LibraryAccess) -> Sequence[Operation]:
+    sources = TrackedSources(parts.pool, access, parts.settings)
     hooks = HookSecrets(parts.pool, parts.keys)
-    return TrackingOperations(shelves, sources, hooks, parts.settings).operations
+    return TrackingOperations(access, sources, hooks, parts.settings).operations

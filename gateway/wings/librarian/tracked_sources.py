@@ -50,9 +50,9 @@ class TrackedSource:
 
 
 class TrackedSources:
-    def __init__(self, pool: Pool, shelves: LibraryAccess, settings: LibrarianSettings) -> None:
+    def __init__(self, pool: Pool, access: LibraryAccess, settings: LibrarianSettings) -> None:
         self._pool = pool
-        self._shelves = shelves
+        self._access = access
         self._settings = settings
 
     async def add(
@@ -66,12 +66,12 @@ class TrackedSources:
     ) -> TrackedSource:
         """The source, which is due at once; one of the same location is replaced. Raises
         ProblemDetails."""
-        shelf = await self._shelves.library.prepare(context, collection, place)
+        prepared = await self._access.library.prepare(context, collection, place)
         values = {
             "host": context.principal.tenant,
             "source": str(uuid.uuid4()),
-            "collection": shelf.name,
-            "collection_id": shelf.id,
+            "collection": prepared.name,
+            "collection_id": prepared.id,
             "type": place.type,
             "location": place.location,
             "ref": place.ref,
@@ -92,10 +92,10 @@ class TrackedSources:
 
     async def of(self, context: Context, id_: str | None = None) -> list[TrackedSource]:
         """The sources of the collections to which the caller may write, or one of them."""
-        shelves = await self._shelves.library.collections(context)
+        readable = await self._access.library.collections(context)
         values = {
             "host": context.principal.tenant,
-            "collections": [shelf.id for shelf in shelves if shelf.writable],
+            "collections": [collection.id for collection in readable if collection.writable],
             "source": id_,
         }
         return await self._sources(_OF, values)
@@ -189,9 +189,9 @@ class TrackedSources:
         self, context: Context, one: TrackedSource, job: Job
     ) -> IngestedSource | ProblemDetails:
         """A problem is returned: a task group would wrap it."""
-        shelf = ReadableCollection(id=one.collection_id, name=one.collection, writable=True)
+        collection = ReadableCollection(id=one.collection_id, name=one.collection, writable=True)
         try:
-            return await self._shelves.library.ingest(context, shelf, one.place, job)
+            return await self._access.library.ingest(context, collection, one.place, job)
         except ProblemDetails as error:
             return error
 
