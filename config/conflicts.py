@@ -661,8 +661,9 @@ def _login_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
             "TOOLGATE_SECRETS__KEY to 32 bytes in base64 (openssl rand -base64 32)"
         )
         conflicts.append((needed, text))
-    if not login.providers and not login.clients:
-        conflicts.append((needed, "expected login.providers with it: where people log in"))
+    if not login.providers and not login.clients and not login.users:
+        text = "expected login.providers, where people log in, or login.users: true with it"
+        conflicts.append((needed, text))
     if login.access_s > LONGEST_TOKEN_S:
         conflicts.append((("login", "access_s"), TOO_LONG))
     for name, provider in login.providers.items():

@@ -16,6 +16,7 @@ from config.value_types import (
     HttpUrl,
     IssuerName,
     OptionalUrl,
+    PasswordLength,
     RedirectUri,
     ScopeName,
     Seconds,
@@ -62,12 +63,24 @@ class LoginClient(Struct, frozen=True, forbid_unknown_fields=True):
     access_s: Seconds | None = None  # None: login.access_s
 
 
+class PasswordSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`login.password`: passwords of the gateway's own users."""
+
+    length: PasswordLength
+    invitation_s: Seconds
+    failures: Count
+    delay_s: Seconds
+    hashes: Count
+
+
 class LoginSettings(Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool
     providers: Mapping[IssuerName, ProviderSettings]
     clients: Mapping[ClientId, LoginClient]
     registration: Literal["open", "cimd", "closed"]
     redirects: tuple[Text, ...]  # patterns of redirect URIs of registered clients; none: any
+    users: bool
+    password: PasswordSettings
     scopes: Mapping[str, tuple[ScopeName, ...]]  # by role, or EVERYBODY
     access_s: Seconds
     refresh_grace_s: Seconds

@@ -361,6 +361,8 @@ RedirectUri = Annotated[
         description="a redirect URI such as https://app.example.com/callback, without fragment",
     ),
 ]
+# NIST SP 800-63B-4: at least 15 characters for a password that is the only factor.
+PasswordLength = Annotated[int, Meta(ge=8, le=64, description="a number from 8 to 64")]
 TierName = Annotated[
     str,
     Meta(

@@ -14,6 +14,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from config.access import USERS_PROVIDER
 from config.settings import Settings
 from gateway.console.sessions import (
     ConsoleSessions,
@@ -31,6 +32,7 @@ from registry.access.secrets import Keys
 from registry.database.postgres import Pool, borrow
 from registry.login.logins import LOGIN_MARK, Logins, add_login
 from registry.login.people import Person, note_login
+from registry.login.users import User, is_unchanged
 from registry.login.vault import Vault
 from schemas.mcp.revisions import V2025_11_25
 
@@ -77,14 +79,19 @@ class Accounts:
         self._set(response, self._browser_cookie, browser)
         return browser
 
-    async def begin(self, response: Response, person: Person, refresh: str) -> Account | None:
-        """Log a person in, with the refresh token of their provider; None: they may not."""
+    async def begin(
+        self, response: Response, person: Person, refresh: str, user: User | None = None
+    ) -> Account | None:
+        """Log a person in, with the refresh token of their provider, or as a `user` of the
+        gateway's own; None: they may not."""
         login, settings = uuid4(), self._settings.login
         upstream = self.seal(str(login), refresh) if refresh else None
         is_own = not settings.providers or person.provider not in settings.providers
         lasts_s = settings.session_s if refresh or is_own else settings.unchecked_s
         pool = self._pool()
         async with borrow(pool) as connection, connection.transaction():
+            if user is not None and not await is_unchanged(connection, self._host_id, user):
+                return None
             if not await note_login(connection, self._host_id, person):
                 return None
             await add_login(
@@ -132,7 +139,9 @@ class Accounts:
             return None
         login = caller.principal.mark.removeprefix(LOGIN_MARK)
         person = await Logins(pool, self._host_id).find(login)
-        return None if person is None else Account(login, msgspec.convert(person, Person))
+        account = None if person is None else Account(login, msgspec.convert(person, Person))
+        is_user = account is not None and account.person.provider == USERS_PROVIDER
+        return None if is_user and not self._settings.login.users else account
 
     def _caller(self, login: str, person: Person) -> bytes:
         claims = {**person.claims, "sid": login, "iat": int(datetime.now(UTC).timestamp())}

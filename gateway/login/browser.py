@@ -16,6 +16,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from config.access import USERS_PROVIDER
 from gateway.console.page_request import read_form
 from gateway.console.sessions import csrf_token, is_csrf_token
 from gateway.login import pages, texts
@@ -31,14 +32,17 @@ from gateway.login.providers import Provider, ProviderAway, ProviderRefused, Ups
 from gateway.login.record import Decision, LoginAct, RecordLogin
 from gateway.login.redirects import is_loopback, target_of
 from gateway.login.scopes import Resources, Scopes
+from gateway.login.users import PasswordForm, PasswordRefused, UserLogins
 from gateway.operations.request_parsing import headers_of, receive_body
 from registry.login.logins import Consent, Logins
 from registry.login.people import Person
+from registry.login.users import User
 
 log = logging.getLogger("toolgate.login")
 
 ATTEMPT_S = 600.0  # for a person to log in at a provider
 FORM_BYTES = 16_384
+NO_STORE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
 
 
 class Attempt(Struct, frozen=True):
@@ -65,9 +69,10 @@ class BrowserLogin:
         logins: Callable[[], Logins],
         record: RecordLogin,
         revoke_at_once: Callable[[], Awaitable[None]],
+        users: UserLogins | None = None,
     ) -> None:
         """`prefix`: the path of the public URL; `logins` raises LoginError without a database;
-        `revoke_at_once` is awaited after logins ended."""
+        `revoke_at_once` is awaited after logins ended; `users`: those of the gateway's own."""
         self._issuer = issuer
         self._prefix = prefix
         self._clients = clients
@@ -78,6 +83,7 @@ class BrowserLogin:
         self._logins = logins
         self._record = record
         self._revoke_at_once = revoke_at_once
+        self._users = users
 
     async def authorize(self, request: Request) -> Response:
         """`/authorize`: GET shows what is asked, POST grants or denies it."""
@@ -88,7 +94,7 @@ class BrowserLogin:
         except PageProblem as problem:
             return self._problem(request, 400, problem.text, problem.advice, **problem.values)
         except RedirectProblem as problem:
-            return RedirectResponse(problem.url, 303, _NO_STORE)
+            return RedirectResponse(problem.url, 303, NO_STORE)
         visit = await self._accounts.visit(request)
         if request.method == "POST":
             return await self._decide(request, visit, client, asked)
@@ -111,7 +117,7 @@ class BrowserLogin:
         try:
             person, refresh = await provider.person(attempt.upstream, query)
         except ProviderRefused as error:
-            self._record(LoginAct("login", provider.name, "deny", address=_address(request)))
+            self._record(LoginAct("login", provider.name, "deny", address=address_of(request)))
             return self._problem(
                 request, 403, texts.PROVIDER_REFUSED, "", detail=str(error), again=again
             )
@@ -119,26 +125,9 @@ class BrowserLogin:
             return self._problem(
                 request, 502, texts.PROVIDER_WRONG, texts.ASK, detail=str(error), again=again
             )
-        response = RedirectResponse(self._local(attempt.next), 303, _NO_STORE)
-        account = await self._accounts.begin(response, person, refresh)
-        if account is None:
-            self._record(
-                LoginAct.of(person, "login", provider.name, "deny", address=_address(request))
-            )
-            return self._problem(request, 403, texts.DISABLED, texts.ASK)
-        self._record(
-            LoginAct.of(person, "login", provider.name, "allow", address=_address(request))
+        return await self._log_in(
+            request, person, refresh, asked=attempt.request, below=attempt.next
         )
-        if attempt.request is None:
-            return response
-        client = await self._clients.find(attempt.request.client_id)
-        if client is None:
-            return self._problem(request, 400, texts.NOT_HERE, texts.BEGIN_AGAIN)
-        answer = await self._grant(request, account, client, attempt.request)
-        answer.headers.raw.extend(
-            header for header in response.headers.raw if header[0] == b"set-cookie"
-        )
-        return answer
 
     async def choose(self, request: Request) -> Response:
         """`/login`: log in for the pages of this gateway."""
@@ -147,12 +136,17 @@ class BrowserLogin:
         below = form.get("next", request.query_params.get("next", ""))
         if request.method == "GET":
             if visit.account is not None:
-                return RedirectResponse(self._local(below), 303, _NO_STORE)
+                return RedirectResponse(self._local(below), 303, NO_STORE)
             return self._chooser(request, visit, below)
         if not is_same_origin(request.headers, self._issuer):
             return self._problem(request, 403, texts.FOREIGN_FORM, "")
         if not is_csrf_token(visit.browser, form.get("_csrf", "")):
             return self._chooser(request, visit, below, notice=texts.AGAIN)
+        if form.get("choice") == "password" and self._users is not None:
+            try:
+                return await self._by_password(request, form, below=below)
+            except PasswordRefused as refused:
+                return self._chooser(request, visit, below, refused=refused)
         provider = self._providers.get(form.get("choice", "").removeprefix("at:"))
         if provider is None:
             return self._chooser(request, visit, below)
@@ -165,7 +159,7 @@ class BrowserLogin:
         visit = await self._accounts.visit(request)
         if visit.account is None:
             query = urlencode({"next": "/login/sessions"})
-            return RedirectResponse(f"{self._prefix}/login?{query}", 303, _NO_STORE)
+            return RedirectResponse(f"{self._prefix}/login?{query}", 303, NO_STORE)
         person = visit.account.person
         if request.method == "POST":
             form = await self._form(request)
@@ -174,9 +168,9 @@ class BrowserLogin:
             if await self._logins().end(person.tenant, form.get("end", ""), person.principal):
                 await self._revoke_at_once()
                 self._record(
-                    LoginAct.of(person, "end", form["end"], "allow", address=_address(request))
+                    LoginAct.of(person, "end", form["end"], "allow", address=address_of(request))
                 )
-            return RedirectResponse(f"{self._prefix}/login/sessions", 303, _NO_STORE)
+            return RedirectResponse(f"{self._prefix}/login/sessions", 303, NO_STORE)
         rows = await self._logins().all(person.tenant, person.principal)
         return self._page(
             request,
@@ -184,6 +178,7 @@ class BrowserLogin:
             "sessions.html",
             account=visit.account,
             rows=rows,
+            users=self._users is not None and person.provider == USERS_PROVIDER,
             token=lambda browser: csrf_token(browser),
         )
 
@@ -192,7 +187,7 @@ class BrowserLogin:
         visit = await self._accounts.visit(request)
         if not self._is_ours(request, visit, await self._form(request)):
             return self._problem(request, 403, texts.FOREIGN_FORM, "")
-        response = RedirectResponse(f"{self._prefix}/login", 303, _NO_STORE)
+        response = RedirectResponse(f"{self._prefix}/login", 303, NO_STORE)
         await self._accounts.leave(request, response)
         return response
 
@@ -216,14 +211,67 @@ class BrowserLogin:
         choice = form.get("choice", "")
         if choice == "deny":
             told = {"error": "access_denied", "error_description": "the person denied it"}
-            return RedirectResponse(asked.answer(self._issuer, **told), 303, _NO_STORE)
+            return RedirectResponse(asked.answer(self._issuer, **told), 303, NO_STORE)
         provider = self._providers.get(choice.removeprefix("at:"))
         if provider is not None and choice.startswith("at:"):
             attempt = Attempt(visit.browser, provider.name, Upstream.new(), asked)
             return await self._leave_for(request, provider, attempt)
+        if choice == "password" and self._users is not None:
+            try:
+                return await self._by_password(request, form, asked=asked)
+            except PasswordRefused as refused:
+                return self._consent(request, visit, client, asked, refused=refused)
         if choice == "allow" and visit.account is not None:
             return await self._grant(request, visit.account, client, asked)
         return self._consent(request, visit, client, asked, notice=texts.AGAIN)
+
+    async def _by_password(
+        self,
+        request: Request,
+        form: Mapping[str, str],
+        *,
+        asked: AuthorizationRequest | None = None,
+        below: str = "",
+    ) -> Response:
+        """Log a user of the gateway's own in. Raises PasswordRefused."""
+        if self._users is None:
+            raise LookupError("there are no users")
+        try:
+            user = await self._users.log_in(password_form(form), address_of(request))
+        except PasswordRefused as refused:
+            who = f"{USERS_PROVIDER}:{refused.name}" if refused.name else ""
+            self._record(
+                LoginAct("login", USERS_PROVIDER, "deny", "", who, address=address_of(request))
+            )
+            raise
+        return await self._log_in(request, user.person, "", asked=asked, below=below, user=user)
+
+    async def _log_in(
+        self,
+        request: Request,
+        person: Person,
+        refresh: str,
+        *,
+        asked: AuthorizationRequest | None,
+        below: str,
+        user: User | None = None,
+    ) -> Response:
+        """Log a person in, and go on to what they wanted."""
+        response = RedirectResponse(self._local(below), 303, NO_STORE)
+        account = await self._accounts.begin(response, person, refresh, user)
+        self._note(request, person, "login", person.provider, allowed=account is not None)
+        if account is None:
+            return self._problem(request, 403, texts.DISABLED, texts.ASK)
+        if asked is None:
+            return response
+        client = await self._clients.find(asked.client_id)
+        if client is None:
+            return self._problem(request, 400, texts.NOT_HERE, texts.BEGIN_AGAIN)
+        answer = await self._grant(request, account, client, asked)
+        answer.headers.raw.extend(
+            header for header in response.headers.raw if header[0] == b"set-cookie"
+        )
+        return answer
 
     async def _is_silent(
         self, request: Request, visit: Visit, client: LoginClient, asked: AuthorizationRequest
@@ -248,7 +296,7 @@ class BrowserLogin:
             return await self._grant(request, visit.account, client, asked)
         code = "login_required" if visit.account is None else "consent_required"
         told = {"error": code, "error_description": "it needs a page"}
-        return RedirectResponse(asked.answer(self._issuer, **told), 303, _NO_STORE)
+        return RedirectResponse(asked.answer(self._issuer, **told), 303, NO_STORE)
 
     async def _grant(
         self, request: Request, account: Account, client: LoginClient, asked: AuthorizationRequest
@@ -259,7 +307,7 @@ class BrowserLogin:
         await logins.add_consent(_consent(person, client, asked, scopes))
         code = await logins.add_grant(account.login, asked.grant(client, scopes))
         self._note(request, person, "grant", client.id)
-        return RedirectResponse(asked.answer(self._issuer, code=code), 303, _NO_STORE)
+        return RedirectResponse(asked.answer(self._issuer, code=code), 303, NO_STORE)
 
     async def _leave_for(self, request: Request, provider: Provider, attempt: Attempt) -> Response:
         """Send the browser to a provider."""
@@ -272,13 +320,13 @@ class BrowserLogin:
                 request, 502, texts.PROVIDER_AWAY, texts.ASK, detail=str(error), again=again
             )
         await self._logins().add_attempt(state, msgspec.to_builtins(attempt), ATTEMPT_S)
-        return RedirectResponse(url, 303, _NO_STORE)
+        return RedirectResponse(url, 303, NO_STORE)
 
     def _note(
         self, request: Request, person: Person, act: str, subject: str, *, allowed: bool = True
     ) -> None:
         decision: Decision = "allow" if allowed else "deny"
-        self._record(LoginAct.of(person, act, subject, decision, address=_address(request)))
+        self._record(LoginAct.of(person, act, subject, decision, address=address_of(request)))
 
     def _consent(
         self,
@@ -288,6 +336,7 @@ class BrowserLogin:
         asked: AuthorizationRequest,
         *,
         notice: str = "",
+        refused: PasswordRefused | None = None,
     ) -> Response:
         account, possible = visit.account, frozenset(self._scopes.possible)
         if asked.prompt in ("login", "select_account"):
@@ -307,9 +356,26 @@ class BrowserLogin:
             notice=notice,
             again=bool(notice),
             token=asked.token,
+            **self._passwords(refused),
         )
 
-    def _chooser(self, request: Request, visit: Visit, below: str, notice: str = "") -> Response:
+    def _passwords(self, refused: PasswordRefused | None) -> dict[str, Any]:
+        """Values of a page that takes a password."""
+        return {
+            "users": self._users is not None,
+            "refused": refused,
+            "status": 200 if refused is None else refused.status,
+        }
+
+    def _chooser(
+        self,
+        request: Request,
+        visit: Visit,
+        below: str,
+        *,
+        notice: str = "",
+        refused: PasswordRefused | None = None,
+    ) -> Response:
         return self._page(
             request,
             visit,
@@ -318,6 +384,7 @@ class BrowserLogin:
             next=below,
             notice=notice,
             token=csrf_token,
+            **self._passwords(refused),
         )
 
     def _page(
@@ -403,7 +470,8 @@ class BrowserLogin:
             return {}
 
 
-_NO_STORE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
+def password_form(form: Mapping[str, str]) -> PasswordForm:
+    return msgspec.convert(dict(form), PasswordForm)
 
 
 def _consent(
@@ -413,5 +481,5 @@ def _consent(
     return Consent(person.tenant, person.principal, client.id, target, scopes)
 
 
-def _address(request: Request) -> str:
+def address_of(request: Request) -> str:
     return request.client.host if request.client else ""

@@ -19,18 +19,20 @@ from gateway.guards.oauth import METADATA_AGE_S
 from gateway.login import pages
 from gateway.login.accounts import Accounts
 from gateway.login.answers import OPEN, LoginError, as_json
-from gateway.login.browser import BrowserLogin
 from gateway.login.clients import METHODS, ClientMetadata, LoginClients
 from gateway.login.providers import Provider
 from gateway.login.record import LoginAct, RecordLogin
 from gateway.login.scopes import Resources, Scopes
 from gateway.login.signing import LoginKeys
 from gateway.login.token import JWT_BEARER, TokenIssuer
+from gateway.login.user_pages import UserPages
+from gateway.login.users import UserLogins
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.request_parsing import headers_of, receive_body
 from gateway.state.rates import LocalRates, network_of
 from registry.database.postgres import AWAY, Pool
 from registry.login.logins import Logins
+from registry.login.users import Users
 from schemas.errors import Fault, whole_seconds
 
 ID_JAG_PROFILE = "urn:ietf:params:oauth:grant-profile:id-jag"
@@ -84,7 +86,7 @@ class LoginServer:
             record=record,
             revoke_at_once=self._revoke_at_once,
         )
-        self._browser = BrowserLogin(
+        self._browser = UserPages(
             issuer=self.issuer,
             prefix=urlsplit(self.issuer).path,
             clients=self._clients,
@@ -95,7 +97,14 @@ class LoginServer:
             logins=lambda: Logins(self._pool(), settings.tenant.host_id),
             record=record,
             revoke_at_once=self._revoke_at_once,
+            users=self._users(settings),
         )
+
+    def _users(self, settings: Settings) -> UserLogins | None:
+        if not settings.login.users:
+            return None
+        host_id = settings.tenant.host_id
+        return UserLogins(settings.login.password, lambda: Users(self._pool(), host_id))
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -110,7 +119,16 @@ class LoginServer:
             self._route("/login/callback/{provider}", browser.callback, "GET"),
             self._route("/login/sessions", browser.own, "GET", "POST"),
             self._route("/login/out", browser.out, "POST"),
+            *(self._pages_of_users if self._settings.login.users else ()),
             Route(pages.STATIC + "{name}", _static),
+        ]
+
+    @property
+    def _pages_of_users(self) -> list[BaseRoute]:
+        browser = self._browser
+        return [
+            self._route("/login/invitation/{ticket}", browser.invitation, "GET", "POST"),
+            self._route("/login/password", browser.password, "GET", "POST"),
         ]
 
     async def metadata(self) -> bytes:

@@ -24,3 +24,13 @@ UNKNOWN_REDIRECT = (
     "registered."
 )
 UNREADABLE = "This address cannot be read."
+WRONG = "Name or password is wrong."
+TOO_OFTEN = "Too many attempts from here. Try again in {seconds} seconds."
+BUSY = "Too many people log in at this moment. Try again soon."
+DIFFERENT = "The two passwords are not the same."
+SAME = "That is the password you have."
+USED = "This invitation was used before, or has ended."
+SHORT = "The password is too short: it needs {least} characters."
+LONG = "The password is too long."
+EASY = "The password is easy to guess: take several unrelated words, and not your name."
+NEW_INVITATION = "Ask your administrator for another one."

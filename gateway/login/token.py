@@ -14,7 +14,7 @@ import jwt
 import msgspec
 from jwt.exceptions import PyJWTError
 
-from config.access import CLIENT_PROVIDER
+from config.access import CLIENT_PROVIDER, USERS_PROVIDER
 from config.settings import Settings
 from gateway.login.accounts import Accounts
 from gateway.login.answers import LoginError
@@ -27,6 +27,7 @@ from registry.access.secrets import SecretRefused
 from registry.database.postgres import Pool, borrow
 from registry.login.logins import CodeClaim, Grant, Logins, Refused, Taken
 from registry.login.people import Person, note_login
+from registry.login.users import Users
 
 log = logging.getLogger("toolgate.login")
 
@@ -252,6 +253,8 @@ class TokenIssuer:
         """The person of a grant, of whom their provider is asked now and then. Raises LoginError
         where they have left."""
         person = msgspec.convert(grant.person, Person)
+        if grant.provider == USERS_PROVIDER:
+            return await self._user(grant, person)
         provider = self._providers.get(grant.provider)
         if provider is None:
             return person
@@ -262,10 +265,7 @@ class TokenIssuer:
         try:
             refresh, said = await provider.renew(self._accounts.unseal(login, sealed))
         except PersonLeft as error:
-            await self._logins.end(grant.tenant, login)
-            await self._revoke_at_once()
-            self._record(LoginAct.of(person, "left", provider.name, "deny"))
-            raise LoginError(400, "invalid_grant", "the person has left their provider") from error
+            raise await self._leave(grant, person) from error
         except (ProviderAway, SecretRefused) as error:
             log.warning(
                 "person_not_checked", extra={"provider": provider.name, "reason": str(error)}
@@ -276,6 +276,21 @@ class TokenIssuer:
         kept = None if said is None else msgspec.to_builtins(said)
         await self._logins.note_check(grant.login, self._accounts.seal(login, refresh), kept)
         return said or person
+
+    async def _user(self, grant: Grant, person: Person) -> Person:
+        """A user of the gateway's own, with the roles that they have now. Raises LoginError."""
+        users = Users(self._pool(), self._settings.tenant.host_id)
+        user = await users.find(person.name) if self._settings.login.users else None
+        if user is None or user.disabled or user.tenant != person.tenant:
+            raise await self._leave(grant, person)
+        return user.person
+
+    async def _leave(self, grant: Grant, person: Person) -> LoginError:
+        """End the login of a person who has left; returns what the client is told."""
+        await self._logins.end(grant.tenant, str(grant.login))
+        await self._revoke_at_once()
+        self._record(LoginAct.of(person, "left", grant.provider, "deny"))
+        return LoginError(400, "invalid_grant", "the person has left their provider")
 
     async def _answer(
         self,

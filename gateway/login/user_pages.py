@@ -1,0 +1,87 @@
+"""Pages of the gateway's own users: an invitation, and a new password."""
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from config.access import USERS_PROVIDER
+from gateway.console.sessions import csrf_token
+from gateway.login import texts
+from gateway.login.accounts import Visit, is_same_origin
+from gateway.login.browser import NO_STORE, BrowserLogin, address_of, password_form
+from gateway.login.users import PasswordRefused, UserLogins
+
+
+class UserPages(BrowserLogin):
+    """The login in a browser, with these pages beside it."""
+
+    async def invitation(self, request: Request) -> Response:
+        """`/login/invitation/TICKET`: GET changes nothing, since programs open links before people
+        do; POST sets the password, once."""
+        users, ticket = self.users, request.path_params["ticket"]
+        visit = await self._accounts.visit(request)
+        form = await self._form(request) if request.method == "POST" else {}
+        if request.method == "POST" and not is_same_origin(request.headers, self._issuer):
+            return self._problem(request, 403, texts.FOREIGN_FORM, "")
+        try:
+            user = await users.find_invited(ticket)
+            if not self._is_ours(request, visit, form):
+                again = PasswordRefused(texts.AGAIN, 200) if request.method == "POST" else None
+                return self._new_password(request, visit, user.name, again)
+            user = await users.accept(ticket, password_form(form))
+        except PasswordRefused as refused:
+            if refused.status == 404:
+                return self._problem(request, 404, refused.text, texts.NEW_INVITATION)
+            return self._new_password(request, visit, user.name, refused)
+        self._note(request, user.person, "password", "invitation")
+        await self._revoke_at_once()
+        return RedirectResponse(f"{self._prefix}/login", 303, NO_STORE)
+
+    async def password(self, request: Request) -> Response:
+        """`/login/password`: change one's password. All logins end, but for a new one of this
+        browser."""
+        visit = await self._accounts.visit(request)
+        account = visit.account
+        if account is None or account.person.provider != USERS_PROVIDER:
+            return RedirectResponse(f"{self._prefix}/login?next=/login/password", 303, NO_STORE)
+        name = account.person.name
+        if request.method == "GET":
+            return self._new_password(request, visit, name, asks_old=True)
+        form = await self._form(request)
+        if not self._is_ours(request, visit, form):
+            return self._problem(request, 403, texts.FOREIGN_FORM, "")
+        try:
+            user = await self.users.change(name, password_form(form), address_of(request))
+        except PasswordRefused as refused:
+            return self._new_password(request, visit, name, refused, asks_old=True)
+        self._note(request, user.person, "password", "changed")
+        response = RedirectResponse(f"{self._prefix}/login/sessions", 303, NO_STORE)
+        await self._accounts.begin(response, user.person, "", user)
+        await self._revoke_at_once()
+        return response
+
+    def _new_password(
+        self,
+        request: Request,
+        visit: Visit,
+        name: str,
+        refused: PasswordRefused | None = None,
+        *,
+        asks_old: bool = False,
+    ) -> Response:
+        return self._page(
+            request,
+            visit,
+            "new_password.html",
+            name=name,
+            least=self.users.least,
+            asks_old=asks_old,
+            refused=refused,
+            status=200 if refused is None else refused.status,
+            token=csrf_token,
+        )
+
+    @property
+    def users(self) -> UserLogins:
+        if self._users is None:
+            raise LookupError("there are no users")
+        return self._users
