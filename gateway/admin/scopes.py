@@ -12,7 +12,7 @@ from schemas.similar_names import SIMILARITY, did_you_mean
 
 SHOWN = 30
 
-OF_ADMIN = ("audit", "jobs", "keys", "policy", "registry", "secrets", "sessions")
+OF_ADMIN = ("audit", "jobs", "keys", "logins", "policy", "registry", "secrets", "sessions")
 OWN = (
     "admin",
     "admin:read",

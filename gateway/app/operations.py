@@ -9,6 +9,8 @@ from gateway.admin.resources.audit import AuditOperations
 from gateway.admin.resources.embeddings import EmbeddingOperations
 from gateway.admin.resources.evaluations import EvaluationOperations
 from gateway.admin.resources.keys import KeyOperations
+from gateway.admin.resources.login_users import LoginUserOperations
+from gateway.admin.resources.logins import LoginOperations
 from gateway.admin.resources.manual_tools import ManualToolOperations
 from gateway.admin.resources.policy import PolicyOperations
 from gateway.admin.resources.search import SearchOperations
@@ -21,7 +23,7 @@ from gateway.operations.operation import Operation
 RESOURCES = (
     *(SourceOperations, SecretOperations, ToolOperations, ManualToolOperations, SearchOperations),
     *(EmbeddingOperations, SkillOperations, AgentOperations, KeyOperations, PolicyOperations),
-    *(AuditOperations, EvaluationOperations),
+    *(AuditOperations, EvaluationOperations, LoginOperations, LoginUserOperations),
 )
 WITH_JOBS = (SourceOperations, EmbeddingOperations, AuditOperations, EvaluationOperations)
 """Resources with operations that run as jobs."""

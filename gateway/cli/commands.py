@@ -65,6 +65,7 @@ class CommandGroup:
     rows: Mapping[str, CommandRow | Hand]
     view: str = ""  # its key in VIEWS
     remote: bool = False  # the operations are about a gateway that runs
+    needs: tuple[str, ...] = ()  # settings that have to be on for them
 
 
 GROUPS: Mapping[str, CommandGroup] = {
@@ -114,6 +115,74 @@ GROUPS: Mapping[str, CommandGroup] = {
                 are still valid, are revoked, too. Gateways refuse them at once, at the latest after
                 auth.revocation_s seconds.""",
             ),
+        },
+    ),
+    "users": CommandGroup(
+        help="""Add, invite, list, disable and remove users who log in with a password.
+
+        They are for companies without an identity provider (login.users). An invitation is an
+        address at which its user sets a password, once; whoever has it can do that. Changes of
+        roles and passwords end what the user has by logins.
+        """,
+        resources=(RESOURCES + "login_users:LoginUserOperations",),
+        view="users",
+        needs=("login.enabled", "login.users"),
+        rows={
+            "list": CommandRow(
+                operation="listUsers", hint="To add one: toolgate users add NAME --role ROLE"
+            ),
+            "show": CommandRow(operation="getUser"),
+            "add": CommandRow(
+                operation="createUser", arguments=("name",), prints="invitation",
+                says="The invitation of {user[name]}, good until {user[invited]}. It is not shown "
+                "again.",
+                examples=("toolgate users add ann --role staff",),
+            ),
+            "invite": CommandRow(
+                operation="inviteUser", prints="invitation",
+                says="The invitation of {user[name]}, good until {user[invited]}. It is not shown "
+                "again.",
+                help="An earlier invitation is good no longer. The password stays until the new "
+                "one is set.",
+            ),
+            "roles": CommandRow(
+                operation="setUserRoles", arguments=("roles",), says="{name} has {roles}."
+            ),
+            "disable": CommandRow(operation="disableUser", says="Disabled {name}."),
+            "enable": CommandRow(operation="enableUser", says="Enabled {name}."),
+            "remove": CommandRow(operation="deleteUser", says="Removed {user}."),
+        },
+    ),
+    "people": CommandGroup(
+        help="""List, disable and enable people who have logged in at the gateway.
+
+        A person is named by their principal, such as corp:ann. Disabling ends all that they have
+        by logins at once.
+        """,
+        resources=(RESOURCES + "logins:LoginOperations",),
+        view="people",
+        needs=("login.enabled",),
+        rows={
+            "list": CommandRow(
+                operation="listPeople",
+                columns=(("principal", "Caller", "text"), ("name", "Name", "text"),
+                         ("roles", "Roles", "text"), ("last", "Last login", "time"),
+                         ("disabled", "Disabled", "time")),
+            ),
+            "show": CommandRow(operation="getPerson"),
+            "disable": CommandRow(operation="disablePerson", says="Disabled {principal}."),
+            "enable": CommandRow(operation="enablePerson", says="Enabled {principal}."),
+        },
+    ),
+    "logins": CommandGroup(
+        help="List and end logins of people, and what programs have by them.",
+        resources=(RESOURCES + "logins:LoginOperations",),
+        view="logins",
+        needs=("login.enabled",),
+        rows={
+            "list": CommandRow(operation="listLogins"),
+            "show": CommandRow(operation="getLogin"),
+            "end": CommandRow(operation="endLogin", says="Ended {login}."),
         },
     ),
     "agents": CommandGroup(

@@ -48,6 +48,9 @@ COMMANDS = {
     "secrets": ("gateway.cli.operations:secrets", "Store encrypted credentials of sources."),
     "token": ("gateway.cli.access.token:token", "Create, inspect and revoke tokens."),
     "keys": ("gateway.cli.operations:keys", "Create, list and revoke API keys."),
+    "users": ("gateway.cli.operations:users", "Add and change users who have a password."),
+    "people": ("gateway.cli.operations:people", "List and disable people who have logged in."),
+    "logins": ("gateway.cli.operations:logins", "List and end logins of people."),
     "admin": (
         "gateway.cli.admin:admin",
         "Call operations of the admin API by their names.",

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache, partial, wraps
 from inspect import cleandoc
+from operator import attrgetter
 from typing import IO, Any, TypeVar
 
 import click
@@ -133,6 +134,8 @@ def make_command(
         given = given_members(members, values)
         if row.changes and not given:
             fail("expected an option that changes it; see --help", USAGE)
+        if not group.remote and url is None and key_file is None:
+            check_needs(settings, group)
         call = OperationCall(word, group, row, operation, values, given, as_json=as_json)
         run(call.make(settings, url=url, key_file=key_file, tenant=tenant))
 
@@ -142,6 +145,13 @@ def make_command(
         command = decorate(command)
     command.params = [*_parameters(row, operation, members), *command.params]
     return command
+
+
+def check_needs(settings: Settings, group: CommandGroup) -> None:
+    """Fails where a setting is off, without which there are no such operations."""
+    for setting in group.needs:
+        if not attrgetter(setting)(settings):
+            fail(f"expected {setting}: true in the settings, as the gateway has it", USAGE)
 
 
 def _parameters(

@@ -284,10 +284,15 @@ def check_principal(asked: OperationInput, principal: str | None) -> None:
 
 
 def check_given(
-    own: Principal, scopes: Sequence[str], roles: Sequence[str], operator_role: str
+    own: Principal,
+    scopes: Sequence[str],
+    roles: Sequence[str],
+    operator_role: str,
+    *,
+    of: str = "key",
 ) -> None:
-    """Limits a key to the scopes and roles of its creator; `admin` may grant all but the operator
-    role. Raises Problem."""
+    """Limits a key, or a user, to the scopes and roles of its creator; `admin` may grant all but
+    the operator role. Raises Problem."""
     all_ = ALL in own.scopes
     mistakes = [
         *(
@@ -302,7 +307,7 @@ def check_given(
         ),
     ]
     if mistakes:
-        text = "A key gets no more scopes and roles than its maker has."
+        text = f"A {of} gets no more scopes and roles than its maker has."
         raise ProblemDetails(403, "insufficient-scope", text, tuple(mistakes))
 
 

@@ -1,0 +1,157 @@
+"""People who have logged in, and their logins."""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from config.settings import Settings
+from gateway.admin.parts import RegistryParts
+from gateway.admin.resources.keys import Reload
+from gateway.operations.operation import (
+    Identifier,
+    Line,
+    Operation,
+    OperationDependencies,
+    OperationInput,
+)
+from gateway.operations.pages import ListPage, Paging
+from gateway.operations.problems import not_found
+from registry.login.logins import LoginRow, Logins
+from registry.login.people import People, PersonRow
+
+READ, WRITE = "admin:logins:read", "admin:logins:write"
+
+
+class PersonView(Struct, frozen=True):
+    """A person, as their provider described them at the last login."""
+
+    id: str
+    principal: str
+    name: str
+    provider: str
+    roles: tuple[str, ...]
+    first: datetime
+    last: datetime
+    disabled: datetime | None
+
+
+class LoginFilter(Paging, frozen=True):
+    principal: Line | None = None
+
+
+class LoginOperations:
+    _is_on = True  # for the lists of commands, which are made without settings
+
+    def __init__(self, ground: OperationDependencies, settings: Settings, reload: Reload) -> None:
+        """`reload` makes revocations count in this process."""
+        self._ground = ground
+        self._reload = reload
+        self._is_on = settings.login.enabled
+
+    @classmethod
+    def of(cls, parts: RegistryParts) -> "LoginOperations":
+        return cls(parts.ground, parts.settings, parts.reload)
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        if not self._is_on:
+            return ()
+        person, login = {"person": Identifier}, {"login": Identifier}
+        return (
+            Operation(
+                "listPeople", "GET", "/people", "List the people who have logged in.", READ,
+                self.people, ListPage[PersonView], query=Paging,
+            ),
+            Operation(
+                "getPerson", "GET", "/people/{person}", "Show a person.", READ, self.person,
+                PersonView, types=person,
+            ),
+            Operation(
+                "disablePerson", "POST", "/people/{person}/disable",
+                "Disable a person, whose logins end.", WRITE, self.disable, PersonView,
+                types=person,
+            ),
+            Operation(
+                "enablePerson", "POST", "/people/{person}/enable", "Enable a person again.", WRITE,
+                self.enable, PersonView, types=person,
+            ),
+            Operation(
+                "listLogins", "GET", "/logins",
+                "List the logins of people, and what programs have by them.", READ, self.logins,
+                ListPage[LoginRow], query=LoginFilter,
+            ),
+            Operation(
+                "getLogin", "GET", "/logins/{login}", "Show a login.", READ, self.login, LoginRow,
+                types=login,
+            ),
+            Operation(
+                "endLogin", "DELETE", "/logins/{login}",
+                "End a login, with what programs have by it.", WRITE, self.end, status=204,
+                types=login,
+            ),
+        )  # fmt: skip
+
+    async def people(self, asked: OperationInput) -> ListPage[PersonView]:
+        views = [_view(row) for row in await self._people.all(asked.tenant)]
+        return self._ground.pages.page(asked.query, views, lambda view: view.principal)
+
+    async def person(self, asked: OperationInput) -> PersonView:
+        for row in await self._people.all(asked.tenant):
+            if handle_of(row.principal) == asked.names["person"]:
+                return _view(row)
+        raise not_found("person", asked.names["person"])
+
+    async def disable(self, asked: OperationInput) -> PersonView:
+        return await self._set_disabled(asked, True)
+
+    async def enable(self, asked: OperationInput) -> PersonView:
+        return await self._set_disabled(asked, False)
+
+    async def logins(self, asked: OperationInput) -> ListPage[LoginRow]:
+        rows = await self._logins.all(asked.tenant, asked.query.principal)
+        return self._ground.pages.page(asked.query, rows, lambda row: row.id)
+
+    async def login(self, asked: OperationInput) -> LoginRow:
+        for row in await self._logins.all(asked.tenant):
+            if row.id == asked.names["login"]:
+                return row
+        raise not_found("login", asked.names["login"])
+
+    async def end(self, asked: OperationInput) -> None:
+        if not await self._logins.end(asked.tenant, asked.names["login"]):
+            raise not_found("login", asked.names["login"])
+        await self._reload("revocations")
+
+    async def _set_disabled(self, asked: OperationInput, disabled: bool) -> PersonView:
+        person = await self.person(asked)
+        await self._people.set_disabled(asked.tenant, person.principal, disabled)
+        await self._reload("revocations")
+        return await self.person(asked)
+
+    @property
+    def _people(self) -> People:
+        return People(self._ground.pool, self._ground.host_id)
+
+    @property
+    def _logins(self) -> Logins:
+        return Logins(self._ground.pool, self._ground.host_id)
+
+
+def handle_of(principal: str) -> str:
+    """The id of a person in addresses, where a principal could have any characters."""
+    return hashlib.sha256(b"person " + principal.encode()).hexdigest()[:32]
+
+
+def _view(row: PersonRow) -> PersonView:
+    return PersonView(
+        id=handle_of(row.principal),
+        principal=row.principal,
+        name=row.name,
+        provider=row.provider,
+        roles=tuple(row.roles),
+        first=row.first,
+        last=row.last,
+        disabled=row.disabled,
+    )
