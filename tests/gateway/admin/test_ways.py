@@ -1,31 +1,37 @@
 """Every operation does the same by REST, as a tool of MCP, as a method of /rpc, and by commands, in
-their own process or at a running gateway: effect, errors and audit records."""
+their own process or at a running gateway: effect, errors and audit records.
+
+Commands are run through click: `toolgate admin NAME` for every operation, and the words of those
+that have some. Lists are compared at the end, while nothing changes.
+"""
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import click
 import pytest
 from msgspec.structs import replace
 
 from config.access import SecretsSettings
 from config.settings import Settings, Toolset
 from gateway.app.operations import registry_operations
+from gateway.cli.commands import GROUPS, STATUS, CommandRow
 from gateway.cli.common.acts import actor
-from gateway.cli.common.failure import CommandFailure
+from gateway.cli.common.parameters import Member, members_of_call
 from gateway.cli.local import LocalOperations, open_operations
-from gateway.cli.running.client import RunningGateway
 from gateway.operations.operation import Operation
 from registry.access.approvals import ApprovalRequest, Approvals
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
-from tests.gateway.admin.client import KEY, ROOT, Admin, bearer, described
+from tests.gateway.admin.client import KEY, Admin, bearer, described
 from tests.gateway.admin.inputs import CASES, Case, Json
 from tests.gateway.admin.test_operation_tools import Tools
+from tests.gateway.cli.processes import command
 from tests.gateway.cli.test_running import OPENING
 from tests.gateway.cli.test_skills import TAGGED
 from tests.gateway.guards.signing import by_jwks
@@ -34,7 +40,8 @@ from tests.polling import until
 pytestmark = pytest.mark.anyio
 
 DONE = "Done."  # of a method that gives nothing
-WAYS = ("rest", "mcp", "rpc", "remote", "local")
+WAYS = ("rest", "mcp", "rpc", "remote", "local", "words", "spoken")
+HERE = frozenset({"local", "words"})  # commands that run in their own process
 VOLATILE = frozenset({
     *("id", "created", "expires", "updated", "started", "ended", "since", "key_id", "makers"),
     *("decided_by", "principal", "override_user", "override_time", "secret", "result", "job"),
@@ -58,19 +65,134 @@ class Outcome:
 Call = Callable[[str, Json], Awaitable[Outcome]]
 
 
+@dataclass(frozen=True)
+class CommandLine:
+    """Runs `toolgate` in this process, with the settings of the gateway."""
+
+    settings_file: Path
+    key_file: Path
+
+    @classmethod
+    def of(cls, settings: Settings, folder: Path) -> "CommandLine":
+        audit, pets = settings.audit, settings.sources["pets"]
+        members = {
+            "audit": {"mode": "always", "spool_dir": audit.spool_dir},
+            "database": {"url": settings.database.url},
+            "embedding": {"provider": "disabled"},
+            "imports": {"private_networks": True},
+            "secrets": {"key": f"${{file:{folder / 'secret'}}}"},
+            "sources": {"pets": {"openapi": pets.openapi, "base_url": pets.base_url}},
+            "toolsets": {"some": {"include": ["get*"]}},
+        }
+        (folder / "secret").write_text(settings.secrets.key)
+        file = folder / "toolgate.yaml"
+        file.write_text(json.dumps(members))
+        return cls(file, folder / "bearer")
+
+    def at_gateway(self, url: str, who: Mapping[str, str]) -> tuple[str, ...]:
+        self.key_file.write_text(who["Authorization"].removeprefix("Bearer "))
+        return ("--url", url, "--key-file", str(self.key_file))
+
+    async def __call__(self, *args: str) -> tuple[int, str, str]:
+        return await command("-c", str(self.settings_file), *args)
+
+
+def command_of(operation: Operation, arguments: Json) -> tuple[str, str, CommandRow] | None:
+    """Group, word and row of the command that makes a call with these arguments."""
+    for name, group in [*GROUPS.items(), ("", STATUS)]:
+        for word, row in group.rows.items():
+            if not isinstance(row, CommandRow) or row.operation != operation.id:
+                continue
+            members = members_of_call(operation)
+            if all(
+                arguments.get(member, None if members[member].required else value) is value
+                for member, value in row.given.items()
+            ):
+                return name, word, row
+    return None
+
+
+def words_of(operation: Operation, arguments: Json) -> tuple[list[str], list[str]] | None:
+    """Options and arguments of a call as a command; None: it has none, or texts cannot say the
+    arguments."""
+    command = command_of(operation, arguments)
+    if command is None:
+        return None
+    group, word, row = command
+    members, rest = members_of_call(operation), dict(arguments)
+    if operation.match == "required" and rest.keys().isdisjoint({"if_match", "if_none_match"}):
+        return None  # commands always give a condition
+    placed = [str(rest.pop(name)) for name in operation.names]
+    args = [*([group] if group else []), word]
+    for name, option in (("if_match", "--if-match"), ("if_none_match", "")):
+        value = rest.pop(name, None)
+        args += [option, value] if value is not None and option else []
+    rest = {name: value for name, value in rest.items() if name not in row.given}
+    if row.body:
+        return args, [*placed, json.dumps(rest.get("body", rest))]
+    said = members_said(row, members, rest)
+    if said is None:
+        return None
+    asks = ["--yes"] if row.asks(operation) else []
+    return [*args, *said[0], *asks], [*placed, *said[1]]
+
+
+def members_said(
+    row: CommandRow, members: Mapping[str, Member], values: Json
+) -> tuple[list[str], list[str]] | None:
+    """Options and arguments for members; None: texts cannot say them."""
+    args: list[str] = []
+    placed: list[str] = []
+    for name, value in values.items():
+        member = members.get(name)
+        singles = value if isinstance(value, list) else [value]
+        if member is None or (member.type is click.STRING and not all_texts(singles)):
+            return None
+        if not singles:  # no text, or an empty one
+            if name in row.arguments:
+                return None
+            singles = [""]
+        if member.is_flag:
+            if value is not member.default:
+                args.append(option_name(row, member))
+        elif name in row.arguments:
+            placed += map(text_of, singles)
+        else:
+            for single in singles:
+                args += [option_name(row, member), text_of(single)]
+    return args, placed
+
+
+def all_texts(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def option_name(row: CommandRow, member: Member) -> str:
+    turned = "no-" if member.is_flag and member.default is True else ""
+    return f"--{row.options.get(member.name) or turned + member.word}"
+
+
+def text_of(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 class House:
     """A gateway, and all ways to its operations. The caller has the name of the way."""
 
-    def __init__(self, client: Client, api: Admin, local: LocalOperations) -> None:
+    def __init__(
+        self, client: Client, api: Admin, local: LocalOperations, command_line: CommandLine
+    ) -> None:
         self.client = client
         self.api = api
         self.local = local
+        self.command_line = command_line
         admin = client.gateway.admin
         assert admin is not None
         self.operations: Mapping[str, Operation] = admin.operations.by_id
         self.ways: Mapping[str, Call] = {
             "rest": self.by_rest, "mcp": self.by_mcp, "rpc": self.by_rpc,
             "remote": self.by_remote, "local": self.by_local,
+            "words": self.by_words, "spoken": self.by_spoken,
         }  # fmt: skip
 
     def who(self, way: str) -> dict[str, str]:
@@ -120,18 +242,43 @@ class House:
         return await self.ended(id_, result.get("structuredContent"))
 
     async def by_remote(self, id_: str, arguments: Json) -> Outcome:
-        token = self.who("remote")["Authorization"].removeprefix("Bearer ")
-        gateway = RunningGateway(self.client.url, ROOT, token)
-        try:
-            return await self.ended(id_, (await gateway.call(id_, arguments)).value)
-        except CommandFailure as failure:
-            return Outcome(errors=(failure.message,))
+        """`toolgate admin`, at the running gateway."""
+        where = self.command_line.at_gateway(self.client.url, self.who("remote"))
+        return await self.by_admin(id_, arguments, *where)
 
     async def by_local(self, id_: str, arguments: Json) -> Outcome:
-        try:
-            return Outcome((await self.local.call(id_, arguments)).value)
-        except CommandFailure as failure:
-            return Outcome(errors=(failure.message,))
+        """`toolgate admin`, over the registry."""
+        return await self.by_admin(id_, arguments)
+
+    async def by_admin(self, id_: str, arguments: Json, *where: str) -> Outcome:
+        args = ("admin", id_, "--args", json.dumps(arguments), *where)
+        return self.of_command(id_, await self.command_line(*args))
+
+    async def by_words(self, id_: str, arguments: Json) -> Outcome:
+        """The command of the operation, over the registry."""
+        return await self.by_word(id_, arguments)
+
+    async def by_spoken(self, id_: str, arguments: Json) -> Outcome:
+        """The command of the operation, at the running gateway."""
+        where = self.command_line.at_gateway(self.client.url, self.who("spoken"))
+        return await self.by_word(id_, arguments, *where)
+
+    async def by_word(self, id_: str, arguments: Json, *where: str) -> Outcome:
+        words = words_of(self.operations[id_], arguments)
+        assert words is not None
+        options, placed = words
+        args = (*options, "--json", *where, "--", *placed)
+        outcome = self.of_command(id_, await self.command_line(*args))
+        chosen = command_of(self.operations[id_], arguments)
+        is_each = chosen is not None and chosen[2].each and isinstance(outcome.value, list)
+        return Outcome(outcome.value[0]) if is_each else outcome
+
+    def of_command(self, id_: str, ran: tuple[int, str, str]) -> Outcome:
+        code, out, err = ran
+        value = json.loads(out) if out.strip() else None
+        if id_ not in {"getJob", "cancelJob"} and isinstance(value, dict) and "operation" in value:
+            value = value.get("result")  # of a job
+        return Outcome(value) if code == 0 else Outcome(errors=(err,))
 
     async def ended(self, id_: str, value: Any) -> Outcome:
         """The outcome of a job, where one was begun."""
@@ -217,10 +364,11 @@ def whole(settings: Settings, tmp_path: Path) -> Settings:
 
 
 @pytest.mark.timeout(600)  # some fifteen hundred requests
-async def test_every_operation_does_the_same_by_every_way(whole: Settings) -> None:
+async def test_every_operation_does_the_same_by_every_way(whole: Settings, tmp_path: Path) -> None:
     """Effect, error text and audit record of every operation are those of the one row."""
     async with running(whole) as client, open_operations(whole) as local:
-        house = House(client, await described(client.url, client.http), local)
+        command_line = CommandLine.of(whole, tmp_path)
+        house = House(client, await described(client.url, client.http), local, command_line)
         assert set(CASES) == set(house.operations), "each operation has a row of inputs"
         tagged = {"kind": "openapi", "name": "tagged", "document": TAGGED}
         base = "---\nname: base\ndescription: The base.\n---\nDo it.\n"
@@ -235,12 +383,16 @@ async def test_every_operation_does_the_same_by_every_way(whole: Settings) -> No
             faults += await differences(house, id_, case, of_registry)
         assert not faults, "\n".join(faults)
         await audited(house, of_registry)
+        faults += [fault for id_ in LISTED for fault in await compare_list(house, id_, of_registry)]
+        assert not faults, "\n".join(faults)
 
 
-def offers(way: str, operation: Operation, of_registry: set[str]) -> bool:
-    """Whether a way has the operation at all."""
-    if way == "local":
-        return operation.id in of_registry
+def offers(way: str, operation: Operation, arguments: Json, of_registry: set[str]) -> bool:
+    """Whether a way has the operation at all, and can say the arguments."""
+    if way in HERE and operation.id not in of_registry:
+        return False
+    if way in {"words", "spoken"}:
+        return words_of(operation, arguments) is not None
     return way not in {"mcp", "rpc"} or not operation.no_tool
 
 
@@ -254,26 +406,25 @@ async def differences(house: House, id_: str, case: Case, of_registry: set[str])
     done: dict[str, str] = {}
     refused: dict[str, Outcome] = {}
     for way in WAYS:
-        if (way in {"mcp", "rpc"} and operation.no_tool) or (
-            way == "local" and id_ not in of_registry
-        ):
+        sample = case.valid or case.invalid or {}
+        if not offers(way, operation, sample, of_registry):
             continue
         ids = await house.prepare(id_, way, case)
         call = house.ways[way]
-        if case.invalid is not None:
+        if case.invalid is not None and offers(way, operation, case.invalid, of_registry):
             refused[way] = await call(id_, named(case.invalid, id_, way, ids))
         if case.valid is not None:
             outcome = await call(id_, named(case.valid, id_, way, ids))
             if outcome.errors and id_ != "restartGateway":
                 faults.append(f"{id_} by {way}: {outcome.text[:300]}")
-            done[way] = json.dumps(settled(outcome.value, way), sort_keys=True)
+            done[way] = json.dumps(settled(entries_of(outcome.value), way), sort_keys=True)
     if len(set(done.values())) > 1 and id_ not in UNEQUAL:
         faults.append(f"{id_}: {json.dumps({way: text[:400] for way, text in done.items()})}")
     for way, outcome in refused.items():
         said = [plain(text.replace("-rest", f"-{way}")) for text in refused["rest"].errors]
         if not outcome.errors:
             faults.append(f"{id_} by {way}: the invalid input was taken")
-        elif not all(
+        elif "limit" not in (case.invalid or {}) and not all(
             text in outcome.text.replace('\\"', '"').replace("\\\\", "\\") for text in said
         ):
             faults.append(f"{id_} by {way}: {outcome.text[:300]} lacks {said}")
@@ -283,16 +434,59 @@ async def differences(house: House, id_: str, case: Case, of_registry: set[str])
 UNEQUAL = frozenset({
     *("describe", "explain", "getEmbeddings", "getStatus", "listAgents", "listApprovals"),
     *("listKeys", "listRevocations", "listRules", "listSecrets", "listSkills", "listSources"),
-    *("removeEndedJobs", "backfillEmbeddings", "evaluateSearch", "explainSearch"),
+    *("removeEndedJobs", "backfillEmbeddings"),
+    "explainSearch",
+    "evaluateSearch",  # a command says beside it that embeddings are disabled
 })  # fmt: skip
-"""Their answers have what the ways before have made, or why a process has no vectors."""
+"""Their answers have what the ways before have made, or why a process has no vectors. Lists are
+compared at the end."""
+LISTED: Mapping[str, Json] = {
+    **{id_: {"limit": 100} for id_ in (
+        "listAgents", "listApprovals", "listKeys", "listRevocations", "listRules", "listSecrets",
+        "listSkills", "listSources", "listTools", "listToolsets", "listJobs", "listSessions",
+    )},
+    **{id_: CASES[id_].valid or {} for id_ in ("describe", "explain", "getEmbeddings")},
+}  # fmt: skip
+
+
+async def compare_list(house: House, id_: str, of_registry: set[str]) -> list[str]:
+    """Differences of a list between the ways, while nothing changes."""
+    operation, answers = house.operations[id_], dict[str, str]()
+    for way in WAYS:
+        arguments = LISTED[id_]
+        if way in {"words", "spoken"}:  # all pages
+            arguments = {name: value for name, value in arguments.items() if name != "limit"}
+        if offers(way, operation, arguments, of_registry):
+            outcome = await house.ways[way](id_, arguments)
+            assert not outcome.errors, (id_, way, outcome.text)
+            entries = without_moments(entries_of(outcome.value))
+            answers[way] = json.dumps(entries, sort_keys=True)
+    if len(set(answers.values())) == 1:
+        return []
+    return [f"{id_}: {json.dumps({way: text[:600] for way, text in answers.items()})}"]
+
+
+def entries_of(value: Any) -> Any:
+    """The entries of a page, which is what a command prints of it."""
+    return value["items"] if isinstance(value, dict) and "items" in value else value
+
+
+def without_moments(value: Any) -> Any:
+    """A response without members that change by themselves."""
+    if isinstance(value, dict):
+        return {
+            name: without_moments(member)
+            for name, member in value.items()
+            if name not in {"last_used", "took_ms", "updated"}
+        }
+    return [without_moments(member) for member in value] if isinstance(value, list) else value
 
 
 async def audited(house: House, of_registry: set[str]) -> None:
     """Each way has left a record of each change, and of each refusal, under the same operation."""
 
     async def records(way: str) -> dict[str | None, set[bool]]:
-        principal = actor() if way == "local" else way
+        principal = actor() if way in HERE else way
         found: dict[str | None, set[bool]] = {}
         for entry in await house.local.items("searchAudit", {"principal": principal}):
             record = entry["entry"]
@@ -304,7 +498,8 @@ async def audited(house: House, of_registry: set[str]) -> None:
         expected = {
             id_
             for id_, operation in house.operations.items()
-            if operation.effect != "read" and offers(way, operation, of_registry)
+            if operation.effect != "read"
+            and offers(way, operation, CASES[id_].valid or CASES[id_].invalid or {}, of_registry)
         }
 
         async def complete(way: str = way, expected: set[str] = expected) -> bool:
@@ -313,5 +508,9 @@ async def audited(house: House, of_registry: set[str]) -> None:
         await until(complete)
         found = await records(way)
         for id_ in expected - {"approveTool", "restartGateway"}:  # without a valid input here
-            outcomes = {True} if CASES[id_].invalid is None else {True, False}
+            invalid = CASES[id_].invalid
+            can_fail = invalid is not None and offers(
+                way, house.operations[id_], invalid, of_registry
+            )
+            outcomes = {True, False} if can_fail else {True}
             assert outcomes <= found[id_], (way, id_, found[id_])
