@@ -377,7 +377,9 @@ class Gateway:
             return None
         from gateway.app.login import Login
 
-        return Login(self.settings, self._handle.pool)
+        login = Login(self.settings, self._handle.pool)
+        self.events.person_erased.subscribe(login.erase)
+        return login
 
     def _innermost(self) -> list[Guard]:
         """The guards next to a call, of what is switched on."""

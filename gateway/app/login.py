@@ -15,6 +15,7 @@ from gateway.login.server import LoginServer
 from gateway.login.signing import LoginKeys
 from registry.access.secrets import Keys
 from registry.database.postgres import Pool
+from registry.login.people import erase_login
 
 
 class Login:
@@ -58,6 +59,11 @@ class Login:
             reload=access.reload,
         )
         return self._server
+
+    async def erase(self, tenant: str, principal: str) -> None:
+        """Delete what is known of a person."""
+        if (pool := self._pool()) is not None:
+            await erase_login(pool, self._settings.tenant.host_id, tenant, principal)
 
     async def _metadata(self) -> bytes:
         if self._server is None:

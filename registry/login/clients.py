@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from msgspec import Struct
+from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from registry.database.postgres import Pool, borrow
@@ -43,13 +44,8 @@ class Clients:
 
     async def add(self, client: StoredClient, most_unused: int) -> bool:
         """Store a registration; False where there are `most_unused` that nobody has used."""
-        now = datetime.now(UTC)
         async with borrow(self._pool) as connection, connection.transaction():
-            await connection.execute(
-                "DELETE FROM login_client_t WHERE host_id = %s AND kind = 'registered'"
-                " AND (used_ts IS NULL AND created_ts < %s OR used_ts < %s)",
-                [self._host_id, now - UNUSED, now - FORGOTTEN],
-            )
+            await self._sweep(connection)
             added = await connection.execute(
                 "INSERT INTO login_client_t (host_id, client_id, kind, document, secret)"
                 " SELECT %s, %s, %s, %s, %s WHERE (SELECT count(*) FROM login_client_t"
@@ -63,13 +59,23 @@ class Clients:
 
     async def put_document(self, client: StoredClient) -> None:
         """Store a document as it was fetched, in place of that before."""
-        async with borrow(self._pool) as connection:
+        async with borrow(self._pool) as connection, connection.transaction():
+            await self._sweep(connection)
             await connection.execute(
                 "INSERT INTO login_client_t (host_id, client_id, kind, document, fresh_ts)"
                 " VALUES (%s, %s, 'document', %s, %s) ON CONFLICT (host_id, client_id)"
                 " DO UPDATE SET document = excluded.document, fresh_ts = excluded.fresh_ts",
                 [self._host_id, client.client_id, Jsonb(client.document), client.fresh_until],
             )
+
+    async def _sweep(self, connection: AsyncConnection[Any]) -> None:
+        """Delete clients that nobody uses."""
+        now = datetime.now(UTC)
+        await connection.execute(
+            "DELETE FROM login_client_t WHERE host_id = %s"
+            " AND (used_ts IS NULL AND created_ts < %s OR used_ts < %s)",
+            [self._host_id, now - UNUSED, now - FORGOTTEN],
+        )
 
     async def note_use(self, client_id: str) -> None:
         async with borrow(self._pool) as connection:

@@ -30,6 +30,7 @@ RANDOM_BYTES = 32
 NONCE_BYTES = 12
 CODE_S = 60.0  # OAuth 2.1, 4.1.2, recommends at most ten minutes; a client comes at once
 REFRESH_PREFIX = "tgr_"
+CONSENT = timedelta(days=180)  # for which a consent is remembered after its last use
 LOGIN_MARK = "login:"  # before the id of a login: the credential of its browser's session
 
 
@@ -321,7 +322,12 @@ class Logins:
             return await rows.fetchone() is not None
 
     async def add_consent(self, consent: Consent) -> None:
+        """Remember a consent, as of now; those of half a year ago are forgotten."""
         async with borrow(self._pool) as connection:
+            await connection.execute(
+                "DELETE FROM login_consent_t WHERE host_id = %s AND created_ts < now() - %s",
+                [self._host_id, CONSENT],
+            )
             await connection.execute(
                 "INSERT INTO login_consent_t (host_id, tenant_id, principal, client_id, redirect,"
                 " scopes) VALUES (%s, %s, %s, %s, %s, %s)"

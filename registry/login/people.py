@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct, field
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
+from psycopg.sql import SQL, Identifier
 
 from registry.database.postgres import Pool, borrow
 from registry.login.logins import end_logins
@@ -65,6 +66,19 @@ class People:
             if disabled:
                 await end_logins(connection, self._host_id, tenant, principal=principal)
         return done.rowcount == 1
+
+
+async def erase_login(pool: Pool, host_id: str, tenant: str, principal: str) -> None:
+    """Delete all that is known of a person, and end their logins."""
+    async with borrow(pool) as connection, connection.transaction():
+        await end_logins(connection, host_id, tenant, principal=principal)
+        for table in ("login_consent_t", "login_person_t"):
+            await connection.execute(
+                SQL(
+                    "DELETE FROM {} WHERE host_id = %s AND tenant_id = %s AND principal = %s"
+                ).format(Identifier(table)),
+                [host_id, tenant, principal],
+            )
 
 
 async def note_login(connection: AsyncConnection[Any], host_id: str, person: Person) -> bool:

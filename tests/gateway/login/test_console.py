@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from psycopg.sql import SQL, Identifier
 
 from config.settings import DatabaseSettings
 from registry.access.revocations import Revocation, Revocations
@@ -94,6 +95,20 @@ async def test_a_revocation_of_a_person_ends_their_logins(
         assert await made.status(tokens["access_token"]) == 401
         status, _ = await made.refresh(client, tokens["refresh_token"])
         assert status == 400
+
+
+async def test_an_erased_person_is_unknown(database_settings: DatabaseSettings) -> None:
+    async with company(database_settings) as made, browsing() as browser:
+        _, tokens = await made.granted(browser)
+        host_id, pool = made.gateway.settings.tenant.host_id, made.gateway._handle.pool()
+        await made.gateway.events.person_erased.publish(host_id, "corp:ann")
+        assert pool is not None
+        async with borrow(pool) as connection:
+            for table in ("login_person_t", "login_consent_t", "login_t", "login_grant_t"):
+                rows = await connection.execute(SQL("SELECT 1 FROM {}").format(Identifier(table)))
+                assert await rows.fetchone() is None, table
+        await made.gateway.access.reload("revocations")
+        assert await made.status(tokens["access_token"]) == 401
 
 
 def _revocation(subject: str) -> Revocation:

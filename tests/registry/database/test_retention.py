@@ -29,6 +29,12 @@ SWEPT = {
     "embedding_task_t": "registry/embedding/queue.py",
     "usage_request_t": "registry/search/usage_log.py",
     "revocation_t": "registry/access/revocations.py",
+    "login_key_t": "registry/login/keys.py",
+    "login_client_t": "registry/login/clients.py",
+    **dict.fromkeys(
+        ("login_consent_t", "login_attempt_t", "login_t", "login_grant_t", "login_replay_t"),
+        "registry/login/logins.py",
+    ),
     "approval_t": "registry/access/approvals.py",
     "command_idempotency_t": "gateway/state/idempotency.py",
     "state_session_t": "gateway/state/postgres.py",
@@ -38,6 +44,7 @@ BELOW = {  # rows of these end with those of another table, by a foreign key
     "agent_run_t": "agent_conversation_t",
     "agent_step_t": "agent_run_t",
     "librarian_step_t": "librarian_run_t",
+    "login_refresh_t": "login_grant_t",
     "knowledge_extraction_t": "knowledge_document_t",
     "knowledge_index_t": "knowledge_document_t",
 }
@@ -52,6 +59,7 @@ CATALOG = {
 BOUNDED = {
     "audit_chain_t": "one row of a chain",
     "usage_query_t": "three of each caller and tool; they end with the tool",
+    "login_person_t": "one of each person of a provider",
     "usage_embedding_t": "one of a tool, with which it ends",
     "memory_tombstone_t": "kept: they say that nothing comes back",
 }
