@@ -19,7 +19,13 @@ from config.access import (
     Policy,
     Rule,
 )
-from config.login import LONGEST_TOKEN_S, TOO_LONG, client_problems, provider_problems
+from config.login import (
+    LONGEST_TOKEN_S,
+    TOO_LONG,
+    client_problems,
+    provider_problems,
+    shared_names,
+)
 from config.models import AUTO, Strategy
 from config.networks import is_loopback, is_unencrypted
 from config.settings import EmbeddingSettings, PurposeModel, Settings
@@ -669,6 +675,9 @@ def _login_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
     for name, provider in login.providers.items():
         problems = provider_problems(name, provider)
         conflicts += [(("login", "providers", name, *path), text) for path, text in problems]
+    for name in shared_names(settings.auth, login.providers):
+        text = f"expected another name: {name}:NAME is a person of another issuer"
+        conflicts.append((("login", "providers", name), text))
     for name, client in login.clients.items():
         problems = client_problems(client)
         conflicts += [(("login", "clients", name, *path), text) for path, text in problems]

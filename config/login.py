@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from config.access import CLIENT_PROVIDER, RESERVED_ISSUER, USERS_PROVIDER
+from config.access import CLIENT_PROVIDER, RESERVED_ISSUER, USERS_PROVIDER, Auth
 from config.networks import is_unencrypted
 from config.value_types import (
     Amount,
@@ -94,6 +94,7 @@ class LoginSettings(Struct, frozen=True, forbid_unknown_fields=True):
     requests: Amount
     per_s: Seconds
     registrations: Count
+    registrations_per_hour: Amount
 
 
 Problems = Iterator[tuple[tuple[str, ...], str]]
@@ -111,6 +112,24 @@ def provider_problems(name: str, provider: ProviderSettings) -> Problems:
         yield ("tenants",), "expected tenant_claim beside it, whose values these are"
     if provider.tenant and provider.tenant_claim:
         yield ("tenant",), "expected tenant or tenant_claim, found both"
+
+
+def known_as(auth: Auth, name: str, provider: ProviderSettings) -> str:
+    """The prefix of a provider's principals: that of the same issuer in `auth.issuers`, so that a
+    person with either token is one."""
+    issuers = auth.issuers.items()
+    return next((own for own, issuer in issuers if issuer.issuer == provider.issuer), name)
+
+
+def shared_names(auth: Auth, providers: Mapping[str, ProviderSettings]) -> Iterator[str]:
+    """Providers whose principals have the prefix of another issuer: one name would be two
+    people."""
+    issuers = {name: issuer.issuer for name, issuer in auth.issuers.items()}
+    for name, provider in providers.items():
+        own = auth.issuer and auth.issuer == provider.issuer
+        prefix = known_as(auth, name, provider)
+        if not own and issuers.setdefault(prefix, provider.issuer) != provider.issuer:
+            yield name
 
 
 def client_problems(client: LoginClient) -> Problems:

@@ -34,9 +34,11 @@ class OriginGuard:
         origins: Sequence[str],
         any_origin: Collection[str] = (),
     ) -> None:
-        """`any_origin`: beginnings of paths that check, or answer, every origin themselves."""
+        """`any_origin`: paths that check, or answer, every origin themselves, as do those below
+        them."""
         self._app = app
-        self._any_origin = tuple(any_origin)
+        self._any_origin = frozenset(any_origin)
+        self._below_any = tuple(f"{path}/" for path in any_origin)
         self._for_browsers = CORSMiddleware(
             app,
             allow_origins=[origin.lower().rstrip("/") for origin in origins],
@@ -95,7 +97,7 @@ class OriginGuard:
         await app(scope, receive, send)
 
     def _is_for_all(self, path: str) -> bool:
-        return bool(self._any_origin) and path.startswith(self._any_origin)
+        return path in self._any_origin or path.startswith(self._below_any)
 
     def _refusal(self, scope: Scope, host: bytes | None, checked: bool) -> Fault | None:
         """The fault of a Host header; for probes (not `checked`) it only has to be present."""

@@ -42,7 +42,7 @@ class AuthorizationRequest(Struct, frozen=True):
         return hmac.new(browser.encode(), text, hashlib.sha256).hexdigest()
 
     def is_token(self, browser: str, token: str) -> bool:
-        return bool(browser) and hmac.compare_digest(self.token(browser), token)
+        return bool(browser) and hmac.compare_digest(self.token(browser).encode(), token.encode())
 
     def grant(self, client: LoginClient, scopes: tuple[str, ...]) -> NewGrant:
         return NewGrant(

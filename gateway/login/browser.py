@@ -133,10 +133,10 @@ class BrowserLogin:
         """`/login`: log in for the pages of this gateway."""
         visit = await self._accounts.visit(request)
         form = await self._form(request) if request.method == "POST" else {}
-        below = form.get("next", request.query_params.get("next", ""))
+        below = _local(form.get("next", request.query_params.get("next", "")))
         if request.method == "GET":
             if visit.account is not None:
-                return RedirectResponse(self._local(below), 303, NO_STORE)
+                return RedirectResponse(f"{self._prefix}{below}", 303, NO_STORE)
             return self._chooser(request, visit, below)
         if not is_same_origin(request.headers, self._issuer):
             return self._problem(request, 403, texts.FOREIGN_FORM, "")
@@ -257,7 +257,7 @@ class BrowserLogin:
         user: User | None = None,
     ) -> Response:
         """Log a person in, and go on to what they wanted."""
-        response = RedirectResponse(self._local(below), 303, NO_STORE)
+        response = RedirectResponse(f"{self._prefix}{_local(below)}", 303, NO_STORE)
         account = await self._accounts.begin(response, person, refresh, user)
         self._note(request, person, "login", person.provider, allowed=account is not None)
         if account is None:
@@ -265,7 +265,7 @@ class BrowserLogin:
         if asked is None:
             return response
         client = await self._clients.find(asked.client_id)
-        if client is None:
+        if client is None or client.redirect(asked.redirect) is None:  # as it now is
             return self._problem(request, 400, texts.NOT_HERE, texts.BEGIN_AGAIN)
         answer = await self._grant(request, account, client, asked)
         answer.headers.raw.extend(
@@ -304,7 +304,8 @@ class BrowserLogin:
         """Send the browser back to the client with a code."""
         person, logins = account.person, self._logins()
         scopes = self._scopes.grant(asked.scopes, self._scopes.of(person.roles))
-        await logins.add_consent(_consent(person, client, asked, scopes))
+        if not is_unverifiable(client, asked.redirect):  # whose people are asked each time
+            await logins.add_consent(_consent(person, client, asked, scopes))
         code = await logins.add_grant(account.login, asked.grant(client, scopes))
         self._note(request, person, "grant", client.id)
         return RedirectResponse(asked.answer(self._issuer, code=code), 303, NO_STORE)
@@ -452,13 +453,6 @@ class BrowserLogin:
         }
         return f"{self._prefix}/authorize?{urlencode(query)}"
 
-    def _local(self, below: str) -> str:
-        """A page of this gateway; that of the own logins for any other address."""
-        safe = below.startswith("/") and below.isprintable() and "\\" not in below
-        if not safe or below.startswith("//"):
-            below = "/login/sessions"
-        return f"{self._prefix}{below}"
-
     async def _form(self, request: Request) -> Mapping[str, str]:
         """The fields of a form, the last of each name. Raises ProblemDetails."""
         body = await receive_body(
@@ -478,7 +472,13 @@ def _consent(
     person: Person, client: LoginClient, asked: AuthorizationRequest, scopes: tuple[str, ...]
 ) -> Consent:
     target = target_of(asked.redirect)
-    return Consent(person.tenant, person.principal, client.id, target, scopes)
+    return Consent(person.tenant, person.principal, client.id, target, asked.resource, scopes)
+
+
+def _local(below: str) -> str:
+    """The path of a page of this gateway; that of the own logins for any other address."""
+    safe = below.startswith("/") and below.isprintable() and "\\" not in below
+    return below if safe and not below.startswith("//") else "/login/sessions"
 
 
 def address_of(request: Request) -> str:

@@ -30,17 +30,21 @@ from gateway.console.texts import visible
 from gateway.guards.verification_keys import KeyRing, UnusableKey, read_jwks
 from gateway.login.answers import LoginError
 from gateway.login.redirects import is_loopback, matches, redirect_problem
+from gateway.state.rates import LocalRates
 from registry.database.postgres import Pool
 from registry.documents.fetch import fetch
 from registry.login.clients import Clients, StoredClient
 from registry.login.logins import Logins
-from schemas.errors import ImportRejected
+from schemas.errors import ImportRejected, whole_seconds
 
 log = logging.getLogger("toolgate.login")
 
 DOCUMENT_BYTES = 5120  # CIMD, 6.6 recommends this limit
 JWKS_BYTES = 65_536
 REDIRECTS = 20  # of one client
+FLOOD_S = 600.0  # after which a registration that nobody used makes room, if there is no other
+IDS = re.compile(r"[\x21-\x7e]{1,2000}")
+HOSTS = re.compile(r"[A-Za-z0-9._-]+")  # of documents, as they are: nothing decodes or maps them
 NAME_LIMIT = 100  # characters
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 ASSERTION_S = 600.0  # longest lifetime of one that is taken
@@ -109,23 +113,20 @@ COMMAND_LINE = LoginClient(
 
 def is_document_url(client_id: str) -> bool:
     """Whether a client id is the URL of a document: https, with a path (CIMD, 3)."""
-    if not client_id.startswith("https://") or not client_id.isascii():
+    if not client_id.startswith("https://") or not IDS.fullmatch(client_id):
         return False
     try:
         parts = urlsplit(client_id)
         _ = parts.port
     except ValueError:
         return False
-    segments = parts.path.split("/")
+    segments = parts.path.lower().replace("%2e", ".").split("/")
     return (
-        bool(parts.hostname)
-        and "@" not in parts.netloc
+        HOSTS.fullmatch(parts.netloc.partition(":")[0]) is not None
         and parts.path not in ("", "/")
         and not {".", ".."} & set(segments)
-        and "#" not in client_id
-        and client_id.isprintable()
-        and " " not in client_id
-        and len(client_id) <= 2000
+        and "@" not in parts.netloc
+        and not {"#", "\\"} & set(client_id)
     )
 
 
@@ -136,6 +137,7 @@ class LoginClients:
         self._login = settings.login
         self._pool = pool
         self._failed: dict[str, float] = {}  # documents that could not be fetched, monotonic s
+        self._rates = LocalRates()
 
     async def find(self, client_id: str) -> LoginClient | None:
         """The client with this id; None where nobody has it."""
@@ -158,7 +160,7 @@ class LoginClients:
             )
         if client_id == COMMAND_LINE.id:
             return COMMAND_LINE
-        if self._login.registration == "closed":
+        if self._login.registration == "closed" or not IDS.fullmatch(client_id):
             return None
         if is_document_url(client_id):
             return await self._find_document(client_id)
@@ -169,10 +171,16 @@ class LoginClients:
             return None
         return self._client(stored)
 
-    async def register(self, metadata: ClientMetadata) -> dict[str, Any]:
-        """Register a client; the answer of RFC 7591, 3.2.1. Raises LoginError."""
+    async def register(self, metadata: ClientMetadata, network: str) -> dict[str, Any]:
+        """Register a client; the answer of RFC 7591, 3.2.1. `network`: of the address that asks.
+        Raises LoginError."""
         if self._login.registration != "open":
             raise LoginError(403, "access_denied", "clients are not registered here")
+        most = self._login.registrations_per_hour
+        wait_s = most and self._rates.take(("register", network), most, 3600.0)
+        if wait_s:
+            text = "too many registrations of your address (login.registrations_per_hour)"
+            raise LoginError(429, "temporarily_unavailable", text, retry_s=whole_seconds(wait_s))
         problem = self._problem(metadata)
         if problem is not None:
             raise problem
@@ -195,7 +203,7 @@ class LoginClients:
             secret = secrets.token_urlsafe(32)
         digest = hashlib.sha256(secret.encode()).digest() if secret else None
         stored = StoredClient(client_id, "registered", document, digest)
-        if not await self._store.add(stored, self._login.registrations):
+        if not await self._store.add(stored, self._login.registrations, FLOOD_S):
             raise LoginError(
                 503, "temporarily_unavailable", "too many clients have registered; try again later"
             )
@@ -237,8 +245,11 @@ class LoginClients:
             hashlib.sha256(secret.encode()).digest(), client.digest
         ):
             raise LoginError(401, "invalid_client", "its secret is another one", basic=basic)
-        await self._store.note_use(client.id)
         return client
+
+    async def note_use(self, client: LoginClient) -> None:
+        """Remember that a client got a token: those that never did are forgotten soon."""
+        await self._store.note_use(client.id)
 
     @property
     def _store(self) -> Clients:
@@ -251,7 +262,11 @@ class LoginClients:
             id=stored.client_id,
             kind=stored.kind,
             name=_name(metadata.client_name) or stored.client_id[:NAME_LIMIT],
-            redirects=metadata.redirect_uris,
+            redirects=tuple(
+                uri
+                for uri in metadata.redirect_uris
+                if redirect_problem(uri, self._login.redirects) is None
+            ),
             method=msgspec.convert(method, AuthMethod),
             digest=stored.secret or b"",
             jwks_uri=metadata.jwks_uri,
@@ -275,15 +290,14 @@ class LoginClients:
             else:
                 fresh = now + timedelta(seconds=self._login.document_s)
                 stored = StoredClient(client_id, "document", document, None, fresh)
-                await self._store.put_document(stored)
+                await self._store.put_document(stored, self._login.registrations)
         return None if stored is None else self._client(stored)
 
     async def _fetch_document(self, client_id: str) -> dict[str, Any]:
         """Raises ImportRejected and LoginError."""
         body = await self._fetch(client_id, DOCUMENT_BYTES)
         try:
-            document = msgspec.json.decode(body, type=dict[str, Any])
-            metadata = msgspec.convert(document, ClientMetadata)
+            document, metadata = read_metadata(body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise LoginError(400, "invalid_client", "its document is not as expected") from error
         if metadata.client_id != client_id:
@@ -300,12 +314,19 @@ class LoginClients:
         return {**kept, "token_endpoint_auth_method": metadata.token_endpoint_auth_method or "none"}
 
     async def _fetch(self, url: str, limit_bytes: int, *, named: bool = False) -> bytes:
-        """`named`: an operator chose the URL. Raises ImportRejected."""
+        """`named`: an operator chose the URL; else a stranger did, who is sent neither to a file
+        nor to a private network, whatever holds for imports. Raises ImportRejected."""
+        if not named:
+            if not url.startswith("https://"):
+                raise ImportRejected("expected an https:// URL")
+            most, host = self._login.requests, urlsplit(url).netloc.lower()
+            if most and self._rates.take(("fetch", host), most, self._login.per_s):
+                raise ImportRejected("its host is asked too often (login.requests)")
         fetched = await fetch(
             url,
             limit_bytes=limit_bytes,
             timeout_s=self._login.timeout_s,
-            private_networks=self._settings.imports.private_networks,
+            private_networks=named and self._settings.imports.private_networks,
             named=named,
             redirects=0,
         )
@@ -325,6 +346,9 @@ class LoginClients:
             return LoginError(400, "invalid_client_metadata", text)
         if method == "private_key_jwt" and not (metadata.jwks_uri or metadata.jwks):
             text = "expected jwks_uri or jwks with private_key_jwt"
+            return LoginError(400, "invalid_client_metadata", text)
+        if metadata.jwks_uri and not metadata.jwks_uri.startswith("https://"):
+            text = "expected jwks_uri to be an https:// URL"
             return LoginError(400, "invalid_client_metadata", text)
         if "authorization_code" not in metadata.grant_types:
             text = "expected authorization_code among grant_types"
@@ -373,15 +397,30 @@ class LoginClients:
                 )
             return read_jwks(body, self._settings.auth.algorithms)
         except (ImportRejected, UnusableKey) as error:
-            raise LoginError(401, "invalid_client", f"its keys cannot be had: {error}") from error
+            # foreign servers answer nothing to whoever had them asked
+            log.info(
+                "client_keys_refused", extra={"client": client.id[:200], "reason": str(error)[:300]}
+            )
+            raise LoginError(401, "invalid_client", "its keys cannot be had") from error
 
 
 def is_unverifiable(client: LoginClient, redirect: str) -> bool:
-    """Whether any program on the visitor's computer could be this client: nobody vouches for its
-    name, and its redirect is on loopback."""
-    return client.kind == "registered" and (
-        is_loopback(redirect) or not redirect.startswith(("http:", "https:"))
-    )
+    """Whether any program on the visitor's computer could be this client: it has no secret, or
+    registered itself, and its redirect leads to a program there (RFC 8252, 8.6). A document is
+    public, and so is no proof."""
+    local = is_loopback(redirect) or not redirect.startswith(("http:", "https:"))
+    known = client.kind == "configured" or (client.kind == "document" and client.method != "none")
+    return local and not known
+
+
+def read_metadata(body: bytes) -> tuple[dict[str, Any], ClientMetadata]:
+    """Metadata as it was sent, without members that are null, and as it is read. Raises
+    MsgspecError, ValueError and RecursionError."""
+    sent = msgspec.json.decode(body, type=dict[str, Any])
+    document = {name: value for name, value in sent.items() if value is not None}
+    if b"\\u0000" in msgspec.json.encode(document):
+        raise ValueError("expected no character NUL")  # which PostgreSQL does not store
+    return document, msgspec.convert(document, ClientMetadata)
 
 
 def _name(text: str) -> str:

@@ -20,7 +20,8 @@ import msgspec
 from jwt.exceptions import PyJWTError
 from msgspec import Struct
 
-from config.login import ProviderSettings
+from config.access import CLIENT_PROVIDER, RESERVED_ISSUER, USERS_PROVIDER
+from config.login import ProviderSettings, known_as
 from config.settings import Settings
 from gateway.guards.authorization_server import AuthorizationServer
 from gateway.guards.claims import claim, strings
@@ -67,6 +68,7 @@ class _Metadata(Struct):
     authorization_endpoint: str
     token_endpoint: str
     jwks_uri: str
+    authorization_response_iss_parameter_supported: bool = False
 
 
 class _Tokens(Struct):
@@ -113,7 +115,8 @@ class Provider:
         """The person who logged in, and the refresh token ("" without one), by the provider's
         answer to the browser. Raises ProviderRefused and ProviderAway."""
         metadata = await self._metadata()
-        if answer.get("iss", metadata.issuer) != metadata.issuer:  # RFC 9207
+        named = "" if metadata.authorization_response_iss_parameter_supported else metadata.issuer
+        if answer.get("iss", named) != metadata.issuer:  # RFC 9207, 2.4
             raise ProviderRefused("The answer is from another provider.")
         if "code" not in answer:
             told = " ".join(
@@ -203,7 +206,8 @@ class Provider:
                 entry.tenant_claim,
                 entry.tenants or None,
             ),
-            prefix="" if own else f"{_known_as(self._settings, self.name, entry)}:",
+            prefix="" if own else f"{known_as(auth, self.name, entry)}:",
+            reserved=_reserved(self._settings) if own else frozenset(),
         )
 
     async def _verify(self, metadata: _Metadata, id_token: str) -> Mapping[str, Any]:
@@ -282,13 +286,10 @@ def _basic(user: str, password: str) -> str:
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
-def _known_as(settings: Settings, name: str, entry: ProviderSettings) -> str:
-    """The prefix of principals: that of the same issuer in `auth.issuers`, so that a person with
-    either token is one."""
-    for issuer_name, issuer in settings.auth.issuers.items():
-        if issuer.issuer == entry.issuer:
-            return issuer_name
-    return name
+def _reserved(settings: Settings) -> frozenset[str]:
+    """Prefixes of principals that are not of the issuer without one."""
+    names = (RESERVED_ISSUER, USERS_PROVIDER, CLIENT_PROVIDER)
+    return frozenset({*settings.auth.issuers, *settings.login.providers, *names})
 
 
 class _NoKeys:

@@ -4,8 +4,8 @@ They are compared as they are (OAuth 2.1, 2.3.1). Of a native app on loopback th
 (RFC 8252, 7.3), for `localhost` too: clients that people use register one and listen at another.
 """
 
+import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from urllib.parse import SplitResult, urlsplit
 
 LOOPBACK = frozenset({"127.0.0.1", "[::1]", "localhost"})
@@ -13,8 +13,12 @@ LOOPBACK = frozenset({"127.0.0.1", "[::1]", "localhost"})
 FORBIDDEN = frozenset(
     {"javascript", "data", "vbscript", "file", "blob", "about", "filesystem", "view-source"}
     | {"ws", "wss", "ftp", "mailto", "tel", "sms", "intent", "android-app", "ms-settings"}
-    | {"chrome", "chrome-extension", "moz-extension", "resource", "jar"}
+    | {"chrome", "chrome-extension", "moz-extension", "resource", "jar", "wyciwyg", "feed"}
+    | {"mhtml", "mk", "res", "hcp", "shell", "search", "search-ms", "microsoft-edge", "ldap", "nfs"}
+    | {"smb", "ssh", "telnet", "itms-services", "livescript", "mocha", "facetime", "callto"}
 )
+FORBIDDEN_BEGINNINGS = ("ms-", "x-apple", "web+")
+ADDRESS = re.compile(r"\[[0-9A-Fa-f:.]+\](:[0-9]*)?")  # IPv6, and a port
 LENGTH = 2000
 
 
@@ -25,16 +29,33 @@ def redirect_problem(uri: str, patterns: Sequence[str] = ()) -> str | None:
         return "expected an absolute URI of visible ASCII characters"
     if "#" in uri:
         return "expected no fragment"
-    if parts.scheme in FORBIDDEN:
+    if parts.scheme in FORBIDDEN or parts.scheme.startswith(FORBIDDEN_BEGINNINGS):
         return f"expected another scheme than {parts.scheme}"
     if parts.scheme in ("http", "https"):
         if not parts.hostname or "@" in parts.netloc:
             return "expected a host, and no credentials"
         if parts.scheme == "http" and host_of(parts) not in LOOPBACK:
             return "expected https, or http at 127.0.0.1, [::1] or localhost"
-    if patterns and not any(fnmatchcase(uri, pattern) for pattern in patterns):
+    if patterns and not any(_fits(uri, pattern) for pattern in patterns):
         return "expected one that login.redirects of this gateway allows"
     return None
+
+
+def _fits(uri: str, pattern: str) -> bool:
+    """Whether a URI is as a pattern says. "*" stands for any characters, but in front of the path
+    for none that ends the host: "https://*.corp.example/*" is no other company's address. A pattern
+    without a path is one of all paths."""
+    scheme, mark, below = pattern.partition("://")
+    authority, slash, path = below.partition("/")
+    if not mark:
+        return re.fullmatch(_expression(pattern, "."), uri) is not None
+    front = f"{_expression(scheme, '[^:/?#]')}://{_expression(authority, '[^/?#]')}"
+    rest = f"/{_expression(path, '.')}" if slash else "([/?].*)?"
+    return re.fullmatch(front + rest, uri) is not None
+
+
+def _expression(pattern: str, character: str) -> str:
+    return f"{character}*".join(re.escape(text) for text in pattern.split("*"))
 
 
 def matches(asked: str, registered: str) -> bool:
@@ -43,6 +64,8 @@ def matches(asked: str, registered: str) -> bool:
         return True
     own, wanted = split(registered), split(asked)
     if own is None or wanted is None or not is_loopback(registered) or not is_loopback(asked):
+        return False
+    if "#" in asked:
         return False
     return (host_of(own), own.path, own.query) == (host_of(wanted), wanted.path, wanted.query)
 
@@ -78,4 +101,6 @@ def split(uri: str) -> SplitResult | None:
         _ = parts.port
     except ValueError:
         return None
+    if "[" in parts.netloc and not ADDRESS.fullmatch(parts.netloc):
+        return None  # of "[::1].evil.example" urlsplit, before Python 3.11.9, says that it is ::1
     return parts

@@ -19,7 +19,7 @@ from gateway.guards.oauth import METADATA_AGE_S
 from gateway.login import pages
 from gateway.login.accounts import Accounts
 from gateway.login.answers import OPEN, LoginError, as_json
-from gateway.login.clients import METHODS, ClientMetadata, LoginClients
+from gateway.login.clients import METHODS, LoginClients, read_metadata
 from gateway.login.providers import Provider
 from gateway.login.record import LoginAct, RecordLogin
 from gateway.login.scopes import Resources, Scopes
@@ -38,8 +38,8 @@ from schemas.errors import Fault, whole_seconds
 ID_JAG_PROFILE = "urn:ietf:params:oauth:grant-profile:id-jag"
 FORM_BYTES = 65_536
 FIELDS = 100
-ANY_ORIGIN = ("/authorize", "/token", "/register", "/revoke", "/login", "/.well-known/")
-"""Beginnings of the paths at which the guard of origins lets every origin in; the pages check it
+ANY_ORIGIN = ("/authorize", "/token", "/register", "/revoke", "/login", "/.well-known")
+"""Paths at which, and below which, the guard of origins lets every origin in; the pages check it
 themselves."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -167,7 +167,9 @@ class LoginServer:
     async def end_revoked(self, pool: Pool) -> None:
         """End what was revoked elsewhere: logins that are older than a revocation of their
         person."""
-        await Logins(pool, self._settings.tenant.host_id).end_revoked()
+        logins = Logins(pool, self._settings.tenant.host_id)
+        settings = self._settings
+        await logins.end_revoked(settings.login.idle_s, settings.console.session_s)
 
     def _route(self, path: str, endpoint: Endpoint, *methods: str) -> Route:
         async def answer(request: Request) -> Response:
@@ -197,7 +199,9 @@ class LoginServer:
             form, request.headers.get("authorization", ""), self._audiences
         )
         address = request.client.host if request.client else ""
-        return as_json(await self._tokens.exchange(client, form, resources, address))
+        answer = await self._tokens.exchange(client, form, resources, address)
+        await self._clients.note_use(client)
+        return as_json(answer)
 
     async def _revoke(self, request: Request) -> Response:
         form, _ = await self._form(request)
@@ -210,10 +214,11 @@ class LoginServer:
     async def _register(self, request: Request) -> Response:
         body = await self._body(request)
         try:
-            metadata = msgspec.json.decode(body, type=ClientMetadata)
+            _, metadata = read_metadata(body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise LoginError(400, "invalid_client_metadata", f"the body: {error}") from error
-        answer = await self._clients.register(metadata)
+        network = network_of(request.client.host if request.client else "")
+        answer = await self._clients.register(metadata, network)
         self._record(LoginAct("register", answer["client_id"], "allow"))
         return as_json(answer, 201)
 

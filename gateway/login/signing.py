@@ -55,6 +55,12 @@ class LoginKeys:
         await self._current()
         return msgspec.json.encode({"keys": [key.public for key in self._keys]})
 
+    @property
+    def _longest_s(self) -> float:
+        """Longest lifetime of a token, of which a client may have its own."""
+        own = (client.access_s or 0.0 for client in self._settings.clients.values())
+        return max(self._settings.access_s, *own, 0.0)
+
     async def _current(self) -> SigningKey:
         """The key to sign with. Raises Unavailable."""
         async with self._turn:
@@ -72,7 +78,7 @@ class LoginKeys:
         self._loaded = time.monotonic()
         store = SigningKeys(pool, self._host_id, self._vault)
         try:
-            keys = await store.load(self._settings.key_s, self._settings.access_s)
+            keys = await store.load(self._settings.key_s, self._longest_s)
         except AWAY as error:
             raise Unavailable("The database does not answer") from error
         except SecretRefused as error:

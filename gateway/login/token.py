@@ -114,7 +114,9 @@ class TokenIssuer:
             sid, tenant = claims.get("sid"), claims.get("tenant")
         elif grant.client_id != client.id:
             return
-        if isinstance(sid, str) and isinstance(tenant, str) and await logins.end(tenant, sid):
+        if not isinstance(sid, str) or not isinstance(tenant, str):
+            return
+        if await logins.end(tenant, sid) or await logins.revoke(tenant, sid):
             await self._revoke_at_once()
             self._record(LoginAct("end", client.id, "allow", tenant))
 
@@ -141,13 +143,14 @@ class TokenIssuer:
         self, client: LoginClient, form: Mapping[str, str], resources: list[str], address: str
     ) -> dict[str, Any]:
         login = self._settings.login
-        resource = self._resource(resources)
         taken = await self._logins.refresh(
-            form.get("refresh_token", ""), client.id, login.refresh_grace_s, login.idle_s
+            form.get("refresh_token", ""),
+            client.id,
+            self._resource(resources),
+            grace_s=login.refresh_grace_s,
+            idle_s=login.idle_s,
         )
         taken = await self._check_taken(client, taken, "refresh token", address)
-        if resource not in ("", taken.grant.resource):
-            raise LoginError(400, "invalid_target", "resource is not that of the grant")
         person = await self._still_there(taken.grant)
         answer = await self._answer(
             client, taken, tuple(form.get("scope", "").split()), person=person
@@ -185,8 +188,7 @@ class TokenIssuer:
         leeway = self._settings.auth.leeway_s
         if float(claims["exp"]) > now + ID_JAG_S + leeway:
             raise LoginError(400, "invalid_grant", "the assertion is good for too long")
-        named = claims.get("resource", [])
-        resource = self._resources.read([named] if isinstance(named, str) else [*named])
+        resource = self._resources.read(_texts(claims.get("resource", [])))
         if resource is None or self._resource(resources) not in ("", resource):
             raise LoginError(400, "invalid_target", "the assertion is for another resource")
         jti = claims.get("jti")
@@ -370,3 +372,9 @@ class TokenIssuer:
     @property
     def _logins(self) -> Logins:
         return Logins(self._pool(), self._settings.tenant.host_id)
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts of a claim that is one, or a list of some; a list of "?" for anything else."""
+    values = value if isinstance(value, list) else [value]
+    return values if all(isinstance(text, str) for text in values) else ["?"]

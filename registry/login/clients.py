@@ -42,10 +42,19 @@ class Clients:
             row = await rows.fetchone()
         return None if row is None else StoredClient(*row)
 
-    async def add(self, client: StoredClient, most_unused: int) -> bool:
-        """Store a registration; False where there are `most_unused` that nobody has used."""
+    async def add(self, client: StoredClient, most_unused: int, flood_s: float) -> bool:
+        """Store a registration; False where there are `most_unused` that nobody has used within
+        `flood_s`: older ones make room, so that a flood keeps nobody out for long."""
         async with borrow(self._pool) as connection, connection.transaction():
             await self._sweep(connection)
+            await connection.execute(
+                "DELETE FROM login_client_t WHERE host_id = %s AND kind = 'registered'"
+                " AND client_id IN (SELECT client_id FROM login_client_t WHERE host_id = %s"
+                " AND used_ts IS NULL AND kind = 'registered'"
+                " ORDER BY created_ts DESC OFFSET greatest(%s - 1, 0))"
+                " AND used_ts IS NULL AND created_ts < now() - make_interval(secs => %s)",
+                [self._host_id, self._host_id, most_unused, flood_s],
+            )
             added = await connection.execute(
                 "INSERT INTO login_client_t (host_id, client_id, kind, document, secret)"
                 " SELECT %s, %s, %s, %s, %s WHERE (SELECT count(*) FROM login_client_t"
@@ -57,10 +66,18 @@ class Clients:
             )
         return added.rowcount == 1
 
-    async def put_document(self, client: StoredClient) -> None:
-        """Store a document as it was fetched, in place of that before."""
+    async def put_document(self, client: StoredClient, most_unused: int) -> None:
+        """Store a document as it was fetched, in place of that before. The oldest of more than
+        `most_unused` that nobody used is forgotten: it is fetched again where it is needed."""
         async with borrow(self._pool) as connection, connection.transaction():
             await self._sweep(connection)
+            await connection.execute(
+                "DELETE FROM login_client_t WHERE host_id = %s AND kind = 'document'"
+                " AND client_id IN (SELECT client_id FROM login_client_t WHERE host_id = %s"
+                " AND used_ts IS NULL AND kind = 'document'"
+                " ORDER BY created_ts DESC OFFSET greatest(%s - 1, 0))",
+                [self._host_id, self._host_id, most_unused],
+            )
             await connection.execute(
                 "INSERT INTO login_client_t (host_id, client_id, kind, document, fresh_ts)"
                 " VALUES (%s, %s, 'document', %s, %s) ON CONFLICT (host_id, client_id)"

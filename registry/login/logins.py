@@ -11,7 +11,7 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 from psycopg import AsyncConnection
 from psycopg.rows import class_row, tuple_row
-from psycopg.sql import SQL
+from psycopg.sql import SQL, Identifier
 from psycopg.types.json import Jsonb
 
 from registry.database.postgres import Pool, borrow
@@ -56,12 +56,14 @@ class CodeClaim(Struct, frozen=True):
 
 
 class Consent(Struct, frozen=True):
-    """Scopes that a person allows a client, at one host or scheme of its redirects."""
+    """Scopes of a resource that a person allows a client, at one host or scheme of its
+    redirects."""
 
     tenant: str
     principal: str
     client_id: str
     redirect: str
+    resource: str
     scopes: tuple[str, ...]
 
 
@@ -133,16 +135,15 @@ class Logins:
 
     async def add_attempt(self, state: str, attempt: dict[str, Any], ttl_s: float) -> None:
         """Remember a browser that is sent to a provider, until it comes back with `state`."""
-        now = datetime.now(UTC)
         async with borrow(self._pool) as connection:
             await connection.execute(
-                "DELETE FROM login_attempt_t WHERE host_id = %s AND expires_ts < %s",
-                [self._host_id, now],
+                "DELETE FROM login_attempt_t WHERE host_id = %s AND expires_ts < now()",
+                [self._host_id],
             )
             await connection.execute(
                 "INSERT INTO login_attempt_t (host_id, digest, attempt, expires_ts)"
-                " VALUES (%s, %s, %s, %s)",
-                [self._host_id, digest_of(state), Jsonb(attempt), now + timedelta(seconds=ttl_s)],
+                " VALUES (%s, %s, %s, now() + make_interval(secs => %s))",
+                [self._host_id, digest_of(state), Jsonb(attempt), ttl_s],
             )
 
     async def take_attempt(self, state: str, browser: str) -> dict[str, Any] | None:
@@ -211,10 +212,11 @@ class Logins:
             return Taken(grant, await self._add_refresh(connection, grant_id))
 
     async def refresh(
-        self, token: str, client_id: str, grace_s: float, idle_s: float
+        self, token: str, client_id: str, resource: str, *, grace_s: float, idle_s: float
     ) -> Taken | Refused:
         """The successor of a refresh token: the same one for `grace_s` after its first use; later
-        a use ends the family, because somebody else has a copy."""
+        a use ends the family, because somebody else has a copy. `resource`: "" for that of the
+        grant. Times are the database's, since nodes have clocks of their own."""
         digest = digest_of(token)
         async with borrow(self._pool) as connection, connection.transaction():
             cursor = connection.cursor(row_factory=tuple_row)
@@ -236,16 +238,17 @@ class Logins:
                 return Refused("ended")
             if grant.client_id != client_id:
                 return Refused("client")
-            now = datetime.now(UTC)
-            if grant.expires <= now or grant.used + timedelta(seconds=idle_s) <= now:
-                await end_grants(connection, self._host_id, [grant])
-                return Refused("ended", grant)
+            if resource not in ("", grant.resource):
+                return Refused("resource")
             await cursor.execute(
-                "SELECT replaced_ts, successor FROM login_refresh_t"
+                "SELECT clock_timestamp(), replaced_ts, successor FROM login_refresh_t"
                 " WHERE host_id = %s AND digest = %s",
                 [self._host_id, digest],
             )
-            replaced, successor = await cursor.fetchone() or (None, b"")
+            now, replaced, successor = await cursor.fetchone() or (grant.expires, None, b"")
+            if grant.expires <= now or grant.used + timedelta(seconds=idle_s) <= now:
+                await end_grants(connection, self._host_id, [grant])
+                return Refused("ended", grant)
             if replaced is None:
                 following = await self._add_refresh(connection, grant_id)
                 await connection.execute(
@@ -316,7 +319,8 @@ class Logins:
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
                 "SELECT 1 FROM login_consent_t WHERE host_id = %s AND tenant_id = %s"
-                " AND principal = %s AND client_id = %s AND redirect = %s AND scopes @> %s",
+                " AND principal = %s AND client_id = %s AND redirect = %s AND resource = %s"
+                " AND scopes @> %s",
                 self._consent(consent),
             )
             return await rows.fetchone() is not None
@@ -330,8 +334,8 @@ class Logins:
             )
             await connection.execute(
                 "INSERT INTO login_consent_t (host_id, tenant_id, principal, client_id, redirect,"
-                " scopes) VALUES (%s, %s, %s, %s, %s, %s)"
-                " ON CONFLICT (host_id, tenant_id, principal, client_id, redirect)"
+                " resource, scopes) VALUES (%s, %s, %s, %s, %s, %s, %s)"
+                " ON CONFLICT (host_id, tenant_id, principal, client_id, redirect, resource)"
                 " DO UPDATE SET scopes = excluded.scopes, created_ts = now()",
                 self._consent(consent),
             )
@@ -379,10 +383,33 @@ class Logins:
                 connection, self._host_id, tenant, principal=principal, login=named
             )
 
-    async def end_revoked(self) -> None:
-        """End logins that began before a revocation of their person's tokens, and those that are
-        over."""
+    async def revoke(self, tenant: str, sid: str) -> bool:
+        """Revoke an access token that no login stands behind: of a client for itself, or by an
+        assertion."""
         async with borrow(self._pool) as connection, connection.transaction():
+            await _revoke(connection, tenant, [UUID(sid)])
+        return True
+
+    async def end_revoked(self, idle_s: float, session_s: float) -> None:
+        """End logins that began before a revocation of their person's tokens, and those that are
+        over; and what clients did not use for `idle_s`, with refresh tokens that were replaced
+        then. `session_s`: how long a browser is logged in at most."""
+        async with borrow(self._pool) as connection, connection.transaction():
+            for table, column in (("login_grant_t", "used_ts"), ("login_refresh_t", "replaced_ts")):
+                await connection.execute(
+                    SQL(
+                        "DELETE FROM {} WHERE host_id = %s"
+                        " AND {} < now() - make_interval(secs => %s)"
+                    ).format(Identifier(table), Identifier(column)),
+                    [self._host_id, idle_s],
+                )
+            await connection.execute(  # of browsers that were given up, as one is at each login
+                "DELETE FROM login_t AS l WHERE host_id = %s"
+                " AND used_ts < now() - make_interval(secs => %s) AND NOT EXISTS"
+                " (SELECT FROM login_grant_t AS g"
+                " WHERE (g.host_id, g.login_id) = (l.host_id, l.login_id))",
+                [self._host_id, max(idle_s, session_s)],
+            )
             rows = await connection.execute(
                 "DELETE FROM login_t AS l WHERE l.host_id = %s AND (l.expires_ts < now() OR EXISTS"
                 " (SELECT FROM revocation_t AS r WHERE r.host_id = l.tenant_id"
@@ -512,8 +539,20 @@ async def _revoke(connection: AsyncConnection[Any], tenant: str, ids: Sequence[U
     await connection.execute(
         "INSERT INTO revocation_t (host_id, revocation_id, jti, reason, created_ts, expires_ts)"
         " SELECT %s, gen_random_uuid(), id::text, 'login ended', now(), now() + interval '1 day'"
-        " FROM unnest(%s::uuid[]) AS id",
-        [tenant, [*ids]],
+        " FROM unnest(%s::uuid[]) AS id WHERE NOT EXISTS (SELECT FROM revocation_t AS r"
+        " WHERE r.host_id = %s AND r.jti = id::text AND r.expires_ts > now() + interval '1 hour')",
+        [tenant, [*ids], tenant],
+    )
+
+
+async def revoke_subject(connection: AsyncConnection[Any], tenant: str, principal: str) -> None:
+    """Revoke all access tokens that a person has so far, also those without a login."""
+    await lock(connection, tenant)
+    await connection.execute(
+        "INSERT INTO revocation_t (host_id, revocation_id, subject, issued_before_ts, reason,"
+        " created_ts, expires_ts) VALUES (%s, gen_random_uuid(), %s, now(), 'person disabled',"
+        " now(), now() + interval '1 day')",
+        [tenant, principal],
     )
 
 

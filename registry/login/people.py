@@ -10,7 +10,7 @@ from psycopg.rows import class_row
 from psycopg.sql import SQL, Identifier
 
 from registry.database.postgres import Pool, borrow
-from registry.login.logins import end_logins
+from registry.login.logins import end_logins, revoke_subject
 
 
 class Person(Struct, frozen=True):
@@ -65,6 +65,7 @@ class People:
             )
             if disabled:
                 await end_logins(connection, self._host_id, tenant, principal=principal)
+                await revoke_subject(connection, tenant, principal)
         return done.rowcount == 1
 
 

@@ -28,6 +28,7 @@ class Identity:
     rotates: bool = False  # refresh tokens are good once
     gives_refresh: bool = True
     sends_iss: bool = True
+    announces_iss: bool = False
     wrong_iss: bool = False  # in the answer to the browser
     wrong_nonce: bool = False
     wrong_audience: bool = False
@@ -68,6 +69,7 @@ class Identity:
                 "authorization_endpoint": f"{self.url}/login",
                 "token_endpoint": f"{self.url}/token",
                 "jwks_uri": f"{self.url}/jwks",
+                "authorization_response_iss_parameter_supported": self.announces_iss,
             }
         )
 

@@ -44,9 +44,10 @@ CREATE TABLE login_consent_t (
     principal   text NOT NULL,
     client_id   text NOT NULL,
     redirect    text NOT NULL,
+    resource    text NOT NULL,
     scopes      text[] NOT NULL,
     created_ts  timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (host_id, tenant_id, principal, client_id, redirect)
+    PRIMARY KEY (host_id, tenant_id, principal, client_id, redirect, resource)
 );
 
 -- A browser that was sent to a provider, and what it wanted.
@@ -98,6 +99,7 @@ CREATE TABLE login_grant_t (
 );
 CREATE UNIQUE INDEX login_grant_code_ix ON login_grant_t (host_id, code);
 CREATE INDEX login_grant_login_ix ON login_grant_t (host_id, login_id);
+CREATE INDEX login_grant_used_ix ON login_grant_t (host_id, used_ts);
 
 CREATE TABLE login_refresh_t (
     host_id     uuid NOT NULL,
@@ -110,6 +112,8 @@ CREATE TABLE login_refresh_t (
     FOREIGN KEY (host_id, grant_id) REFERENCES login_grant_t ON DELETE CASCADE
 );
 CREATE INDEX login_refresh_grant_ix ON login_refresh_t (host_id, grant_id);
+CREATE INDEX login_refresh_replaced_ix ON login_refresh_t (host_id, replaced_ts)
+    WHERE replaced_ts IS NOT NULL;
 
 -- Assertions that were used, each good once.
 CREATE TABLE login_replay_t (
