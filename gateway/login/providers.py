@@ -207,7 +207,7 @@ class Provider:
                 entry.tenants or None,
             ),
             prefix="" if own else f"{known_as(auth, self.name, entry)}:",
-            reserved=_reserved(self._settings) if own else frozenset(),
+            reserved=_reserved_prefixes(self._settings) if own else frozenset(),
         )
 
     async def _verify(self, metadata: _Metadata, id_token: str) -> Mapping[str, Any]:
@@ -286,7 +286,7 @@ def _basic(user: str, password: str) -> str:
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
-def _reserved(settings: Settings) -> frozenset[str]:
+def _reserved_prefixes(settings: Settings) -> frozenset[str]:
     """Prefixes of principals that are not of the issuer without one."""
     names = (RESERVED_ISSUER, USERS_PROVIDER, CLIENT_PROVIDER)
     return frozenset({*settings.auth.issuers, *settings.login.providers, *names})

@@ -184,7 +184,7 @@ async def test_documents_that_nobody_uses_are_few(
         assert (DOCUMENT,) in rows  # it is used
 
 
-async def test_a_client_is_in_use_once_it_has_a_token(database_settings: DatabaseSettings) -> None:
+async def test_wrong_requests_keep_no_registration(database_settings: DatabaseSettings) -> None:
     """A flood of registrations cannot make itself last by wrong requests, and keeps nobody out for
     long."""
     async with company(database_settings, registrations=1) as made, browsing() as browser:
@@ -318,7 +318,7 @@ async def test_a_document_that_changed_meanwhile_gets_no_code(
         assert (answer.status, answer.location) == (400, "")
 
 
-async def test_a_provider_that_announces_iss_has_to_send_it(
+async def test_an_announced_iss_of_a_provider_is_required(
     database_settings: DatabaseSettings,
 ) -> None:
     identity = Identity(announces_iss=True)
@@ -330,7 +330,7 @@ async def test_a_provider_that_announces_iss_has_to_send_it(
         assert answer.status == 403
 
 
-def test_the_issuer_without_a_prefix_names_nobody_of_others(
+def test_an_issuer_without_prefix_names_no_principal_of_another(
     database_settings: DatabaseSettings,
 ) -> None:
     issuer = "https://id.example"

@@ -80,6 +80,8 @@ async def test_a_client_on_loopback_listens_at_any_port(
         ("http://[::1]:5/cb", "http://[::1]:6/cb", True),
         ("http://127.0.0.1:5/cb", "http://localhost/cb", False),
         ("http://localhost:5/cb?a=1", "http://localhost/cb", False),
+        ("http://localhost:5/cb", "https://localhost/cb", False),
+        ("https://localhost:5/cb", "http://localhost/cb", False),
         ("http://localhost@evil.example/cb", "http://localhost/cb", False),
         ("http://user@localhost:5/cb", "http://localhost/cb", False),
         ("https://localhost:5/cb", "https://localhost/cb", False),

@@ -285,7 +285,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Published:
 
 
 @pytest.mark.parametrize("name", [*CLIENTS])
-async def test_a_client_logs_in_as_it_does(
+async def test_habits_of_a_client_are_served(
     database_settings: DatabaseSettings, published: Published, name: str
 ) -> None:
     habits = CLIENTS[name]
