@@ -125,7 +125,7 @@ async def test_strangers_have_nothing_fetched_inside(
     database_settings: DatabaseSettings, url: str
 ) -> None:
     """Not even where operators let descriptions refer to private networks."""
-    settings = settings_of("http://localhost", "http://localhost:1", database_settings)
+    settings = settings_of("http://localhost", "http://localhost:1", database_settings, {})
     settings = replace(settings, imports=replace(settings.imports, private_networks=True))
     clients = LoginClients(settings, lambda: pytest.fail("it asks the database"))
     with pytest.raises(ImportRejected) as refused:
@@ -155,7 +155,9 @@ async def test_fetches_of_one_host_are_bounded(
     database_settings: DatabaseSettings, published: Published
 ) -> None:
     """A gateway is no means to flood a site with requests."""
-    settings = settings_of("http://localhost", "http://localhost:1", database_settings, requests=3)
+    settings = settings_of(
+        "http://localhost", "http://localhost:1", database_settings, {}, requests=3
+    )
     clients = LoginClients(settings, lambda: pytest.fail("it asks the database"))
     published.documents = {f"https://victim.example/{n}": {} for n in range(5)}
     answers = []
@@ -334,7 +336,7 @@ def test_an_issuer_without_prefix_names_no_principal_of_another(
     database_settings: DatabaseSettings,
 ) -> None:
     issuer = "https://id.example"
-    settings = settings_of("http://localhost", issuer, database_settings)
+    settings = settings_of("http://localhost", issuer, database_settings, {})
     settings = replace(settings, auth=replace(settings.auth, issuer=issuer))
     provider = Provider("corp", settings.login.providers["corp"], settings)
     assert provider.person_of({"sub": "ann"}).principal == "ann"
@@ -345,7 +347,7 @@ def test_an_issuer_without_prefix_names_no_principal_of_another(
 
 
 def test_no_provider_has_the_name_of_another_issuer(database_settings: DatabaseSettings) -> None:
-    auth = settings_of("http://localhost", "https://x.example", database_settings).auth
+    auth = settings_of("http://localhost", "https://x.example", database_settings, {}).auth
     issuers = {"corp": IssuerSettings(issuer="https://y.example", jwks_file="k.json")}
     auth = replace(auth, issuers=issuers)
 

@@ -132,7 +132,7 @@ async def test_assertions_are_for_clients_that_have_a_secret_and_the_grant(
         "another": LoginClient(secret=SECRET, grants=("client_credentials",)),
         "public": LoginClient(redirect_uris=(REDIRECT,), grants=("authorization_code", "id_jag")),
     }
-    secret = {"form": {"client_secret": SECRET}}
+    secret: dict[str, Any] = {"form": {"client_secret": SECRET}}
     async with company(database_settings, clients=clients) as made:
         server = made.gateway.login._server  # type: ignore[union-attr]
         assert server is not None
@@ -146,12 +146,13 @@ async def test_assertions_are_for_clients_that_have_a_secret_and_the_grant(
         server._tokens._providers = server.providers
         status, answer = await ask(made, "machine", **secret)
         assert (status, answer["scope"]) == (200, "tools:read")
-        for client, form in (("another", secret), ("public", {})):
-            status, answer = await ask(made, client, **form)
+        cases: tuple[tuple[str, dict[str, Any]], ...] = (("another", secret), ("public", {}))
+        for client, more in cases:
+            status, answer = await ask(made, client, **more)
             assert (status, answer["error"]) == (400, "unauthorized_client"), client
-        for changes in ({"iss": "https://plain.example"}, {"iss": "https://nobody.example"}):
-            status, answer = await ask(made, "machine", **secret, **changes)
-            assert (status, answer["error"]) == (400, "invalid_grant"), changes
+        for issuer in ("https://plain.example", "https://nobody.example"):
+            status, answer = await ask(made, "machine", **secret, iss=issuer)
+            assert (status, answer["error"]) == (400, "invalid_grant"), issuer
             assert "nobody that is trusted" in answer["error_description"]
         form = {"client_secret": SECRET, "resource": f"{made.url}/rpc"}
         status, answer = await ask(made, "machine", form=form)
