@@ -30,6 +30,7 @@ SWEPT = {
     "usage_request_t": "registry/search/usage_log.py",
     "revocation_t": "registry/access/revocations.py",
     "login_key_t": "registry/login/keys.py",
+    "login_failure_t": "registry/login/users.py",
     "login_client_t": "registry/login/clients.py",
     **dict.fromkeys(
         ("login_consent_t", "login_attempt_t", "login_t", "login_grant_t", "login_replay_t"),
@@ -53,7 +54,14 @@ CATALOG = {
     *("host_t", "api_t", "api_version_t", "api_endpoint_t", "tool_t", "tool_param_t", "mcp_item_t"),
     *("tool_alias_t", "skill_t", "skill_tool_t", "skill_dependency_t", "agent_definition_t"),
     *("agent_skill_t", "embedding_model_t", "search_doc_t", "policy_rule_t", "secret_t"),
-    *("api_key_t", "state_secret_t", "webhook_gone_t", "librarian_source_t", "memory_relation_t"),
+    *(
+        "api_key_t",
+        "login_user_t",
+        "state_secret_t",
+        "webhook_gone_t",
+        "librarian_source_t",
+        "memory_relation_t",
+    ),
     *("knowledge_collection_t", "knowledge_chunker_t", "knowledge_document_t", "knowledge_alias_t"),
 }
 BOUNDED = {
