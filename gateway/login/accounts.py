@@ -7,6 +7,7 @@ once.
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import msgspec
@@ -172,6 +173,15 @@ def is_same_origin(headers: Mapping[str, str], public_url: str) -> bool:
     if site is not None and site != "same-origin":
         return False
     if origin is not None:
-        scheme, _, remainder = public_url.partition("://")
-        return origin == f"{scheme}://{remainder.partition('/')[0]}"
+        return _origin(origin) == _origin(public_url)
     return site == "same-origin"
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    """The origin of a URL (RFC 6454, 4): "null" is that of nobody."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+    except ValueError:
+        return "", None, None
+    return parts.scheme, parts.hostname, port

@@ -23,7 +23,7 @@ CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 STATE_LIMIT = 4000  # characters
 SCOPES = 100  # of one request
 PARAMETERS = 50
-PROMPTS = frozenset({"", "none", "login", "consent", "select_account"})
+PROMPTS = frozenset({"none", "login", "consent", "select_account"})
 
 
 class AuthorizationRequest(Struct, frozen=True):
@@ -43,6 +43,12 @@ class AuthorizationRequest(Struct, frozen=True):
 
     def is_token(self, browser: str, token: str) -> bool:
         return bool(browser) and hmac.compare_digest(self.token(browser).encode(), token.encode())
+
+    @property
+    def other_account(self) -> str:
+        """How the provider is asked for another account; "": the one that it knows will do."""
+        words = self.prompt.split()
+        return next((word for word in ("login", "select_account") if word in words), "")
 
     def grant(self, client: LoginClient, scopes: tuple[str, ...]) -> NewGrant:
         return NewGrant(
@@ -106,6 +112,7 @@ async def read_request(
         raise problem("invalid_target", "expected resource to be one endpoint of this gateway")
     scopes = tuple(dict.fromkeys((_single(values, "scope") or "").split()))[:SCOPES]
     challenge, prompt = _single(values, "code_challenge") or "", _single(values, "prompt") or ""
+    prompt = " ".join(prompt.split())
     asked = AuthorizationRequest(client.id, redirect, challenge, resource, scopes, state, prompt)
     return client, asked
 
@@ -127,8 +134,9 @@ def _fault(values: Mapping[str, list[str]]) -> tuple[str, str] | None:
     challenge = _single(values, "code_challenge") or ""
     if _single(values, "code_challenge_method") != "S256" or not CHALLENGE.fullmatch(challenge):
         return "invalid_request", "expected a code_challenge of the method S256"
-    if (_single(values, "prompt") or "") not in PROMPTS:
-        return "invalid_request", "expected prompt out of none, login, consent"
+    prompts = (_single(values, "prompt") or "").split()
+    if not PROMPTS.issuperset(prompts) or ("none" in prompts and len(prompts) > 1):
+        return "invalid_request", "expected prompt out of none, login, consent, select_account"
     return None
 
 

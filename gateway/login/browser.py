@@ -215,7 +215,9 @@ class BrowserLogin:
         provider = self._providers.get(choice.removeprefix("at:"))
         if provider is not None and choice.startswith("at:"):
             attempt = Attempt(visit.browser, provider.name, Upstream.new(), asked)
-            return await self._leave_for(request, provider, attempt)
+            another = "select_account" if visit.account is not None else ""
+            prompt = asked.other_account or another
+            return await self._leave_for(request, provider, attempt, prompt)
         if choice == "password" and self._users is not None:
             try:
                 return await self._by_password(request, form, asked=asked)
@@ -307,14 +309,18 @@ class BrowserLogin:
         if not is_unverifiable(client, asked.redirect):  # whose people are asked each time
             await logins.add_consent(_consent(person, client, asked, scopes))
         code = await logins.add_grant(account.login, asked.grant(client, scopes))
+        if code is None:  # the login ended a moment ago
+            return self._problem(request, 400, texts.NOT_HERE, texts.BEGIN_AGAIN)
         self._note(request, person, "grant", client.id)
         return RedirectResponse(asked.answer(self._issuer, code=code), 303, NO_STORE)
 
-    async def _leave_for(self, request: Request, provider: Provider, attempt: Attempt) -> Response:
+    async def _leave_for(
+        self, request: Request, provider: Provider, attempt: Attempt, prompt: str = ""
+    ) -> Response:
         """Send the browser to a provider."""
         state = secrets.token_urlsafe(32)
         try:
-            url = await provider.url(attempt.upstream, state)
+            url = await provider.url(attempt.upstream, state, prompt)
         except ProviderAway as error:
             again = self._way_back(attempt)
             return self._problem(
@@ -340,7 +346,7 @@ class BrowserLogin:
         refused: PasswordRefused | None = None,
     ) -> Response:
         account, possible = visit.account, frozenset(self._scopes.possible)
-        if asked.prompt in ("login", "select_account"):
+        if asked.other_account:
             account = None
         has = possible if account is None else self._scopes.of(account.person.roles)
         return self._page(

@@ -17,7 +17,7 @@ from urllib.parse import quote_plus, urlencode
 
 import aiohttp
 import msgspec
-from jwt.exceptions import PyJWTError
+from jwt.exceptions import InvalidAudienceError, PyJWTError
 from msgspec import Struct
 
 from config.access import CLIENT_PROVIDER, RESERVED_ISSUER, USERS_PROVIDER
@@ -93,8 +93,8 @@ class Provider:
         self.redirect = f"{settings.server.public_url.rstrip('/')}/login/callback/{name}"
         self._tokens: Tokens | None = None  # made of the metadata
 
-    async def url(self, upstream: Upstream, state: str) -> str:
-        """Where a browser logs in. Raises ProviderAway."""
+    async def url(self, upstream: Upstream, state: str, prompt: str = "") -> str:
+        """Where a browser logs in; `prompt` is of OpenID Connect. Raises ProviderAway."""
         metadata = await self._metadata()
         digest = hashlib.sha256(upstream.verifier.encode()).digest()
         query = {
@@ -107,6 +107,7 @@ class Provider:
             "nonce": upstream.nonce,
             "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
             "code_challenge_method": "S256",
+            **({"prompt": prompt} if prompt else {}),
         }
         url = metadata.authorization_endpoint
         return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
@@ -216,7 +217,12 @@ class Provider:
         if not id_token:
             raise ProviderRefused(f"{self.title} sent no ID token: has it the scope openid?")
         try:
-            return await self._verifier(metadata).made_for(id_token.encode(), self.entry.client_id)
+            claims = await self._verifier(metadata).made_for(
+                id_token.encode(), self.entry.client_id
+            )
+            if claims.get("azp", self.entry.client_id) != self.entry.client_id:
+                raise InvalidAudienceError("its `azp` is another client")
+            return claims
         except KeysMissing as error:
             raise ProviderAway(str(error)) from error
         except (PyJWTError, ValueError, TypeError) as error:

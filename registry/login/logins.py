@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 from msgspec.structs import astuple
 from psycopg import AsyncConnection
+from psycopg.errors import ForeignKeyViolation
 from psycopg.rows import class_row, tuple_row
 from psycopg.sql import SQL, Identifier
 from psycopg.types.json import Jsonb
@@ -157,24 +158,28 @@ class Logins:
             row = await rows.fetchone()
         return None if row is None else row[0]
 
-    async def add_grant(self, login: str, new: NewGrant) -> str:
-        """The code of a new grant of a login."""
+    async def add_grant(self, login: str, new: NewGrant) -> str | None:
+        """The code of a new grant of a login; None where the login has ended."""
         code = secrets.token_urlsafe(RANDOM_BYTES)
-        async with borrow(self._pool) as connection:
-            await connection.execute(
-                "DELETE FROM login_grant_t WHERE host_id = %s AND taken_ts IS NULL"
-                " AND code_ts < now() - interval '1 hour'",
-                [self._host_id],
-            )
-            await connection.execute(
-                "INSERT INTO login_grant_t (host_id, grant_id, login_id, client_id, client_name,"
-                " redirect, resource, scopes, code, challenge, code_ts)"
-                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, now())",
-                [
-                    *(self._host_id, uuid4(), login, new.client_id, new.client_name, new.redirect),
-                    *(new.resource, [*new.scopes], digest_of(code), new.challenge),
-                ],
-            )
+        try:
+            async with borrow(self._pool) as connection:
+                await connection.execute(
+                    "DELETE FROM login_grant_t WHERE host_id = %s AND taken_ts IS NULL"
+                    " AND code_ts < now() - interval '1 hour'",
+                    [self._host_id],
+                )
+                await connection.execute(
+                    "INSERT INTO login_grant_t (host_id, grant_id, login_id, client_id,"
+                    " client_name, redirect, resource, scopes, code, challenge, code_ts)"
+                    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, now())",
+                    [
+                        *(self._host_id, uuid4(), login, new.client_id, new.client_name),
+                        *(new.redirect, new.resource, [*new.scopes]),
+                        *(digest_of(code), new.challenge),
+                    ],
+                )
+        except ForeignKeyViolation:
+            return None
         return code
 
     async def take_code(self, claim: CodeClaim) -> Taken | Refused:

@@ -1,12 +1,15 @@
 """The authorization endpoint: what a client may ask for, and what a browser must not be made to."""
 
 import re
+from uuid import uuid4
 
 import anyio
 import pytest
 
 from config.settings import DatabaseSettings
+from gateway.login.accounts import is_same_origin
 from gateway.login.redirects import matches, redirect_problem
+from registry.login.logins import Logins, NewGrant
 from tests.gateway.login.company import REDIRECT, browsing, company, fields
 
 pytestmark = pytest.mark.anyio
@@ -221,6 +224,52 @@ async def test_consent_that_stands_is_silent_for_verified_clients_alone(
             assert "Bob" in page.text
 
 
+async def test_a_provider_is_asked_for_another_account(
+    database_settings: DatabaseSettings,
+) -> None:
+    async with company(database_settings) as made, browsing() as browser:
+        client = (await made.register())["client_id"]
+        await browser.press(made.authorize(client), "at:corp")
+        await browser.log_in(made.authorize(client))
+        for changes, prompt in (
+            ({}, "select_account"),
+            ({"prompt": "login consent"}, "login"),
+        ):
+            sent = await browser.press(made.authorize(client, **changes), "at:corp")
+            assert sent.query["prompt"] == prompt
+        assert "prompt" not in made.identity.asked[0]
+        answer = await browser.get(made.authorize(client, prompt="none login"))
+        assert answer.query["error"] == "invalid_request"
+
+
+async def test_a_login_that_has_ended_grants_nothing(
+    database_settings: DatabaseSettings,
+) -> None:
+    async with company(database_settings) as made, browsing() as browser:
+        await made.granted(browser)
+        pool, host_id = made.gateway._handle.pool(), made.gateway.settings.tenant.host_id
+        assert pool is not None
+        new = NewGrant("client", "Client", REDIRECT, "x", f"{made.url}/mcp", ())
+        assert await Logins(pool, host_id).add_grant(str(uuid4()), new) is None
+
+
+@pytest.mark.parametrize(
+    ("public", "origin", "same"),
+    [
+        ("https://GW.example:443/prefix", "https://gw.example", True),
+        ("https://gw.example", "https://gw.example:443", True),
+        ("https://gw.example", "http://gw.example", False),
+        ("https://gw.example", "https://gw.example:444", False),
+        ("https://gw.example", "null", False),
+        ("https://gw.example", "https://gw.example.evil.example", False),
+        ("http://127.0.0.1:8765", "http://127.0.0.1:8765", True),
+        ("http://127.0.0.1:8765", "http://127.0.0.1:x", False),
+    ],
+)
+def test_origins_are_compared_without_default_ports(public: str, origin: str, same: bool) -> None:
+    assert is_same_origin({"origin": origin}, public) is same
+
+
 async def test_a_person_denies(database_settings: DatabaseSettings) -> None:
     async with company(database_settings) as made, browsing() as browser:
         client = (await made.register())["client_id"]
@@ -238,8 +287,9 @@ async def test_a_person_denies(database_settings: DatabaseSettings) -> None:
         ({"wrong_audience": True}, "not good"),
         ({"fails": 500}, "HTTP 500"),
         ({"person": {"sub": ""}}, "no usable subject"),
+        ({"person": {"sub": "ann", "azp": "another"}}, "another client"),
     ],
-    ids=["refusal", "iss", "nonce", "audience", "outage", "nobody"],
+    ids=["refusal", "iss", "nonce", "audience", "outage", "nobody", "azp"],
 )
 async def test_a_provider_that_answers_wrong_logs_nobody_in(
     database_settings: DatabaseSettings, switch: dict[str, object], words: str
