@@ -241,7 +241,7 @@ async def _unseen(connection: AsyncConnection, chains: list[_Chain]) -> list[Cha
     known, problems = {chain.id: chain for chain in chains}, {}
     # each chain names those before it: without repetitions they are as many as the chains
     seen = dict.fromkeys(head for chain in chains for head in chain.header.seen)
-    hashes = await _hashes(connection, seen)
+    hashes = await _hashes(connection, [head for head in seen if _is_stored(head, known)])
     for head in seen:
         chain = known.get(head.chain_id)
         if chain is None:
@@ -261,6 +261,12 @@ async def _unseen(connection: AsyncConnection, chains: list[_Chain]) -> list[Cha
             text = "a later chain saw another record here"
             problems[chain.id] = ChainProblem(chain.id, head.sequence, "changed", text)
     return list(problems.values())
+
+
+def _is_stored(head: Head, known: Mapping[str, _Chain]) -> bool:
+    """Whether a chain has the record of a head; the header of a changed chain may name anything."""
+    chain = known.get(head.chain_id)
+    return chain is not None and chain.removed[0] < head.sequence <= chain.last[0]
 
 
 async def _hashes(

@@ -110,7 +110,7 @@ GROUPS: Mapping[str, CommandGroup] = {
             ),
             "revoke": CommandRow(
                 operation="revokeKey", each=True, confirms=False, given={"earlier": True},
-                says="Revoked {key}.",
+                says="Revoked {typed}.",
                 help="""KEY is an id or a name. The keys that it replaced by `keys rotate`, and that
                 are still valid, are revoked, too. Gateways refuse them at once, at the latest after
                 auth.revocation_s seconds.""",

@@ -8,7 +8,7 @@ import click
 from config.settings import Settings
 from gateway.cli.common.database import run, settings_option
 from gateway.cli.common.output import print_json, say
-from gateway.cli.common.text import one_line
+from gateway.cli.common.text import harmless
 from gateway.cli.running.client import RunningGateway, gateway_options, running_gateway
 
 ROOT = "/events/v1"
@@ -41,7 +41,7 @@ def tail(
             state = (event["status"], event["attempt"])
             if known.get(event["id"]) != state:
                 known[event["id"]] = state
-                say(one_line(_line(event)))
+                say(harmless(_line(event)))
         if once:
             return
         if len(known) > KEPT:

@@ -41,6 +41,7 @@ from gateway.operations.problems import ProblemDetails
 from gateway.operations.tool_calls import answer_call, body_in
 from gateway.state.idempotency import IdempotencyKeys
 from registry.catalog.catalogs import Catalogs
+from registry.database.postgres import AWAY
 from registry.display.tool_shaper import ToolShaper
 from schemas.jsonrpc import decode_json, encode
 from schemas.mcp.revisions import V2025_11_25
@@ -97,6 +98,8 @@ class LocalOperations(OperationClient):
             hint = did_you_mean(name, self._server.by_id)
             fail(f"{name} is no operation of the registry. {hint or AT_GATEWAY}", USAGE)
         response = await self._answer(operation, _arguments(operation, given, texts))
+        if isinstance(response.cause, AWAY):  # a command names the reason, and the remedy
+            raise response.cause
         value = decode_json(response.body) if response.body else None
         if response.status >= 400:
             raise OperationRefused(value, response.status)

@@ -269,6 +269,7 @@ class OperationCall:
         self._written = "Changed"
         self._entries: Sequence[Json] | None = None  # among which names are looked for
         self._unread = ""  # why they are not
+        self._typed = ""  # the entry that is printed about, as it was written
 
     @property
     def subject(self) -> str:
@@ -321,9 +322,10 @@ class OperationCall:
     async def _make_each(self, client: OperationClient, entries: Sequence[Json]) -> None:
         done: list[Any] = []
         try:
-            for names in entries:
+            for names, typed in zip(entries, self._names(), strict=True):
                 done.append(await self._call(client, names))
                 if not self._prints_json(done[-1]):
+                    self._typed = typed.get(self._operation.names[0], "") if typed else ""
                     self._print(names, done[-1])
         except CommandFailure as failure:
             if not done:
@@ -438,6 +440,7 @@ class OperationCall:
         }
         facts = {**given, **names, **members, "given": given, "written": self._written}
         facts["entry"] = names.get(self._operation.names[0]) if names else ""
+        facts["typed"] = self._typed
         return one_line(self._row.says.format_map(_Facts(facts)))
 
 

@@ -56,11 +56,16 @@ class OperationResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
     media_type: str = "application/json"
     text: str = ""  # of the tool's result; "": the body
+    cause: BaseException | None = None  # of a problem, for callers in this process
 
 
 def problem_response(problem: ProblemDetails, request_id: str) -> OperationResponse:
     return OperationResponse(
-        problem.status, problem.encode(request_id), problem.headers, MEDIA_TYPE
+        problem.status,
+        problem.encode(request_id),
+        problem.headers,
+        MEDIA_TYPE,
+        cause=problem.__cause__,
     )
 
 

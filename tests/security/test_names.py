@@ -42,7 +42,7 @@ def test_nothing_here_parses_xml() -> None:
     without entities: wings/documents/test_listings.py."""
     for package in (gateway, registry):
         for file in Path(str(package.__file__)).parent.rglob("*.py"):
-            if file.parts[-3:] == ("documents", "reading", "web.py"):
+            if file.parts[-3:] == ("documents", "reading", "url_and_s3_files.py"):
                 continue
             text = file.read_text()
             if "xml" not in text:  # to parse all files takes seconds

@@ -3,8 +3,9 @@
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from config.settings import Settings
 from gateway.admin.parts import RegistryParts
@@ -38,7 +39,7 @@ class PersonView(Struct, frozen=True):
 
 
 class LoginFilter(Paging, frozen=True):
-    principal: Line | None = None
+    principal: Annotated[Line | None, Meta(description="only logins of this person")] = None
 
 
 class LoginOperations:

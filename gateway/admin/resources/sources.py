@@ -317,7 +317,8 @@ class SourceOperations:
     async def create(self, asked: OperationInput) -> OperationOutput:
         body: AnyImport = asked.body
         if isinstance(body, MachineImport):
-            spec = body.spec(self._wanted().get(body.name))
+            stated = self._wanted().get(body.name) if self._is_own(asked) else None
+            spec = body.spec(stated)
             report = await self._sources(asked).import_(spec, asked.job.progress)
             return OperationOutput(await self._result(asked, report))
         spec, document = await self._asked_for(asked)
@@ -521,10 +522,11 @@ class SourceOperations:
         notes = [*report.notes, *self._homeless(report)]
         bindings = [draft.binding for draft in report.drafts]
         is_dry = self._at_machine and report.saved is None  # there may be no database
+        stated = self._wanted().get(name) if self._is_own(asked) else None
         if bindings and not is_dry:
             credentials = await self._credentials(asked, name, bindings)
         else:
-            credentials = standing(bindings, self._wanted().get(name))
+            credentials = standing(bindings, stated)
         if credentials.refused:
             notes.append(hint(name, credentials))
         wants_all = isinstance(asked.query, ReportQuery) and asked.query.report
@@ -534,7 +536,7 @@ class SourceOperations:
             outcomes=tuple(told),
             notes=tuple(notes),
             rolled_back=report.rolled_back,
-            report=_report(report, self._wanted().get(name)) if wants_all else None,
+            report=_report(report, stated) if wants_all else None,
         )
 
     def _homeless(self, report: ImportReport) -> Iterator[str]:
@@ -555,7 +557,8 @@ def _number(asked: OperationInput) -> int | None:
 
 def _mask_location(asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """The members without secrets in URLs."""
-    return {**asked, "location": without_queries(asked.get("location", ""))}
+    urls = {name: without_queries(asked.get(name) or "") for name in ("location", "base_url")}
+    return {**asked, **{name: url for name, url in urls.items() if name in asked}}
 
 
 def _report(report: ImportReport, wanted: SourceSettings | None) -> ImportReportView:

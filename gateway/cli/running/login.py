@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.cli.common.database import run
-from gateway.cli.common.failure import USAGE, fail
+from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.running.stored_logins import (
     CLIENT_ID,
     TIMEOUT_S,
@@ -55,7 +55,7 @@ def login(url: str, no_browser: bool) -> None:
     """
     url = url.rstrip("/")
     run(_log_in(url, opens=not no_browser))
-    click.echo(f"Logged in at {url}; kept in {file_of_logins()}.", err=True)
+    warn(f"logged in at {url}; kept in {file_of_logins()}")
 
 
 @click.command()
@@ -71,7 +71,7 @@ def logout(url: str) -> None:
     keep_login(url, None)
     if status != 200:
         fail(f"the login is forgotten here, but {url} has not ended it: HTTP {status}")
-    click.echo(f"Logged out at {url}.", err=True)
+    warn(f"logged out at {url}")
 
 
 async def _log_in(url: str, *, opens: bool) -> None:
@@ -101,7 +101,7 @@ async def _log_in(url: str, *, opens: bool) -> None:
         }
         address = f"{metadata.authorization_endpoint}?{urlencode(query)}"
         if not opens or not webbrowser.open(address):
-            click.echo(f"Open this address in a browser of this machine:\n{address}", err=True)
+            warn(f"open this address in a browser of this machine: {address}")
         try:
             async with asyncio.timeout(WAIT_S):
                 back = await arrived

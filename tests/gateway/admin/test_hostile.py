@@ -36,6 +36,7 @@ BODIES: dict[str, tuple[Any, ...]] = {
     "previewImport": ({"kind": "openapi", "name": "new", "document": "openapi: 3.1.0"},),
     "uploadDocument": ({"document": json.dumps(pets())},),
     "rollBack": ({"to": 1},),
+    "compareSource": ({},),
     "putSecret": (
         {
             "client_id": "a",
@@ -124,6 +125,9 @@ BODIES: dict[str, tuple[Any, ...]] = {
     ),
     "evaluateSearch": (
         {"requests": [{"query": "pet", "gold": ["getPet"]}], "from_usage": False, "limit": 9},
+    ),
+    "explainSearch": (
+        {"query": "pet", "mode": "hybrid", "limit": 5, "source": "pets", "domains": ["d"]},
     ),
     "refreshEmbeddings": ({"tools": ["getPet"], "force": True},),
     "retryEmbeddings": ({"tools": ["getPet"]},),

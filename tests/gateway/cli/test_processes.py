@@ -91,7 +91,7 @@ def test_an_import_that_loses_its_database_says_so_and_has_written_nothing(
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(f"SELECT pg_terminate_backend(pid) {WAITING.removeprefix('SELECT')}")
         _, err = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 3
+    assert process.returncode == 3, err
     assert err == (
         "toolgate: the database server stopped or cut the work off: "
         "terminating connection due to administrator command. Try again\n"

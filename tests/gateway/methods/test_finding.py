@@ -227,8 +227,7 @@ async def test_schemas_are_written_for_the_client() -> None:
     assert shown["plain"]["name"] == catalog.tools[0].name
     for profile in ("openai", "gemini"):  # which put something in front of it
         assert len(shown[profile]["name"]) < 63
-        chosen = lists.shaper.profiles.chosen_profile(profile)
-        assert catalog.find(shown[profile]["name"], chosen) == catalog.tools[0]
+        assert catalog.find(shown[profile]["name"]) == catalog.tools[0]
 
 
 @dataclass

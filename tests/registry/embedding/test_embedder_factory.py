@@ -232,10 +232,10 @@ async def test_passages_have_a_model_with_a_query_prefix_of_its_own() -> None:
 def test_an_embedder_that_is_not_used_loads_no_model() -> None:
     script = (
         "import sys\n"
-        "from registry.embedding import providers\n"
+        "from registry.embedding import embedder_factory\n"
         "from tests.registry.embedding.services import settings\n"
         "def loaded(): return {*sys.modules} & {'numpy', 'onnxruntime', 'tokenizers', 'torch'}\n"
-        "providers.make_embedder(settings())\n"
+        "embedder_factory.make_embedder(settings())\n"
         "assert loaded() <= {'numpy'}, loaded()\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
