@@ -94,13 +94,11 @@ class Lookup:
         """The tool of this name; else the one that some profile renamed to it; else the one that
         formerly had the name."""
         tool = self.by_name.get(name)
-        return tool or self._find_renamed(name) or self._by_alias.get(name)
-
-    def _find_renamed(self, name: str) -> Tool | None:
-        """The tool that has this name in some profile, and another one in the catalog."""
-        original = self._names.originals.get(name)
-        return None if original is None else self.by_name.get(original)
+        original = self._names.originals.get(name) if tool is None else None
+        if original is not None:  # of a tool that this view may hide: then it is that of none
+            return self.by_name.get(original)
+        return tool or self._by_alias.get(name)
 
     def is_free(self, name: str) -> bool:
         """Whether no tool has the name, or formerly had it, in any profile."""
-        return self.find(name) is None
+        return name not in self._names.originals and self.find(name) is None
