@@ -456,6 +456,7 @@ class BrowserLogin:
             "resource": asked.resource,
             **({"scope": " ".join(asked.scopes)} if asked.scopes else {}),
             **({"state": asked.state} if asked.state is not None else {}),
+            **({"prompt": asked.prompt} if asked.prompt else {}),
         }
         return f"{self._prefix}/authorize?{urlencode(query)}"
 

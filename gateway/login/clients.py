@@ -409,7 +409,7 @@ def is_unverifiable(client: LoginClient, redirect: str) -> bool:
     registered itself, and its redirect leads to a program there (RFC 8252, 8.6). A document is
     public, and so is no proof."""
     local = is_loopback(redirect) or not redirect.startswith(("http:", "https:"))
-    known = client.kind == "configured" or (client.kind == "document" and client.method != "none")
+    known = client.kind != "registered" and client.method != "none"
     return local and not known
 
 

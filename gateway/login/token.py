@@ -347,6 +347,8 @@ class TokenIssuer:
         try:
             header = jwt.get_unverified_header(token)
             key = self._keys.ring.find(header) if self._keys.ring is not None else None
+            if key is None and await self._keys.reload() and self._keys.ring is not None:
+                key = self._keys.ring.find(header)  # of another node
             if key is None:
                 return {}
             claims: Mapping[str, Any] = jwt.decode(

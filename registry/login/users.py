@@ -94,7 +94,9 @@ class Users:
         return ticket if done else None
 
     async def set_roles(self, tenant: str, name: str, roles: Sequence[str]) -> bool:
-        return await self._change(tenant, name, SQL("roles = %s"), [*roles])
+        """Give other roles. An open invitation ends: whoever has it was to have the former ones."""
+        changes = SQL("roles = %s, invitation = NULL, invited_ts = NULL")
+        return await self._change(tenant, name, changes, [*roles])
 
     async def set_disabled(self, tenant: str, name: str, disabled: bool) -> bool:
         changes = SQL(
