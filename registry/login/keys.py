@@ -1,5 +1,6 @@
 """The keys that sign access tokens: ES256, made by the first node that needs one, for all nodes."""
 
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -24,6 +25,8 @@ from registry.access.secrets import SecretRefused, key_id
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
 from registry.login.vault import Vault
+
+log = logging.getLogger("toolgate.login")
 
 ALGORITHM = "ES256"
 _SEALED = "login_key_t.sealed"
@@ -70,10 +73,15 @@ class SigningKeys:
             " ORDER BY created_ts DESC",
             [self._host_id],
         )
-        return [
-            SigningKey(id_, public, _private(self._vault.unseal(sealed, _SEALED, id_)), created)
-            async for id_, public, sealed, created in rows
-        ]
+        keys = []
+        async for id_, public, sealed, created in rows:
+            try:
+                private = _private(self._vault.unseal(sealed, _SEALED, id_))
+            except SecretRefused as error:  # its tokens are refused, and a new key is made
+                log.error("signing_key_unreadable", extra={"key": id_, "reason": str(error)})
+                continue
+            keys.append(SigningKey(id_, public, private, created))
+        return keys
 
     async def _add(self, connection: AsyncConnection) -> SigningKey:
         private = generate_private_key(SECP256R1())
