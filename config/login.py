@@ -23,7 +23,7 @@ from config.value_types import (
     Text,
 )
 
-EVERYBODY = "*"  # in `login.scopes`: whoever has logged in
+EVERYBODY = "*"  # key of `login.scopes`: all people who log in
 LONGEST_TOKEN_S = 82_800
 TOO_LONG = f"expected at most {LONGEST_TOKEN_S}, a day less an hour: revocations last a day"
 

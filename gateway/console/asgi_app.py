@@ -15,12 +15,19 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from gateway.console.assets import assets
-from gateway.console.login import NOBODY, LoginMethods, set_session
+from gateway.console.login import NOBODY, LoginMethods
 from gateway.console.operations import ConsoleOperations, ConsoleParts
 from gateway.console.page_request import THEMES, PageRequest, read_form
 from gateway.console.pages import ROUTES
 from gateway.console.routes import PageRoute
-from gateway.console.sessions import cookies_of, is_csrf_token, is_id, new_id, session_cookie
+from gateway.console.sessions import (
+    cookies_of,
+    is_csrf_token,
+    is_id,
+    new_id,
+    session_cookie,
+    set_cookie,
+)
 from gateway.console.texts import Texts, language_of
 from gateway.context import Identity
 from gateway.operations.problems import ProblemDetails
@@ -174,7 +181,7 @@ class Console:
         """Gives a cookie to who has none that is good, so that forms have a token."""
         own = any(visit.cookie in header for header in response.headers.getlist("set-cookie"))
         if not visit.has_cookie and not own:
-            set_session(visit, response, visit.session_id)
+            set_cookie(response, visit.cookie, visit.session_id)
         return response
 
     def _count(self, identity: Identity, client: str) -> None:

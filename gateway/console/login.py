@@ -11,7 +11,7 @@ from starlette.responses import Response
 from gateway.console.operations import ConsoleParts
 from gateway.console.page_request import THEMES, PageRequest, segments_of
 from gateway.console.routes import PageRoute
-from gateway.console.sessions import ConsoleSessions, SignedIds, new_id
+from gateway.console.sessions import ConsoleSessions, SignedIds, new_id, set_cookie
 from gateway.console.texts import LANGUAGES
 from gateway.context import KEY_MARK, Context, Identity, Principal, new_request_id
 from gateway.operations.operation import ALL
@@ -121,14 +121,14 @@ class LoginMethods:
         context = Context(replace(identity, scope_token=None), V2025_11_25, new_request_id())
         session_id = await sessions.begin(caller_of(context), until)
         response = visit.to(*segments_of(below))
-        set_session(visit, response, self._ids.sign(session_id))
+        set_cookie(response, visit.cookie, self._ids.sign(session_id))
         return response
 
     async def logout(self, visit: PageRequest) -> Response:
         if not self.is_open:
             await self._sessions(self._pool()).end(visit.session_id)
         response = visit.to("login")
-        set_session(visit, response, new_id())
+        set_cookie(response, visit.cookie, new_id())
         return response
 
     async def prefer(self, visit: PageRequest) -> Response:
@@ -150,17 +150,6 @@ class LoginMethods:
         if pool is None:
             raise unavailable("The database does not answer yet.")
         return pool
-
-
-def set_session(visit: PageRequest, response: Response, session_id: str) -> None:
-    response.set_cookie(
-        visit.cookie,
-        session_id,
-        path="/",
-        httponly=True,
-        secure=visit.cookie.startswith("__Host-"),
-        samesite="lax",
-    )
 
 
 def _moment(seconds: object) -> datetime | None:

@@ -138,17 +138,25 @@ def read_form(body: bytes) -> dict[str, list[str]]:
     return values
 
 
-@cache
-def environment() -> Environment:
-    """The templates. All values are escaped; invisible characters of texts are written out."""
+def templates_of(package: str) -> Environment:
+    """The templates of a package. All values are escaped; invisible characters of texts are
+    written out."""
+    folder = files(package).joinpath("templates")
     made = Environment(
-        loader=FunctionLoader(_template),
+        loader=FunctionLoader(lambda name: folder.joinpath(name).read_text()),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_finalize,
     )
+    made.globals.update(asset=asset)
+    return made
+
+
+@cache
+def environment() -> Environment:
+    made = templates_of("gateway.console")
     made.filters.update(
         exact=lambda text: Markup(escape(text)),  # noqa: S704 - escaped
         pretty=pretty,
@@ -158,12 +166,8 @@ def environment() -> Environment:
         short=short,
         short_text=lambda text: text if len(text) <= SHOWN_BYTES else f"{text[:SHOWN_BYTES]}\n…",
     )
-    made.globals.update(asset=asset, languages=LANGUAGES, themes=THEMES, version=SERVER.version)
+    made.globals.update(languages=LANGUAGES, themes=THEMES, version=SERVER.version)
     return made
-
-
-def _template(name: str) -> str:
-    return files("gateway.console").joinpath(f"templates/{name}").read_text()
 
 
 def _finalize(value: Any) -> Any:

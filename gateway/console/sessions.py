@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 
+from starlette.responses import Response
+
 from config.access import ConsoleSettings as Settings
 from gateway.operations.stored_callers import StoredCaller, read_caller
 from registry.database.migrate import Component
@@ -28,6 +30,19 @@ def session_cookie(secure: bool) -> str:
     """The name of the cookie: with the prefix that binds it to host and path where the page came
     over TLS. Browsers do not take that prefix over plain HTTP, as on loopback."""
     return "__Host-toolgate" if secure else "toolgate"
+
+
+def set_cookie(response: Response, name: str, value: str) -> None:
+    """Give a browser a cookie for as long as it is open; a name of `session_cookie` over TLS says
+    that it is for TLS alone. Lax: a redirect from another site, as of a provider, brings it."""
+    response.set_cookie(
+        name,
+        value,
+        path="/",
+        httponly=True,
+        secure=name.startswith("__Host-"),
+        samesite="lax",
+    )
 
 
 def new_id() -> str:

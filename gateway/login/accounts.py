@@ -24,6 +24,7 @@ from gateway.console.sessions import (
     is_id,
     new_id,
     session_cookie,
+    set_cookie,
 )
 from gateway.context import Context, Identity, Principal, new_request_id
 from gateway.login.scopes import Scopes
@@ -62,8 +63,7 @@ class Accounts:
         self._host_id = settings.tenant.host_id
         self._vault = Vault(Keys.of(settings.secrets), self._host_id)
         self._ids = SignedIds(self._host_id)
-        self.is_secure = settings.server.public_url.startswith("https:")
-        self._session_cookie = session_cookie(self.is_secure)
+        self._session_cookie = session_cookie(settings.server.public_url.startswith("https:"))
         self._browser_cookie = f"{self._session_cookie}-browser"
 
     async def visit(self, request: Request) -> Visit:
@@ -77,7 +77,7 @@ class Accounts:
         if browser:
             return browser
         browser = new_id()
-        self._set(response, self._browser_cookie, browser)
+        set_cookie(response, self._browser_cookie, browser)
         return browser
 
     async def begin(
@@ -108,14 +108,14 @@ class Accounts:
             )
         await self._ids.prepare(pool)
         session_id = await self._sessions(pool).begin(self._caller(str(login), person))
-        self._set(response, self._session_cookie, self._ids.sign(session_id))
+        set_cookie(response, self._session_cookie, self._ids.sign(session_id))
         return Account(str(login), person)
 
     async def leave(self, request: Request, response: Response) -> None:
         """End the session of a browser. Programs keep what they have by the login."""
         sent = cookies_of(request.headers.get("cookie", "")).get(self._session_cookie, "")
         await self._sessions(self._pool()).end(self._ids.read(sent))
-        self._set(response, self._session_cookie, new_id())
+        set_cookie(response, self._session_cookie, new_id())
 
     def seal(self, login: str, refresh: str) -> bytes:
         """A provider's refresh token as the database has it."""
@@ -159,11 +159,6 @@ class Accounts:
 
     def _sessions(self, pool: Pool) -> ConsoleSessions:
         return ConsoleSessions(pool, self._host_id, self._settings.console)
-
-    def _set(self, response: Response, name: str, value: str) -> None:
-        response.set_cookie(
-            name, value, path="/", httponly=True, secure=self.is_secure, samesite="lax"
-        )
 
 
 def is_same_origin(headers: Mapping[str, str], public_url: str) -> bool:

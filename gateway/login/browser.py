@@ -179,7 +179,7 @@ class BrowserLogin:
             account=visit.account,
             rows=rows,
             users=self._users is not None and person.provider == USERS_PROVIDER,
-            token=lambda browser: csrf_token(browser),
+            token=csrf_token,
         )
 
     async def out(self, request: Request) -> Response:

@@ -23,7 +23,7 @@ import jwt
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
 from jwt.exceptions import PyJWTError
-from msgspec import Struct, field
+from msgspec import Struct
 
 from config.settings import Settings
 from gateway.console.texts import visible
@@ -87,7 +87,6 @@ class LoginClient(Struct, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
     access_s: float = 0.0
-    fresh: bool = field(default=True)
 
     def redirect(self, asked: str | None) -> str | None:
         """The redirect URI of a request, if the client may ask for it; without one the only one

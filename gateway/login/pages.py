@@ -6,17 +6,16 @@ pop-up, and wait for it.
 """
 
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from gateway.console.assets import asset, assets
+from gateway.console.assets import assets
+from gateway.console.page_request import templates_of
 from gateway.console.sessions import cookies_of
-from gateway.console.texts import Texts, language_of, visible
+from gateway.console.texts import Texts, language_of
 from gateway.context import new_request_id
 
 STATIC = "/login/static/"
@@ -58,23 +57,4 @@ def static(name: str) -> Response:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
-        loader=FunctionLoader(_template),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_finalize,
-    )
-    made.globals.update(asset=asset)
-    return made
-
-
-def _template(name: str) -> str:
-    return files("gateway.login").joinpath(f"templates/{name}").read_text()
-
-
-def _finalize(value: Any) -> Any:
-    if isinstance(value, str) and not isinstance(value, Markup):
-        return visible(value)
-    return "" if value is None else value
+    return templates_of("gateway.login")

@@ -5,8 +5,6 @@ Nothing of the gateway's own client reaches a provider: neither its `state`, nor
 so that answers cannot be mixed up where a provider sends no `iss` (RFC 9700, 4.4.2).
 """
 
-import base64
-import hashlib
 import logging
 import secrets
 import time
@@ -28,9 +26,11 @@ from gateway.guards.claims import claim, strings
 from gateway.guards.issuers import Issuer, Tenants
 from gateway.guards.tokens import KeysMissing, Tokens
 from gateway.guards.verification_keys import RemoteKeys
+from gateway.upstreams.auth.tokens import basic
 from registry.documents.fetch import read_at_most
 from registry.login.people import Person
 from schemas.errors import Fault
+from schemas.pkce import challenge_of
 
 log = logging.getLogger("toolgate.login")
 
@@ -96,7 +96,6 @@ class Provider:
     async def url(self, upstream: Upstream, state: str, prompt: str = "") -> str:
         """Where a browser logs in; `prompt` is of OpenID Connect. Raises ProviderAway."""
         metadata = await self._metadata()
-        digest = hashlib.sha256(upstream.verifier.encode()).digest()
         query = {
             **self.entry.authorize,
             "response_type": "code",
@@ -105,7 +104,7 @@ class Provider:
             "scope": " ".join(self.entry.scopes),
             "state": state,
             "nonce": upstream.nonce,
-            "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+            "code_challenge": challenge_of(upstream.verifier),
             "code_challenge_method": "S256",
             **({"prompt": prompt} if prompt else {}),
         }
@@ -244,7 +243,9 @@ class Provider:
         ProviderRefused and ProviderAway."""
         entry, headers = self.entry, {"Accept": "application/json"}
         if entry.client_secret and entry.client_auth == "basic":
-            headers["Authorization"] = _basic(entry.client_id, entry.client_secret)
+            headers["Authorization"] = basic(
+                quote_plus(entry.client_id), quote_plus(entry.client_secret)
+            )
         else:
             form = {**form, "client_id": entry.client_id}
             form |= {"client_secret": entry.client_secret} if entry.client_secret else {}
@@ -284,12 +285,6 @@ class Provider:
             raise ProviderAway(f"The metadata of {self.title} cannot be had") from error
         except msgspec.MsgspecError as error:
             raise ProviderAway(f"The metadata of {self.title} is incomplete: {error}") from error
-
-
-def _basic(user: str, password: str) -> str:
-    """The header of RFC 6749, 2.3.1: both are form-encoded first."""
-    pair = f"{quote_plus(user)}:{quote_plus(password)}"
-    return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
 def _reserved_prefixes(settings: Settings) -> frozenset[str]:

@@ -133,10 +133,7 @@ class LoginServer:
 
     async def metadata(self) -> bytes:
         """The metadata of the authorization server (RFC 8414, and its relatives)."""
-        login, marked = (
-            self._settings.login,
-            any(provider.entry.id_jag for provider in self.providers.values()),
-        )
+        login, marked = self._settings.login, self._tokens.takes_assertions
         grants = ["authorization_code", "refresh_token"]
         if any("client_credentials" in client.grants for client in login.clients.values()):
             grants.append("client_credentials")

@@ -1,7 +1,5 @@
 """The token endpoint, and the revocation of tokens (RFC 7009)."""
 
-import base64
-import hashlib
 import logging
 import re
 import time
@@ -28,6 +26,7 @@ from registry.database.postgres import Pool, borrow
 from registry.login.logins import CodeClaim, Grant, Logins, Refused, Taken
 from registry.login.people import Person, note_login
 from registry.login.users import Users
+from schemas.pkce import challenge_of
 
 log = logging.getLogger("toolgate.login")
 
@@ -39,6 +38,7 @@ OWN_CLAIMS = frozenset(
     {"iss", "sub", "aud", "exp", "nbf", "iat", "jti", "sid", "client_id", "scope", "roles"}
     | {"tenant"}
 )
+
 WHY: Mapping[str, str] = {
     "unknown": "it is unknown, or has ended",
     "reused": "it was used before; all that it gave has ended",
@@ -116,9 +116,10 @@ class TokenIssuer:
             return
         if not isinstance(sid, str) or not isinstance(tenant, str):
             return
-        if await logins.end(tenant, sid) or await logins.revoke(tenant, sid):
-            await self._revoke_at_once()
-            self._record(LoginAct("end", client.id, "allow", tenant))
+        if not await logins.end(tenant, sid):
+            await logins.revoke(tenant, sid)
+        await self._revoke_at_once()
+        self._record(LoginAct("end", client.id, "allow", tenant))
 
     async def _by_code(
         self, client: LoginClient, form: Mapping[str, str], resources: list[str], address: str
@@ -130,10 +131,9 @@ class TokenIssuer:
             raise LoginError(
                 400, "invalid_grant", "expected a code_verifier of 43 to 128 characters"
             )
-        digest = hashlib.sha256(verifier.encode()).digest()
-        challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
         redirect = form.get("redirect_uri") or (client.redirect(None) or "")
-        claim = CodeClaim(code, client.id, redirect, challenge, self._resource(resources))
+        resource, challenge = self._resource(resources), challenge_of(verifier)
+        claim = CodeClaim(code, client.id, redirect, challenge, resource)
         taken = await self._logins.take_code(claim)
         return await self._answer(
             client, await self._check_taken(client, taken, "code", address), ()
@@ -213,10 +213,14 @@ class TokenIssuer:
         scopes = self._scopes.grant(asked, self._scopes.of(person.roles))
         return await self._token(client, person, sid=str(uuid4()), resource=resource, scopes=scopes)
 
+    @property
+    def takes_assertions(self) -> bool:
+        """Whether assertions of some provider are grants."""
+        return any(provider.entry.id_jag for provider in self._providers.values())
+
     def _takes_assertions(self, client: LoginClient) -> bool:
-        marked = any(provider.entry.id_jag for provider in self._providers.values())
         allowed = client.kind != "configured" or "id_jag" in client.grants
-        return marked and allowed and client.method != "none"
+        return self.takes_assertions and allowed and client.method != "none"
 
     async def _assertion(self, text: str) -> tuple[Provider, Mapping[str, Any]]:
         """The provider of an assertion, and its verified claims. Raises LoginError."""

@@ -388,12 +388,11 @@ class Logins:
                 connection, self._host_id, tenant, principal=principal, login=named
             )
 
-    async def revoke(self, tenant: str, sid: str) -> bool:
+    async def revoke(self, tenant: str, sid: str) -> None:
         """Revoke an access token that no login stands behind: of a client for itself, or by an
         assertion."""
         async with borrow(self._pool) as connection, connection.transaction():
             await _revoke(connection, tenant, [UUID(sid)])
-        return True
 
     async def end_revoked(self, idle_s: float, session_s: float) -> None:
         """End logins that began before a revocation of their person's tokens, and those that are

@@ -1,8 +1,6 @@
 """`toolgate login`, `toolgate logout`: a person's login at a gateway, for commands with --url."""
 
 import asyncio
-import base64
-import hashlib
 import hmac
 import secrets
 import webbrowser
@@ -25,6 +23,7 @@ from gateway.cli.running.stored_logins import (
     post_form,
     read_logins,
 )
+from schemas.pkce import challenge_of
 
 WAIT_S = 600.0  # for a person to log in
 PAGE = b"""HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r
@@ -90,13 +89,12 @@ async def _log_in(url: str, *, opens: bool) -> None:
     async with server:
         redirect = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
         state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-        digest = hashlib.sha256(verifier.encode()).digest()
         query = {
             "response_type": "code",
             "client_id": CLIENT_ID,
             "redirect_uri": redirect,
             "state": state,
-            "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+            "code_challenge": challenge_of(verifier),
             "code_challenge_method": "S256",
         }
         address = f"{metadata.authorization_endpoint}?{urlencode(query)}"
