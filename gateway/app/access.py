@@ -89,6 +89,7 @@ class LoginAccess:
     metadata: Callable[[], Awaitable[bytes]]  # of the authorization server
     scopes: Sequence[str]  # that somebody may have
     end_revoked: Load  # ends logins of people whose tokens were revoked
+    sweep: Load  # deletes what is over
 
 
 class Identities:
@@ -142,6 +143,8 @@ class Identities:
         if pool is not None and self._identifies:
             with suppress(*AWAY):
                 await self.authenticator.tidy(pool)
+                if self._login is not None:
+                    await self._login.sweep(pool)
 
     async def _load_keys(self, pool: Pool) -> None:
         if self.authenticator.keys is not None:

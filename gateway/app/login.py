@@ -39,6 +39,7 @@ class Login:
             metadata=self._metadata,
             scopes=Scopes(settings).possible,
             end_revoked=self._end_revoked,
+            sweep=self._sweep,
         )
 
     def serve(self, access: Access) -> LoginServer:
@@ -73,6 +74,10 @@ class Login:
     async def _end_revoked(self, pool: Pool) -> None:
         if self._server is not None:
             await self._server.end_revoked(pool)
+
+    async def _sweep(self, pool: Pool) -> None:
+        if self._server is not None:
+            await self._server.sweep(pool)
 
 
 def _audiences(settings: Settings) -> Callable[[str], frozenset[str]]:

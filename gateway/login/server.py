@@ -164,9 +164,12 @@ class LoginServer:
     async def end_revoked(self, pool: Pool) -> None:
         """End what was revoked elsewhere: logins that are older than a revocation of their
         person."""
-        logins = Logins(pool, self._settings.tenant.host_id)
-        settings = self._settings
-        await logins.end_revoked(settings.login.idle_s, settings.console.session_s)
+        await Logins(pool, self._settings.tenant.host_id).end_revoked()
+
+    async def sweep(self, pool: Pool) -> None:
+        """Delete logins that are over, and what nobody uses of them."""
+        logins, settings = Logins(pool, self._settings.tenant.host_id), self._settings
+        await logins.sweep(settings.login.idle_s, settings.console.session_s)
 
     def _route(self, path: str, endpoint: Endpoint, *methods: str) -> Route:
         async def answer(request: Request) -> Response:

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, LiteralString
 from uuid import UUID, uuid4
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -394,10 +394,16 @@ class Logins:
         async with borrow(self._pool) as connection, connection.transaction():
             await _revoke(connection, tenant, [UUID(sid)])
 
-    async def end_revoked(self, idle_s: float, session_s: float) -> None:
-        """End logins that began before a revocation of their person's tokens, and those that are
-        over; and what clients did not use for `idle_s`, with refresh tokens that were replaced
-        then. `session_s`: how long a browser is logged in at most."""
+    async def end_revoked(self) -> None:
+        """End logins that began before a revocation of their person's tokens."""
+        await self._end_where(
+            "EXISTS (SELECT FROM revocation_t AS r WHERE r.host_id = l.tenant_id"
+            " AND r.subject = l.principal AND r.issued_before_ts >= l.created_ts)"
+        )
+
+    async def sweep(self, idle_s: float, session_s: float) -> None:
+        """Delete logins that are over, and what clients did not use for `idle_s`, with refresh
+        tokens that were replaced then. `session_s`: how long a browser is logged in at most."""
         async with borrow(self._pool) as connection, connection.transaction():
             for table, column in (("login_grant_t", "used_ts"), ("login_refresh_t", "replaced_ts")):
                 await connection.execute(
@@ -414,16 +420,19 @@ class Logins:
                 " WHERE (g.host_id, g.login_id) = (l.host_id, l.login_id))",
                 [self._host_id, max(idle_s, session_s)],
             )
+        await self._end_where("l.expires_ts < now()")
+
+    async def _end_where(self, condition: LiteralString) -> None:
+        """Delete logins, with the sessions of their browsers."""
+        async with borrow(self._pool) as connection, connection.transaction():
             rows = await connection.execute(
-                "DELETE FROM login_t AS l WHERE l.host_id = %s AND (l.expires_ts < now() OR EXISTS"
-                " (SELECT FROM revocation_t AS r WHERE r.host_id = l.tenant_id"
-                " AND r.subject = l.principal AND r.issued_before_ts >= l.created_ts))"
-                " RETURNING l.login_id",
+                SQL(
+                    "DELETE FROM login_t AS l WHERE l.host_id = %s AND {} RETURNING l.login_id"
+                ).format(SQL(condition)),
                 [self._host_id],
             )
-            await _end_sessions(
-                connection, self._host_id, [row[0] for row in await rows.fetchall()]
-            )
+            ended = [row[0] for row in await rows.fetchall()]
+            await _end_sessions(connection, self._host_id, ended)
 
     async def use_once(self, assertion: str, until: datetime) -> bool:
         """Whether an assertion is used for the first time, at all nodes."""

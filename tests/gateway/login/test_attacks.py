@@ -623,7 +623,7 @@ async def test_rows_of_logins_that_nobody_uses_are_deleted(
                               ("login_t", "used_ts")):  # fmt: skip
             await sql(database_settings,
                       f"UPDATE {table} SET {column} = {column} - interval '15 days'")  # fmt: skip
-        await server.end_revoked(server._pool())
+        await made.gateway.access.identities.settle(server._pool())
         for table in ("login_refresh_t", "login_grant_t", "login_t"):
             assert await sql(database_settings, f"SELECT count(*) FROM {table}") == [(0,)], table
 
