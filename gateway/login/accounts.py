@@ -31,11 +31,11 @@ from gateway.login.scopes import Scopes
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.stored_callers import caller_of, current_caller
 from registry.access.secrets import Keys
+from registry.access.vault import Vault
 from registry.database.postgres import Pool, borrow
 from registry.login.logins import LOGIN_MARK, Logins, add_login
 from registry.login.people import Person, note_login
 from registry.login.users import User, is_unchanged
-from registry.login.vault import Vault
 from schemas.mcp.revisions import V2025_11_25
 
 UPSTREAM = "login_t.upstream"

@@ -12,9 +12,9 @@ import msgspec
 from config.login import LoginSettings
 from gateway.guards.verification_keys import Key, KeyRing
 from registry.access.secrets import Keys, SecretRefused
+from registry.access.vault import Vault
 from registry.database.postgres import AWAY, Pool
 from registry.login.keys import ALGORITHM, SigningKey, SigningKeys
-from registry.login.vault import Vault
 from schemas.errors import Unavailable
 
 TOKEN_TYPE = "at+jwt"  # noqa: S105 - RFC 9068, 2.1

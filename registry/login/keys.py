@@ -22,9 +22,9 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from registry.access.secrets import SecretRefused, key_id
+from registry.access.vault import Vault
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
-from registry.login.vault import Vault
 
 log = logging.getLogger("toolgate.login")
 

@@ -4,10 +4,10 @@ import pytest
 
 from config.settings import DatabaseSettings
 from registry.access.secrets import Keys
+from registry.access.vault import Vault
 from registry.database.postgres import Database
 from registry.login import LOGIN
 from registry.login.keys import SigningKeys
-from registry.login.vault import Vault
 
 pytestmark = pytest.mark.anyio
 

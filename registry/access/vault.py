@@ -27,7 +27,7 @@ class Vault:
         try:
             return self._keys.opening(key_id).decrypt(nonce, text, self._place_key(place))
         except (InvalidTag, ValueError) as error:
-            raise SecretRefused("a column of the login is not what was stored there") from error
+            raise SecretRefused("an encrypted column is not what was stored there") from error
 
     def _place_key(self, place: tuple[str, ...]) -> bytes:
         return msgspec.json.encode([self._host_id, *place])
