@@ -46,6 +46,12 @@ class ProviderSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tenant_claim: ClaimName = ""
     tenants: Mapping[str, HostId] = field(default_factory=dict)
     id_jag: bool = False  # whether its identity assertions are grants
+    id_jag_email: bool = False  # whether a verified e-mail names a person whose `sub` does not
+
+    @property
+    def identifying_claims(self) -> tuple[str, ...]:
+        """Claims that decide on who a person is, and what they may do."""
+        return self.subject_claim, self.roles_claim, self.tenant_claim
 
 
 class LoginClient(Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,6 +114,8 @@ def provider_problems(name: str, provider: ProviderSettings) -> Problems:
         yield ("issuer",), "expected an https:// URL, but for a server on loopback"
     if "openid" not in provider.scopes:
         yield ("scopes",), "expected openid among them"
+    if provider.id_jag_email and not provider.id_jag:
+        yield ("id_jag_email",), "expected id_jag beside it, whose assertions these are"
     if provider.tenants and not provider.tenant_claim:
         yield ("tenants",), "expected tenant_claim beside it, whose values these are"
     if provider.tenant and provider.tenant_claim:

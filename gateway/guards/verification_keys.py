@@ -252,6 +252,13 @@ class RemoteKeys:
             async with self._turn:
                 await self._fetch()
 
+    async def fetch_due(self) -> None:
+        """Fetch where `run` would have: for keys that are used now and then, without a task."""
+        if self._clock() >= self._due():
+            async with self._turn:
+                if self._clock() >= self._due():  # nobody else did meanwhile
+                    await self._fetch()
+
     async def reload(self) -> bool:
         """Fetch because a token has an unknown key; False during the cooldown. Single-flight:
         concurrent callers share one request."""

@@ -37,6 +37,7 @@ log = logging.getLogger("toolgate.login")
 ANSWER_BYTES = 262_144  # with the groups of a person in the ID token
 RANDOM_BYTES = 32
 NAME_LIMIT = 200  # characters of a display name
+EMAIL = "email"
 GONE = ("invalid_grant", "interaction_required", "login_required", "consent_required")
 
 
@@ -91,13 +92,15 @@ class Provider:
         self._settings = settings
         self._server = AuthorizationServer(entry.issuer, settings.oauth)
         self.redirect = f"{settings.server.public_url.rstrip('/')}/login/callback/{name}"
-        self._tokens: Tokens | None = None  # made of the metadata
+        self._keys: RemoteKeys | None = None  # of the metadata
+        self._tokens = Tokens(settings.auth, (), time.time)  # likewise
 
     async def url(self, upstream: Upstream, state: str, prompt: str = "") -> str:
         """Where a browser logs in; `prompt` is of OpenID Connect. Raises ProviderAway."""
         metadata = await self._metadata()
         query = {
-            **self.entry.authorize,
+            **({"prompt": prompt} if prompt else {}),
+            **self.entry.authorize,  # such as `prompt: consent`, without which some renew nothing
             "response_type": "code",
             "client_id": self.entry.client_id,
             "redirect_uri": self.redirect,
@@ -106,7 +109,6 @@ class Provider:
             "nonce": upstream.nonce,
             "code_challenge": challenge_of(upstream.verifier),
             "code_challenge_method": "S256",
-            **({"prompt": prompt} if prompt else {}),
         }
         url = metadata.authorization_endpoint
         return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
@@ -157,7 +159,8 @@ class Provider:
         """The claims of a token that the provider signed for `audience`. Raises ProviderRefused
         and ProviderAway."""
         try:
-            return await self._verifier(await self._metadata()).made_for(text.encode(), audience)
+            verifier = await self._verifier(await self._metadata())
+            return await verifier.made_for(text.encode(), audience)
         except KeysMissing as error:
             raise ProviderAway(str(error)) from error
         except (PyJWTError, ValueError, TypeError) as error:
@@ -165,6 +168,11 @@ class Provider:
 
     def person_of(self, claims: Mapping[str, Any]) -> Person:
         """Raises ProviderRefused for claims that name nobody."""
+        if EMAIL in self.entry.identifying_claims and not has_verified_email(claims):
+            raise ProviderRefused(
+                f"{self.title} does not say that the e-mail address is verified (the claim "
+                "email_verified), by which it names a person here."
+            )
         issuer = self._issuer(None)
         subject = claim(claims, self.entry.subject_claim)
         principal = issuer.name({"sub": subject})
@@ -193,6 +201,7 @@ class Provider:
             name[:NAME_LIMIT],
             tuple(sorted(roles)),
             {key: value for key, value in extra.items() if value is not None},
+            claims[EMAIL] if self.entry.id_jag_email and has_verified_email(claims) else "",
         )
 
     def _issuer(self, keys: RemoteKeys | None) -> Issuer:
@@ -216,9 +225,8 @@ class Provider:
         if not id_token:
             raise ProviderRefused(f"{self.title} sent no ID token: has it the scope openid?")
         try:
-            claims = await self._verifier(metadata).made_for(
-                id_token.encode(), self.entry.client_id
-            )
+            verifier = await self._verifier(metadata)
+            claims = await verifier.made_for(id_token.encode(), self.entry.client_id)
             if claims.get("azp", self.entry.client_id) != self.entry.client_id:
                 raise InvalidAudienceError("its `azp` is another client")
             return claims
@@ -228,12 +236,15 @@ class Provider:
             log.warning("id_token_refused", extra={"provider": self.name, "reason": str(error)})
             raise ProviderRefused(f"The ID token is not good: {error}") from error
 
-    def _verifier(self, metadata: _Metadata) -> Tokens:
-        if self._tokens is None:
+    async def _verifier(self, metadata: _Metadata) -> Tokens:
+        """The verifier of what the metadata says now, whose keys are as old as those of
+        `auth.issuers` may be."""
+        if self._keys is None or self._keys.url != metadata.jwks_uri:
             auth = self._settings.auth
-            keys = RemoteKeys(metadata.jwks_uri, auth.algorithms, auth)
-            issuer = replace(self._issuer(keys), iss=metadata.issuer)
+            self._keys = RemoteKeys(metadata.jwks_uri, auth.algorithms, auth)
+            issuer = replace(self._issuer(self._keys), iss=metadata.issuer)
             self._tokens = Tokens(auth, [issuer], time.time)
+        await self._keys.fetch_due()
         return self._tokens
 
     async def _exchange(
@@ -285,6 +296,13 @@ class Provider:
             raise ProviderAway(f"The metadata of {self.title} cannot be had") from error
         except msgspec.MsgspecError as error:
             raise ProviderAway(f"The metadata of {self.title} is incomplete: {error}") from error
+
+
+def has_verified_email(claims: Mapping[str, Any]) -> bool:
+    """Whether the provider vouches for the e-mail address; some write the boolean as text."""
+    verified = claims.get("email_verified")
+    address = claims.get(EMAIL)
+    return isinstance(address, str) and "@" in address and (verified is True or verified == "true")
 
 
 def _reserved_prefixes(settings: Settings) -> frozenset[str]:

@@ -24,7 +24,7 @@ from gateway.login.signing import LoginKeys
 from registry.access.secrets import SecretRefused
 from registry.database.postgres import Pool, borrow
 from registry.login.logins import CodeClaim, Grant, Logins, Refused, Taken
-from registry.login.people import Person, note_login
+from registry.login.people import Person, match_email, note_login
 from registry.login.users import Users
 from schemas.pkce import challenge_of
 
@@ -201,8 +201,10 @@ class TokenIssuer:
             person = provider.person_of(claims)
         except ProviderRefused as error:
             raise LoginError(400, "invalid_grant", str(error)) from error
+        host_id = self._settings.tenant.host_id
         async with borrow(self._pool()) as connection:
-            allowed = await note_login(connection, self._settings.tenant.host_id, person)
+            person = await match_email(connection, host_id, person)
+            allowed = await note_login(connection, host_id, person)
         decision: Decision = "allow" if allowed else "deny"
         self._record(LoginAct.of(person, "id_jag", client.id, decision, address=address))
         if not allowed:

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
 from psycopg.sql import SQL, Identifier
@@ -14,7 +15,8 @@ from registry.login.logins import end_logins, revoke_subject
 
 
 class Person(Struct, frozen=True):
-    """A person as their provider describes them. `claims` are those that rules may read."""
+    """A person as their provider describes them. `claims` are those that rules may read; `email` is
+    verified, and known only where it may name the person in assertions."""
 
     tenant: str
     principal: str
@@ -22,6 +24,7 @@ class Person(Struct, frozen=True):
     name: str
     roles: tuple[str, ...] = ()
     claims: dict[str, Any] = field(default_factory=dict)
+    email: str = ""
 
 
 class PersonRow(Struct, frozen=True):
@@ -82,14 +85,31 @@ async def erase_login(pool: Pool, host_id: str, tenant: str, principal: str) -> 
             )
 
 
+async def match_email(connection: AsyncConnection[Any], host_id: str, person: Person) -> Person:
+    """The person with the principal of the only one who has logged in with this e-mail address,
+    where nobody has logged in with this subject."""
+    rows = await connection.execute(
+        "SELECT principal FROM login_person_t WHERE (host_id, tenant_id, provider) = (%s, %s, %s)"
+        " AND (principal = %s OR lower(email) = lower(%s)) LIMIT 3",
+        [host_id, person.tenant, person.provider, person.principal, person.email or None],
+    )
+    principals = {row[0] for row in await rows.fetchall()}
+    if person.principal in principals or len(principals) != 1:
+        return person
+    return replace(person, principal=principals.pop())
+
+
 async def note_login(connection: AsyncConnection[Any], host_id: str, person: Person) -> bool:
     """Store that a person logs in; returns whether they may."""
     rows = await connection.execute(
-        "INSERT INTO login_person_t (host_id, tenant_id, principal, provider, name, roles)"
-        " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (host_id, tenant_id, principal) DO UPDATE"
+        "INSERT INTO login_person_t (host_id, tenant_id, principal, provider, name, roles, email)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (host_id, tenant_id, principal) DO UPDATE"
         " SET provider = excluded.provider, name = excluded.name, roles = excluded.roles,"
-        " last_ts = now() RETURNING disabled_ts IS NULL",
-        [host_id, person.tenant, person.principal, person.provider, person.name, [*person.roles]],
+        " email = excluded.email, last_ts = now() RETURNING disabled_ts IS NULL",
+        [
+            *(host_id, person.tenant, person.principal, person.provider, person.name),
+            *([*person.roles], person.email or None),
+        ],
     )
     row = await rows.fetchone()
     return row is not None and bool(row[0])

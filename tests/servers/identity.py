@@ -39,18 +39,22 @@ class Identity:
     refreshed: int = 0
 
     def __post_init__(self) -> None:
-        self._key = generate_private_key(SECP256R1())
         self._codes: dict[str, dict[str, str]] = {}
         self._refresh: dict[str, dict[str, Any]] = {}
+        self.use_key("k1")
+
+    def use_key(self, kid: str, jwks: str = "/jwks") -> None:
+        """Sign with a new key from now on, alone in the key set at the path `jwks`."""
+        self._key, self.jwks = generate_private_key(SECP256R1()), jwks
         public = ECAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
-        self._jwk = {**public, "kid": "k1", "alg": "ES256", "use": "sig"}
+        self._jwk = {**public, "kid": kid, "alg": "ES256", "use": "sig"}
 
     @property
     def app(self) -> Starlette:
         return Starlette(
             routes=[
                 Route("/.well-known/openid-configuration", self._metadata),
-                Route("/jwks", self._jwks),
+                Route("/{name:path}jwks", self._jwks),
                 Route("/login", self._authorize),
                 Route("/token", self._token, methods=["POST"]),
             ]
@@ -60,7 +64,7 @@ class Identity:
         """A token of this provider, good for five minutes unless `claims` say so."""
         now = int(time.time())
         said = {"iss": self.url, "iat": now, "exp": now + 300, **claims}
-        return jwt.encode(said, self._key, "ES256", {"kid": "k1", "typ": typ})
+        return jwt.encode(said, self._key, "ES256", {"kid": self._jwk["kid"], "typ": typ})
 
     async def _metadata(self, _request: Request) -> Response:
         return JSONResponse(
@@ -68,13 +72,13 @@ class Identity:
                 "issuer": self.url,
                 "authorization_endpoint": f"{self.url}/login",
                 "token_endpoint": f"{self.url}/token",
-                "jwks_uri": f"{self.url}/jwks",
+                "jwks_uri": self.url + self.jwks,
                 "authorization_response_iss_parameter_supported": self.announces_iss,
             }
         )
 
-    async def _jwks(self, _request: Request) -> Response:
-        return JSONResponse({"keys": [self._jwk]})
+    async def _jwks(self, request: Request) -> Response:
+        return JSONResponse({"keys": [self._jwk] if request.url.path == self.jwks else []})
 
     async def _authorize(self, request: Request) -> Response:
         asked = dict(request.query_params)

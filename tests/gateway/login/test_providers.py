@@ -1,0 +1,159 @@
+"""Identity providers: the claims by which they name people, their pages, and their keys."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jwt
+import pytest
+
+from config.login import LoginClient
+from config.settings import DatabaseSettings
+from gateway.login.providers import Provider
+from tests.gateway.login.company import Company, browsing, company
+from tests.gateway.login.test_checks import SECRET, ask
+
+pytestmark = pytest.mark.anyio
+
+CORP = "TOOLGATE_LOGIN__PROVIDERS__CORP__"
+ADDRESS = "ann@corp.example"
+
+
+def provider_of(made: Company) -> Provider:
+    server = made.gateway.login._server  # type: ignore[union-attr]
+    assert server is not None
+    return server.providers["corp"]
+
+
+@pytest.mark.parametrize("verified", [None, False, "false", 1, "yes"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"SUBJECT_CLAIM": "email"},
+        {"ROLES_CLAIM": "email", "ROLES": '{"ann@corp.example": "clerk"}'},
+    ],
+    ids=["subject", "roles"],
+)
+async def test_an_address_that_is_not_verified_names_nobody(
+    database_settings: DatabaseSettings, settings: Mapping[str, str], verified: Any
+) -> None:
+    """LOG-8: at many providers people write their address themselves."""
+    env = {f"{CORP}{name}": value for name, value in settings.items()}
+    async with company(database_settings, env=env) as made, browsing() as browser:
+        client = (await made.register())["client_id"]
+        said = {} if verified is None else {"email_verified": verified}
+        made.identity.person = {"sub": "ann", "email": ADDRESS, **said}
+        answer = await browser.log_in(made.authorize(client))
+        assert answer.status == 403
+        assert "email_verified" in answer.text
+        assert (await browser.get(f"{made.url}/login/sessions")).status == 303
+        made.identity.person["email_verified"] = True
+        assert (await browser.log_in(made.authorize(client))).query["code"]
+
+
+async def test_a_renewed_login_needs_a_verified_address(
+    database_settings: DatabaseSettings,
+) -> None:
+    env = {f"{CORP}SUBJECT_CLAIM": "email"}
+    async with company(database_settings, env=env, check_s=0.001) as made, browsing() as browser:
+        made.identity.person = {"sub": "ann", "email": ADDRESS, "email_verified": True}
+        client, tokens = await made.granted(browser)
+        made.identity.person |= {"email_verified": False, "roles": ["clerk"]}
+        _, renewed = await made.refresh(client, tokens["refresh_token"])
+        claims = jwt.decode(renewed["access_token"], options={"verify_signature": False})
+        assert (claims["sub"], claims["roles"]) == (f"corp:{ADDRESS}", [])
+
+
+async def test_configured_parameters_of_a_provider_are_sent(
+    database_settings: DatabaseSettings,
+) -> None:
+    """LOG-8: some providers give a refresh token only with a prompt of their own."""
+    authorize = '{"prompt": "consent", "access_type": "offline", "state": "x", "nonce": "x"}'
+    env = {f"{CORP}AUTHORIZE": authorize}
+    async with company(database_settings, env=env) as made, browsing() as browser:
+        client = (await made.register())["client_id"]
+        await browser.log_in(made.authorize(client))
+        sent = await browser.press(made.authorize(client), "at:corp")  # to another account
+        assert (sent.query["prompt"], sent.query["access_type"]) == ("consent", "offline")
+        assert "x" not in (sent.query["state"], sent.query["nonce"])
+
+
+async def test_keys_that_a_provider_has_replaced_are_good_no_longer(
+    database_settings: DatabaseSettings,
+) -> None:
+    """LOG-8: a key is withdrawn because somebody else has it."""
+    env = {"TOOLGATE_AUTH__JWKS_TTL_S": "600", "TOOLGATE_AUTH__JWKS_COOLDOWN_S": "0.001"}
+    async with company(database_settings, env=env) as made, browsing() as browser:
+        await made.granted(browser)
+        provider, audience = provider_of(made), made.url
+        withdrawn = made.identity.sign({"sub": "ann", "aud": audience})
+        assert (await provider.assertion(withdrawn, audience))["sub"] == "ann"
+        made.identity.use_key("k1")
+        keys = provider._keys
+        assert keys is not None
+        keys._fetched -= 601  # as if so many seconds had passed
+        with pytest.raises(Exception, match="not good"):
+            await provider.assertion(withdrawn, audience)
+        fresh = made.identity.sign({"sub": "ann", "aud": audience})
+        assert (await provider.assertion(fresh, audience))["sub"] == "ann"
+
+
+async def test_a_provider_moves_its_keys(database_settings: DatabaseSettings) -> None:
+    """LOG-8: the key set is where the metadata says now."""
+    env = {
+        "TOOLGATE_OAUTH__METADATA_TTL_S": "0",
+        "TOOLGATE_AUTH__JWKS_COOLDOWN_S": "0.001",
+    }
+    async with company(database_settings, env=env) as made, browsing() as browser:
+        await made.granted(browser)
+        made.identity.use_key("k2", "/moved/jwks")
+        client = (await made.register())["client_id"]
+        assert (await browser.log_in(made.authorize(client))).query["code"]
+
+
+@pytest.mark.parametrize(
+    ("switch", "said", "subject"),
+    [
+        ("true", {"email": "ANN@corp.example", "email_verified": True}, "corp:ann"),
+        ("true", {"email": ADDRESS, "email_verified": False}, "corp:p-1"),
+        ("true", {"email": ADDRESS}, "corp:p-1"),
+        ("true", {"email": "bob@corp.example", "email_verified": True}, "corp:p-1"),
+        ("true", {"email": ADDRESS, "email_verified": True, "sub": "bea"}, "corp:bea"),
+        ("false", {"email": ADDRESS, "email_verified": True}, "corp:p-1"),
+    ],
+    ids=["verified", "not verified", "says nothing", "of nobody", "subject first", "off"],
+)
+async def test_an_assertion_names_a_person_by_address(
+    database_settings: DatabaseSettings, switch: str, said: Mapping[str, Any], subject: str
+) -> None:
+    """EMA-4: the subject first, then the verified address, if that is switched on."""
+    env = {f"{CORP}ID_JAG": "true", f"{CORP}ID_JAG_EMAIL": switch}
+    clients = {"machine": LoginClient(secret=SECRET, grants=("id_jag",))}
+    async with (
+        company(database_settings, env=env, clients=clients) as made,
+        browsing() as browser,
+        browsing() as second,
+    ):
+        made.identity.person = {"sub": "ann", "email": ADDRESS, "email_verified": True}
+        await made.granted(browser)
+        made.identity.person = {"sub": "bea", "email": "bea@corp.example", "email_verified": True}
+        await made.granted(second)
+        status, tokens = await ask(
+            made, "machine", form={"client_secret": SECRET}, **{"sub": "p-1", **said}
+        )
+        assert status == 200, tokens
+        claims = jwt.decode(tokens["access_token"], options={"verify_signature": False})
+        assert claims["sub"] == subject
+
+
+async def test_an_address_of_two_people_names_neither(database_settings: DatabaseSettings) -> None:
+    env = {f"{CORP}ID_JAG": "true", f"{CORP}ID_JAG_EMAIL": "true"}
+    clients = {"machine": LoginClient(secret=SECRET, grants=("id_jag",))}
+    async with company(database_settings, env=env, clients=clients) as made:
+        for name in ("ann", "bea"):
+            made.identity.person = {"sub": name, "email": ADDRESS, "email_verified": True}
+            async with browsing() as browser:
+                await made.granted(browser)
+        said = {"sub": "p-1", "email": ADDRESS, "email_verified": True}
+        _, tokens = await ask(made, "machine", form={"client_secret": SECRET}, **said)
+        claims = jwt.decode(tokens["access_token"], options={"verify_signature": False})
+        assert claims["sub"] == "corp:p-1"
