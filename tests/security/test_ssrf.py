@@ -31,7 +31,7 @@ from schemas.errors import ImportRejected
 from schemas.mcp.revisions import V2025_06_18
 from schemas.source import McpOptions
 from tests.fixtures_servers import Serve
-from tests.gateway.upstreams.conftest import GET, limits, opened, source
+from tests.gateway.upstreams.conftest import GET, limits, open_client, source
 from tests.gateway.upstreams.mcp.audience import Audience
 from tests.registry.importers.describe import describe, only
 from tests.servers.rest import Recorder
@@ -71,7 +71,7 @@ async def by_argument(url: str) -> None:
 
 async def by_description(url: str) -> None:
     """The server that a description names."""
-    async with opened(connect_timeout_s=60, retries=0) as client:
+    async with open_client(connect_timeout_s=60, retries=0) as client:
         await client.send(source(url, trusted=False), GET)
 
 
@@ -91,7 +91,7 @@ Way = Callable[[str], Awaitable[None]]
 async def by_token_url(url: str) -> None:
     """Where a secret that an admin of a tenant stored has its tokens fetched."""
     entry = SchemeSettings(client_id="me", client_secret="s", token_url=url)
-    async with opened(connect_timeout_s=60, retries=0) as client:
+    async with open_client(connect_timeout_s=60, retries=0) as client:
         client.connections.store({"pets": {"oauth": entry}})
         oauth = (Credential("oauth", "oauth2"),)
         of = source("https://pets.example.com")
@@ -189,7 +189,7 @@ async def test_the_settings_say_whether_a_stored_token_url_may_be_private(
     tokens = TokenServer()
     entry = SchemeSettings(client_id="me", client_secret="s", token_url=await serve(tokens))
     oauth, of = (Credential("oauth", "oauth2"),), source("https://pets.example.com")
-    async with opened(token_private_networks=allowed) as client:
+    async with open_client(token_private_networks=allowed) as client:
         client.connections.store({"pets": {"oauth": entry}})
         asking = Credentials(client.connections).apply(of, (oauth,), GET, CONTEXT)
         if allowed:
@@ -204,7 +204,7 @@ async def test_the_operator_s_own_token_url_may_be_private(serve: Serve) -> None
     tokens = TokenServer()
     entry = SchemeSettings(client_id="me", client_secret="s", token_url=await serve(tokens))
     oauth, of = (Credential("oauth", "oauth2"),), source("https://pets.example.com")
-    async with opened(SourceSettings(credentials={"oauth": entry})) as client:
+    async with open_client(SourceSettings(credentials={"oauth": entry})) as client:
         client.connections.store({"pets": {"oauth": entry}})
         request = await Credentials(client.connections).apply(of, (oauth,), GET, CONTEXT)
     assert request.headers["Authorization"] == "Bearer token-1"

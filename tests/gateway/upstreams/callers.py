@@ -42,7 +42,7 @@ class Calling:
     async def __call__(self, context: Context) -> ToolResult:
         return await self.upstream.call(self.tool, self.of, {}, context)
 
-    async def told(self, context: Context) -> str:
+    async def refusal_text(self, context: Context) -> str:
         """What the caller hears of a call that was not made."""
         result = await self(context)
         assert result.is_error

@@ -61,7 +61,9 @@ def source(base_url: str | None, trusted: bool = True, name: str = "pets") -> So
 
 
 @asynccontextmanager
-async def opened(settings: SourceSettings | None = None, **changes: Any) -> AsyncIterator[Client]:
+async def open_client(
+    settings: SourceSettings | None = None, **changes: Any
+) -> AsyncIterator[Client]:
     client = Client(limits(**changes), {} if settings is None else {"pets": settings})
     try:
         yield client
@@ -82,5 +84,5 @@ async def failure(client: Client, of: Source, request: HttpRequest = GET) -> str
 
 @pytest.fixture
 async def client(anyio_backend: str) -> AsyncIterator[Client]:
-    async with opened() as client:
+    async with open_client() as client:
         yield client

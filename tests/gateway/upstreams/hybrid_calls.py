@@ -41,7 +41,7 @@ def rules(base_url: str | None, trusted: bool = True, **options: Any) -> Source:
     )
 
 
-def known(**call_headers: Any) -> Context:
+def known_caller(**call_headers: Any) -> Context:
     """A call of somebody whose token, that of `call_headers`, was verified."""
     token = frozenset({"rules"}) if call_headers.get("scope_token") else None
     identity = Identity(IDENTITY.principal, verified=True, scope_token=token)
@@ -53,7 +53,7 @@ def caller(request_id: str = "r-1", **call_headers: Any) -> Context:
 
 
 @asynccontextmanager
-async def adjusted(**settings: Any) -> AsyncIterator[Client]:
+async def open_adjusted(**settings: Any) -> AsyncIterator[Client]:
     """A client for which the settings say something about `rules`."""
     client = Client(limits(), {"rules": SourceSettings(**settings)})
     try:

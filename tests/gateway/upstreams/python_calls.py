@@ -40,7 +40,9 @@ def upstream_of(handler: Handler, once: Any = None, **limits: Any) -> PythonUpst
     return PythonUpstream({"rules": service}, once or Keys().once, limited)
 
 
-def asked(key: str | None = None, **said: Any) -> tuple[Tool, None, dict[str, Any], Context]:
+def call_arguments(
+    key: str | None = None, **said: Any
+) -> tuple[Tool, None, dict[str, Any], Context]:
     """The arguments of `PythonUpstream.call`."""
     call_headers = CallHeaders(idempotency_key=key)
     context = Context(Identity(ADA, verified=True), PORTAL, "r-1", headers=call_headers)

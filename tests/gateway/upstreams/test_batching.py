@@ -6,15 +6,15 @@ import anyio
 import pytest
 
 from gateway.upstreams.hybrid.upstream import HybridUpstream
-from tests.gateway.upstreams.conftest import opened
+from tests.gateway.upstreams.conftest import open_client
 from tests.gateway.upstreams.hybrid_calls import (
     DELETE,
     STATUS,
     Caller,
-    adjusted,
     caller,
     failure,
-    known,
+    known_caller,
+    open_adjusted,
     rules,
     value,
 )
@@ -134,9 +134,9 @@ async def test_calls_with_different_credentials_are_batched_apart(serve, forward
     service = Hybrid()
     letters = [{"authorization": who, "scope_token": app} for who, app in
                (("ann", None), ("bob", None), ("ann", None), ("ann", "app"))]  # fmt: skip
-    async with adjusted(base_url=await serve(service), forward_token=forwarded) as client:
+    async with open_adjusted(base_url=await serve(service), forward_token=forwarded) as client:
         call = Caller.of(client, None, batch=10)
-        await together(*(call({}, known(**call_headers)) for call_headers in letters))
+        await together(*(call({}, known_caller(**call_headers)) for call_headers in letters))
     assert sorted(sizes(service)) == expected
     told = [seen.all("authorization") + seen.all("x-scope-token") for seen in service.seen]
     ann, bob = "Bearer ann", "Bearer bob"
@@ -196,7 +196,7 @@ async def test_calls_of_departed_callers_are_not_sent(client, serve):
 
 async def test_when_all_callers_have_left_the_service_is_told(serve):
     service = Silent()
-    async with opened(timeout_s=600) as client:
+    async with open_client(timeout_s=600) as client:
         call = Caller.of(client, await serve(service), batch=10)
         calls = [asyncio.create_task(call()) for _ in range(3)]
         with anyio.fail_after(30):
@@ -208,7 +208,7 @@ async def test_when_all_callers_have_left_the_service_is_told(serve):
 
 async def test_a_service_that_is_too_slow_fails_every_call(serve):
     url = await serve(Silent())
-    async with opened(timeout_s=0.1) as client:
+    async with open_client(timeout_s=0.1) as client:
         call = Caller.of(client, url, batch=10)
         results = await together(*(call() for _ in range(3)))
     late = "HTTP 504 ERR18504 UPSTREAM_TIMEOUT: rules did not answer within 0.1 s"

@@ -7,7 +7,7 @@ import pytest
 
 from config.sources import SourceSettings
 from gateway.upstreams.http.client import HttpRequest
-from tests.gateway.upstreams.conftest import GET, failure, opened, source
+from tests.gateway.upstreams.conftest import GET, failure, open_client, source
 from tests.servers.raw import response, speaking
 from tests.servers.rest import Flaky, Recorder, Silent
 
@@ -48,7 +48,7 @@ async def test_settings_of_a_source_apply_to_every_call(serve):
     adjusted = SourceSettings(
         base_url=await serve(ours), headers={"Authorization": "Bearer s", "X-A": "1"}
     )
-    async with opened(adjusted) as client:
+    async with open_client(adjusted) as client:
         described = source(await serve(theirs), trusted=False)
         await client.send(described, GET)
         await client.send(described, HttpRequest("GET", "/x", {"x-a": "2"}))
@@ -61,7 +61,7 @@ async def test_credentials_go_along_when_the_operation_names_a_server_that_is_ov
     ours, theirs = Recorder(), Recorder()
     adjusted = SourceSettings(base_url=await serve(ours), headers={"Authorization": "Bearer s"})
     request = HttpRequest("GET", "/x", {}, server=await serve(theirs))
-    async with opened(adjusted) as client:
+    async with open_client(adjusted) as client:
         await client.send(source(None), request)
     assert theirs.seen == []
     assert ours.seen[0].all("authorization") == ["Bearer s"]
@@ -120,7 +120,7 @@ async def test_only_repeatable_requests_are_retried(
 @pytest.mark.parametrize(("retries", "attempts"), [(0, 1), (1, 2), (4, 5)])
 async def test_a_source_has_a_number_of_attempts_of_its_own(serve, retries, attempts):
     pets = Flaky([503])
-    async with opened(SourceSettings(retries=retries)) as client:
+    async with open_client(SourceSettings(retries=retries)) as client:
         await client.send(source(await serve(pets)), GET)
     assert len(pets.bodies) == attempts
 
@@ -140,7 +140,7 @@ async def test_a_lost_connection_is_tried_again_where_that_is_safe(client, lost)
 
 async def test_an_answer_that_never_comes_is_given_up_and_the_service_told(serve):
     pets = Silent()
-    async with opened(timeout_s=0.1) as client:
+    async with open_client(timeout_s=0.1) as client:
         text = await failure(client, source(await serve(pets)))
         assert text == "pets did not answer within 0.1 s"
         await pets.left.wait()
@@ -159,7 +159,7 @@ async def test_an_answer_that_comes_too_slowly_is_given_up(serve, clock):
             await asyncio.sleep(0.01)
         left.set()
 
-    async with opened() as client:
+    async with open_client() as client:
         text = await failure(client, source(await serve(drips)))
         assert text == "pets did not answer within 30 s"
         with anyio.fail_after(60):
@@ -167,12 +167,12 @@ async def test_an_answer_that_comes_too_slowly_is_given_up(serve, clock):
 
 
 async def test_a_source_has_a_patience_of_its_own(serve):
-    async with opened(SourceSettings(timeout_s=0.05)) as client:
+    async with open_client(SourceSettings(timeout_s=0.05)) as client:
         text = await failure(client, source(await serve(Silent())))
     assert text == "pets did not answer within 0.05 s"
 
 
 async def test_pauses_count_as_waiting(serve):
-    async with opened(timeout_s=0.1, retry_backoff_s=60) as client:
+    async with open_client(timeout_s=0.1, retry_backoff_s=60) as client:
         text = await failure(client, source(await serve(Flaky([503]))))
     assert text == "pets did not answer within 0.1 s"

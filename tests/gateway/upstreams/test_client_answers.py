@@ -6,7 +6,7 @@ import zlib
 import anyio
 import pytest
 
-from tests.gateway.upstreams.conftest import GET, failure, opened, source
+from tests.gateway.upstreams.conftest import GET, failure, open_client, source
 from tests.servers.raw import response, speaking
 from tests.servers.rest import Endless, Recorder
 
@@ -74,7 +74,7 @@ async def test_redirects_are_not_followed(client, serve, status):
     ],
 )
 async def test_an_answer_that_is_none(answer, why):
-    async with speaking(answer) as (url, _), opened(retries=0) as client:
+    async with speaking(answer) as (url, _), open_client(retries=0) as client:
         assert await failure(client, source(url)) == why
 
 

@@ -12,7 +12,7 @@ import pytest
 from config.sources import SchemeSettings, SourceSettings
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import UpstreamFailed
-from tests.gateway.upstreams.conftest import GET, failure, limits, opened, source
+from tests.gateway.upstreams.conftest import GET, failure, limits, open_client, source
 from tests.servers.rest import Endless, Held, Recorder, Silent
 
 pytestmark = pytest.mark.anyio
@@ -52,7 +52,7 @@ async def test_a_connection_that_is_refused(client, closed_port, caplog):
 
 
 async def test_a_connection_that_is_not_made_in_time(deaf):
-    async with opened(connect_timeout_s=0.05, retries=1) as client:
+    async with open_client(connect_timeout_s=0.05, retries=1) as client:
         text = await failure(client, source(deaf))
     assert text == "pets could not be reached: the connection was refused or timed out"
 
@@ -112,14 +112,14 @@ async def test_a_server_of_the_operation_is_called_where_the_description_decides
     monkeypatch.setattr("gateway.upstreams.http.connections.check_url_host", lambda url: None)
     pets = Recorder()
     request = HttpRequest("GET", "/x", {}, server=await serve(pets) + "/v2/")
-    async with opened() as client:
+    async with open_client() as client:
         await client.send(source("http://example.com", trusted=False), request)
     assert pets.seen[0].target == "/v2/x"
 
 
 async def test_credentials_never_go_where_only_a_description_says(serve):
     adjusted = SourceSettings(headers={"Authorization": "Bearer s"})
-    async with opened(adjusted) as client:
+    async with open_client(adjusted) as client:
         with pytest.raises(UpstreamFailed, match=r"set sources\.pets\.base_url"):
             await client.send(source("http://example.com", trusted=False), GET)
 
@@ -129,7 +129,7 @@ async def test_a_foreign_source_gets_no_settings_of_its_namesake(serve):
     headers = {"Authorization": "Bearer s"}
     adjusted = SourceSettings(headers=headers, base_url=await serve(pets))
     own, foreign = source(None), replace(source(await serve(others)), foreign="b")
-    async with opened(adjusted) as client:
+    async with open_client(adjusted) as client:
         client.connections.store({"pets": {"X-Key": SchemeSettings(value="s")}})
         for one in (own, foreign, own):
             await client.send(one, GET)
@@ -141,7 +141,7 @@ async def test_a_foreign_source_gets_no_settings_of_its_namesake(serve):
 
 async def test_a_private_address_that_the_operator_set_is_called(serve):
     pets = Recorder()
-    async with opened(SourceSettings(base_url=await serve(pets))) as client:
+    async with open_client(SourceSettings(base_url=await serve(pets))) as client:
         await client.send(source("http://10.0.0.1", trusted=False), GET)
     assert len(pets.seen) == 1
 
@@ -152,7 +152,7 @@ async def test_a_call_that_is_taken_back_ends_at_once_and_the_service_is_told(
 ):
     service: Any = {"headers": Silent(), "body": Endless()}.get(waiting_for)
     url = deaf if service is None else await serve(service)
-    async with opened(response_limit_bytes=10**9) as client:
+    async with open_client(response_limit_bytes=10**9) as client:
         calling = asyncio.create_task(client.send(source(url), GET))
         with anyio.fail_after(30):
             if service is not None:
@@ -169,13 +169,13 @@ async def test_a_call_that_is_taken_back_ends_at_once_and_the_service_is_told(
 @pytest.mark.parametrize("limit", [{"head_limit_bytes": 20}, {"headers_limit": 1}])
 async def test_the_settings_limit_the_head_of_an_answer(serve, limit):
     url = await serve(Recorder())
-    async with opened(**limit) as client:
+    async with open_client(**limit) as client:
         assert await failure(client, source(url)) == "pets sent an answer that cannot be read"
 
 
 async def test_no_more_connections_than_allowed(serve):
     pets = Held()
-    async with opened(connections=2) as client, asyncio.TaskGroup() as calls:
+    async with open_client(connections=2) as client, asyncio.TaskGroup() as calls:
         url = await serve(pets)
         answers = [calls.create_task(client.send(source(url), GET)) for _ in range(5)]
         with anyio.fail_after(30):
@@ -201,7 +201,7 @@ async def test_a_source_keeps_its_connections_over_a_reload_of_the_catalog(clien
 
 async def test_new_settings_apply_to_new_calls_while_old_calls_end_unchanged(serve, clock):
     old, new = Held(), Recorder()
-    async with opened(SourceSettings(base_url=await serve(old))) as client:
+    async with open_client(SourceSettings(base_url=await serve(old))) as client:
         calling = asyncio.create_task(client.send(source(None), GET))
         with anyio.fail_after(90):
             await old.asked.acquire()
@@ -219,7 +219,7 @@ async def test_new_settings_apply_to_new_calls_while_old_calls_end_unchanged(ser
 
 
 async def test_closing_leaves_nothing_open(serve):
-    async with opened() as client:
+    async with open_client() as client:
         url = await serve(Recorder())
         await client.send(source(url), GET)
         await client.configure(limits(), {})

@@ -12,7 +12,7 @@ from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import Credential, OpenAPIBinding, Parameter
 from schemas.mcp.revisions import V2025_06_18
 from schemas.tool import Annotations, Tool
-from tests.gateway.upstreams.conftest import opened, source
+from tests.gateway.upstreams.conftest import open_client, source
 from tests.servers.rest import Recorder
 
 pytestmark = pytest.mark.anyio
@@ -40,26 +40,26 @@ def tool(*security):
     return Tool("uuid", "x", None, "X", Raw(b"{}"), None, Annotations(), binding, "pets", "digest")
 
 
-async def called(serve, security, arguments=None, trusted=True, **settings):
+async def call_pets(serve, security, arguments=None, trusted=True, **settings):
     """The result of a call with these requirements and settings, and what the service saw."""
     pets = Recorder()
     of = source(await serve(pets), trusted=trusted)
-    async with opened(SourceSettings(**settings)) as client:
+    async with open_client(SourceSettings(**settings)) as client:
         upstream = OpenAPIUpstream(client)
         result = await upstream.call(tool(*security), of, arguments or {}, CONTEXT)
     return result, pets.seen
 
 
-async def sent(*arguments, **named):
+async def sent_request(*arguments, **named):
     """The one request that the service saw."""
-    result, [seen] = await called(*arguments, **named)
+    result, [seen] = await call_pets(*arguments, **named)
     assert not result.is_error
     return seen
 
 
-async def refused(*arguments, **named):
+async def refusal_of(*arguments, **named):
     """What the caller was told; nothing went out."""
-    result, seen = await called(*arguments, **named)
+    result, seen = await call_pets(*arguments, **named)
     assert result.is_error
     assert seen == []
     [content] = result.content
@@ -91,68 +91,74 @@ async def refused(*arguments, **named):
     ],
 )
 async def test_each_kind_of_credential_goes_to_its_place(serve, credential, entry, header, value):
-    seen = await sent(serve, [(credential,)], credentials={credential.scheme: entry})
+    seen = await sent_request(serve, [(credential,)], credentials={credential.scheme: entry})
     assert seen.all(header) == [value]
 
 
 async def test_a_key_in_the_query_follows_the_arguments(serve):
     credentials = {"inQuery": KEY}
-    seen = await sent(serve, [(QUERY,)], credentials=credentials)
+    seen = await sent_request(serve, [(QUERY,)], credentials=credentials)
     assert seen.target == "/x?api%20key=k-1%26%3B%3D"
-    seen = await sent(serve, [(QUERY,)], {"q": "a"}, credentials=credentials)
+    seen = await sent_request(serve, [(QUERY,)], {"q": "a"}, credentials=credentials)
     assert seen.target == "/x?q=a&api%20key=k-1%26%3B%3D"
 
 
 async def test_a_cookie_key_is_added_to_cookies_of_the_arguments(serve):
-    seen = await sent(serve, [(COOKIE,)], {"theme": "dark"}, credentials={"inCookie": KEY})
+    seen = await sent_request(serve, [(COOKIE,)], {"theme": "dark"}, credentials={"inCookie": KEY})
     assert seen.all("cookie") == ["theme=dark; sid=k-1&%3B="]
 
 
 async def test_all_members_of_an_alternative_go_along(serve):
     credentials = {"inHeader": KEY, "inQuery": KEY, "basic": SchemeSettings(username="me")}
-    seen = await sent(serve, [(HEADER, QUERY)], credentials=credentials)
+    seen = await sent_request(serve, [(HEADER, QUERY)], credentials=credentials)
     assert (seen.all("x-key"), seen.all("authorization")) == (["k-1&;="], [])
     assert seen.target.startswith("/x?api%20key=")
 
 
 async def test_the_first_alternative_that_is_configured_whole_is_taken(serve):
     credentials = {"inHeader": KEY, "bearer": SchemeSettings(token="t")}
-    seen = await sent(serve, [(HEADER, BASIC), (BEARER,), (HEADER,)], credentials=credentials)
+    seen = await sent_request(
+        serve, [(HEADER, BASIC), (BEARER,), (HEADER,)], credentials=credentials
+    )
     assert (seen.all("x-key"), seen.all("authorization")) == ([], ["Bearer t"])
 
 
 @pytest.mark.parametrize("credential", [BASIC, BEARER, OAUTH, OIDC, DIGEST, OLD])
 async def test_an_authorization_header_of_the_settings_is_a_credential(serve, credential):
-    seen = await sent(serve, [(credential,)], headers={"authorization": "Basic x"})
+    seen = await sent_request(serve, [(credential,)], headers={"authorization": "Basic x"})
     assert seen.all("authorization") == ["Basic x"]
 
 
 async def test_a_configured_header_may_satisfy_a_credential(serve):
-    assert (await sent(serve, [(HEADER,)], headers={"x-KEY": "k"})).all("x-key") == ["k"]
+    assert (await sent_request(serve, [(HEADER,)], headers={"x-KEY": "k"})).all("x-key") == ["k"]
     both = {"headers": {"X-Key": "k"}, "credentials": {"bearer": SchemeSettings(token="t")}}
-    seen = await sent(serve, [(HEADER, BEARER)], **both)
+    seen = await sent_request(serve, [(HEADER, BEARER)], **both)
     assert (seen.all("x-key"), seen.all("authorization")) == (["k"], ["Bearer t"])
-    assert (await sent(serve, [(COOKIE,)], headers={"Cookie": "sid=1"})).all("cookie") == ["sid=1"]
+    assert (await sent_request(serve, [(COOKIE,)], headers={"Cookie": "sid=1"})).all("cookie") == [
+        "sid=1"
+    ]
 
 
 async def test_credentials_come_before_headers_in_the_choice(serve):
     settings = {"headers": {"X-Key": "k"}, "credentials": {"basic": SchemeSettings(username="me")}}
-    seen = await sent(serve, [(HEADER,), (BASIC,)], **settings)
+    seen = await sent_request(serve, [(HEADER,), (BASIC,)], **settings)
     assert seen.all("authorization") == ["Basic bWU6"]
 
 
 @pytest.mark.parametrize("security", [[(BEARER,), ()], [(), (BEARER,)], [()], []])
 async def test_an_operation_that_may_go_without_does(serve, security):
-    assert (await sent(serve, security)).all("authorization") == []
+    assert (await sent_request(serve, security)).all("authorization") == []
 
 
 async def test_optional_credentials_are_sent_if_configured(serve):
-    seen = await sent(serve, [(), (BEARER,)], credentials={"bearer": SchemeSettings(token="t")})
+    seen = await sent_request(
+        serve, [(), (BEARER,)], credentials={"bearer": SchemeSettings(token="t")}
+    )
     assert seen.all("authorization") == ["Bearer t"]
 
 
 async def test_a_call_without_its_credentials_is_refused_with_the_settings(serve):
-    told = await refused(serve, [(HEADER, QUERY), (OAUTH,)])
+    told = await refusal_of(serve, [(HEADER, QUERY), (OAUTH,)])
     assert told == (
         "pets was not called: it requires the credentials inHeader and inQuery, or oauth (scopes "
         "read write), and none are configured. Set sources.pets.credentials.inHeader (value) and "
@@ -175,7 +181,7 @@ async def test_a_call_without_its_credentials_is_refused_with_the_settings(serve
 )
 async def test_an_entry_of_the_wrong_sort_satisfies_nothing(serve, credential, entry):
     entries = {credential.scheme: entry} if entry else {}
-    told = await refused(serve, [(credential,)], credentials=entries)
+    told = await refusal_of(serve, [(credential,)], credentials=entries)
     assert f"requires the credentials {credential.scheme}, and none are configured" in told
 
 
@@ -189,24 +195,24 @@ async def test_an_entry_of_the_wrong_sort_satisfies_nothing(serve, credential, e
     ],
 )
 async def test_an_unrelated_header_satisfies_no_credential(serve, credential, headers):
-    assert "and none are configured" in await refused(serve, [(credential,)], headers=headers)
+    assert "and none are configured" in await refusal_of(serve, [(credential,)], headers=headers)
 
 
 async def test_a_certificate_is_wanted_from_a_proxy(serve):
-    told = await refused(serve, [(TLS,)])
+    told = await refusal_of(serve, [(TLS,)])
     assert "name a proxy that sends one as sources.pets.base_url" in told
     assert "require_credentials: false" in told
-    told = await refused(serve, [(TLS,), (BEARER,)])  # the other way is easier
+    told = await refusal_of(serve, [(TLS,), (BEARER,)])  # the other way is easier
     assert "Set sources.pets.credentials.bearer (token, or client_id" in told
 
 
 async def test_a_source_may_be_called_without_required_credentials_by_setting(serve):
-    seen = await sent(serve, [(BEARER,), (TLS,)], require_credentials=False)
+    seen = await sent_request(serve, [(BEARER,), (TLS,)], require_credentials=False)
     assert seen.all("authorization") == []
 
 
 async def test_credentials_never_go_where_only_a_description_says(serve):
-    told = await refused(serve, [(HEADER,)], trusted=False, credentials={"inHeader": KEY})
+    told = await refusal_of(serve, [(HEADER,)], trusted=False, credentials={"inHeader": KEY})
     assert told == (
         "pets has credentials, but only its description says where it is: set sources.pets.base_url"
     )
@@ -217,7 +223,7 @@ async def test_credentials_do_not_follow_an_operation_to_a_server_of_its_own(ser
     binding = OpenAPIBinding("GET", "/x", security=((HEADER,),), server=await serve(theirs))
     elsewhere = replace(tool(), binding=binding)
     of = source(await serve(ours))
-    async with opened(SourceSettings(credentials={"inHeader": KEY})) as client:
+    async with open_client(SourceSettings(credentials={"inHeader": KEY})) as client:
         result = await OpenAPIUpstream(client).call(elsewhere, of, {}, CONTEXT)
     assert not result.is_error
     assert theirs.seen == []
@@ -226,12 +232,16 @@ async def test_credentials_do_not_follow_an_operation_to_a_server_of_its_own(ser
 
 @pytest.mark.parametrize("name", ["inheader", "INHEADER"])
 async def test_a_variable_of_the_environment_need_not_spell_a_name_exactly(serve, name):
-    assert (await sent(serve, [(HEADER,)], credentials={name: KEY})).all("x-key") == ["k-1&;="]
+    assert (await sent_request(serve, [(HEADER,)], credentials={name: KEY})).all("x-key") == [
+        "k-1&;="
+    ]
 
 
 async def test_an_exact_name_precedes_a_similar_name(serve):
     credentials = {"INHEADER": SchemeSettings(value="other"), "inHeader": KEY}
-    assert (await sent(serve, [(HEADER,)], credentials=credentials)).all("x-key") == ["k-1&;="]
+    assert (await sent_request(serve, [(HEADER,)], credentials=credentials)).all("x-key") == [
+        "k-1&;="
+    ]
 
 
 async def test_a_bearer_token_described_as_api_key_is_asked_for_as_token():
@@ -251,7 +261,7 @@ async def test_a_bearer_token_described_as_api_key_is_asked_for_as_token():
 async def test_a_secret_parameter_gets_the_bare_token(serve, entry, place, name, expected):
     """A token that fills a parameter has no "Bearer" before it (mending 25)."""
     bare = Credential("oauth", "apiKey", place, name, bare=True)
-    seen = await sent(serve, [(OAUTH, bare)], credentials={"oauth": entry})
+    seen = await sent_request(serve, [(OAUTH, bare)], credentials={"oauth": entry})
     queried = [seen.target.partition("?")[2]]
     assert (queried if place == "query" else seen.all(name.lower())) == [expected]
 
@@ -260,7 +270,7 @@ async def test_a_secret_parameter_is_sent_to_addresses_of_the_operator_alone(ser
     """Whoever writes a description cannot have a secret sent to another origin (mending 25)."""
     bare = Credential("oauth", "apiKey", "query", "token", bare=True)
     settings = {"credentials": {"oauth": SchemeSettings(token="t-1")}}
-    result, seen = await called(serve, [(bare,)], trusted=False, **settings)
+    result, seen = await call_pets(serve, [(bare,)], trusted=False, **settings)
     assert result.is_error
     assert "set sources.pets.base_url" in result.content[0].text
     assert seen == []
@@ -269,6 +279,6 @@ async def test_a_secret_parameter_is_sent_to_addresses_of_the_operator_alone(ser
 async def test_a_secret_parameter_without_a_credential_names_the_setting(serve):
     """A call without the credential is refused with the setting that it needs (mending 25)."""
     bare = Credential("oauth", "apiKey", "query", "token", bare=True)
-    result, seen = await called(serve, [(bare,)])
+    result, seen = await call_pets(serve, [(bare,)])
     assert "sources.pets.credentials.oauth (value, or token)" in result.content[0].text
     assert seen == []

@@ -11,7 +11,7 @@ from gateway.upstreams.http.connections import UpstreamFailed
 from gateway.upstreams.http.downloads import NAME_LIMIT, Downloads, name_of
 from schemas.errors import Unavailable
 from tests.fixtures_servers import Serve
-from tests.gateway.upstreams.conftest import GET, opened, source
+from tests.gateway.upstreams.conftest import GET, open_client, source
 from tests.servers.rest import Recorder
 
 
@@ -61,7 +61,7 @@ async def test_an_unstorable_download_is_not_requested_again(serve: Serve) -> No
     service = Recorder(body=b"x" * 5000, media_type="image/png")
     downloads = Downloads(cast("Any", Away()), 1000, 10_000)
     reader = partial(downloads.read, Principal("ada", "t"), "id")
-    async with opened() as client:
+    async with open_client() as client:
         with pytest.raises(UpstreamFailed, match="answered more than can be kept now"):
             await client.send(source(await serve(service)), GET, reader)
     assert len(service.seen) == 1

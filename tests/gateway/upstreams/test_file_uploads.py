@@ -68,27 +68,27 @@ async def client(settings, files, tmp_path):
         yield client
 
 
-async def called(client, name, **arguments):
+async def call_tool(client, name, **arguments):
     status, answer = await client.modern("tools/call", {"name": name, "arguments": arguments})
     assert status == 200, answer
     return answer["result"]
 
 
 async def test_files_pass_between_tools_by_reference(client, files):
-    given = await called(client, "picture")
+    given = await call_tool(client, "picture")
     [link] = [item for item in given["content"] if item["type"] == "resource_link"]
-    taken = await called(client, "upload", body=link["uri"])
+    taken = await call_tool(client, "upload", body=link["uri"])
     assert taken["structuredContent"] == {}
     assert files.taken == [PICTURE]
 
 
 async def test_a_url_is_fetched_and_sent_on(client, files):
-    await called(client, "upload", body=f"{files.url}/picture")
+    await call_tool(client, "upload", body=f"{files.url}/picture")
     assert files.taken == [PICTURE]
 
 
 async def test_callers_of_rpc_name_resources_too(client, files):
-    given = await called(client, "picture")
+    given = await call_tool(client, "picture")
     [link] = [item for item in given["content"] if item["type"] == "resource_link"]
     request = {"jsonrpc": "2.0", "id": 1, "method": "upload", "params": {"body": link["uri"]}}
     assert "error" not in await client.rpc(request)
@@ -96,6 +96,6 @@ async def test_callers_of_rpc_name_resources_too(client, files):
 
 
 async def test_a_resource_that_is_not_there_is_told_and_nothing_sent(client, files):
-    result = await called(client, "upload", body="toolgate://results/none")
+    result = await call_tool(client, "upload", body="toolgate://results/none")
     assert (result["isError"], files.taken) == (True, [])
     assert result["content"][0]["text"] == "body: there is no such resource"

@@ -232,7 +232,7 @@ def test_a_hidden_argument_is_always_sent():
     assert body_of(binding)["variables"] == {"region": "EU"}
 
 
-async def answered(client, serve, status, body, media_type="application/json"):
+async def answer_query(client, serve, status, body, media_type="application/json"):
     upstream, at = GraphQLUpstream(client), source(await serve(Recorder(status, body, media_type)))
     return await upstream.call(tool("pet"), at, {"id": "1"}, CONTEXT)
 
@@ -256,13 +256,15 @@ async def answered(client, serve, status, body, media_type="application/json"):
     ],
 )  # fmt: skip
 async def test_an_answer_that_is_none_is_told(client, serve, status, body, expected):
-    result = await answered(client, serve, status, body)
+    result = await answer_query(client, serve, status, body)
     assert result.is_error
     assert result.content[0].text == expected
 
 
 async def test_an_answer_counts_whatever_its_status(client, serve):
-    result = await answered(client, serve, 206, b'{"data": {"pet": {"id": 12345678901234567890}}}')
+    result = await answer_query(
+        client, serve, 206, b'{"data": {"pet": {"id": 12345678901234567890}}}'
+    )
     assert bytes(result.structured_content) == b'{"id": 12345678901234567890}'
 
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from tests.gateway.upstreams.conftest import opened
+from tests.gateway.upstreams.conftest import open_client
 from tests.gateway.upstreams.hybrid_calls import (
     DELETE,
     STATUS,
     Caller,
-    adjusted,
     caller,
     failure,
-    known,
+    known_caller,
+    open_adjusted,
     value,
 )
 from tests.servers.hybrid import Failed, Hybrid
@@ -94,7 +94,7 @@ async def test_the_side_is_the_path_unless_the_address_has_a_path(
 
 async def test_an_address_from_the_settings_counts_as_well(serve):
     service = Hybrid()
-    async with adjusted(base_url=await serve(service) + "/api/json") as client:
+    async with open_adjusted(base_url=await serve(service) + "/api/json") as client:
         await Caller.of(client, "http://192.0.2.1")(D)
     assert [seen.target for seen in service.seen] == ["/api/json"]
 
@@ -146,9 +146,9 @@ async def test_a_letter_goes_along_without_its_credentials(client, serve, dialec
 @pytest.mark.parametrize("batch", [1, 5])
 async def test_credentials_go_along_where_the_settings_say_so(serve, batch):
     service = Hybrid()
-    async with adjusted(base_url=await serve(service), forward_token=True) as client:
+    async with open_adjusted(base_url=await serve(service), forward_token=True) as client:
         call = Caller.of(client, None, batch=batch)
-        await call(D, known(**LETTER))
+        await call(D, known_caller(**LETTER))
         await call(D, caller(**LETTER))  # nobody has verified these
     headers, unverified = sent_headers(service)
     assert headers["authorization"] == ["Bearer caller"]
@@ -158,11 +158,11 @@ async def test_credentials_go_along_where_the_settings_say_so(serve, batch):
 
 async def test_configured_headers_win_over_the_callers(serve):
     service = Hybrid()
-    async with adjusted(
+    async with open_adjusted(
         base_url=await serve(service),
         headers={"authorization": "Bearer ours", "X-Correlation-ID": "fixed"},
     ) as client:
-        await Caller.of(client, None)(D, known(**LETTER))
+        await Caller.of(client, None)(D, known_caller(**LETTER))
     [headers] = sent_headers(service)
     assert headers["authorization"] == ["Bearer ours"]
     assert headers["x-correlation-id"] == ["fixed"]
@@ -170,9 +170,9 @@ async def test_configured_headers_win_over_the_callers(serve):
 
 async def test_credentials_do_not_go_where_only_a_description_leads(serve):
     service = Hybrid()
-    async with adjusted(forward_token=True) as client:
+    async with open_adjusted(forward_token=True) as client:
         described = Caller.of(client, await serve(service)).at(base_url_trusted=False)
-        shown, _ = failure(await described(D, known(**LETTER)))
+        shown, _ = failure(await described(D, known_caller(**LETTER)))
     assert shown == OURS + (
         "rules has forward_token, but only its description says where it is: "
         "set sources.rules.base_url"
@@ -204,7 +204,7 @@ async def test_a_call_that_cannot_be_made_says_why(client):
 @pytest.mark.parametrize("options", [{}, {"batch": 5}, {"dialect": "legacy"}], ids=str)
 async def test_a_service_that_is_too_slow_is_a_status_of_its_own(serve, options):
     url = await serve(Silent())
-    async with opened(timeout_s=0.05) as client:
+    async with open_client(timeout_s=0.05) as client:
         shown, structure = failure(await Caller.of(client, url, **options)(D))
     told = "rules did not answer within 0.05 s"
     assert shown == f"HTTP 504 ERR18504 UPSTREAM_TIMEOUT: {told}"

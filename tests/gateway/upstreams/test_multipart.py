@@ -14,14 +14,14 @@ PNG = b"\x89PNG\r\n\x1a\n--not-a-boundary\r\n\0\xff"
 PACKED = base64.b64encode(PNG).decode()
 
 
-def sent(value, *parts, media_type="multipart/form-data"):
+def send_parts(value, *parts, media_type="multipart/form-data"):
     body = Body(media_type, argument="body", parts=parts)
     request = RequestTemplate(OpenAPIBinding("POST", "/x", (), body)).request({"body": value})
     return parts_of(request.headers["Content-Type"], request.body)
 
 
 def fields(value, *parts):
-    return [field(part) for part in sent(value, *parts)]
+    return [field(part) for part in send_parts(value, *parts)]
 
 
 def test_a_member_is_a_part_and_an_array_several():
@@ -117,7 +117,7 @@ def test_errors_name_the_argument_of_a_renamed_part():
 
 
 def test_names_cannot_end_their_quotes():
-    [part] = sent({'a"; filename="x\r\nY: z': "v"})
+    [part] = send_parts({'a"; filename="x\r\nY: z': "v"})
     assert part.get_filename() is None
     assert field(part)[0] == "a%22; filename=%22x%0D%0AY: z"
     assert "Y" not in part

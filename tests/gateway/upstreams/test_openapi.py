@@ -37,7 +37,7 @@ async def test_a_call_returns_the_answer_of_the_service(client, serve):
     assert [seen.target for seen in pets.seen] == ["/pets/7"]
 
 
-async def told(upstream, of, arguments):
+async def failure_text(upstream, of, arguments):
     """What a model is told about a call that gave no answer."""
     result = await upstream.call(GET_PET, of, arguments, CONTEXT)
     assert result.is_error
@@ -49,9 +49,9 @@ async def test_call_failures_are_readable_for_models(client, serve):
     pets = Recorder()
     upstream, of = OpenAPIUpstream(client), source(await serve(pets))
     with pytest.raises(InvalidParams, match="a path must not hold"):
-        await told(upstream, of, {"id": ".."})
-    assert await told(upstream, None, {"id": 7}) == "The source of getPet is gone"
-    assert "has no address" in await told(upstream, source(None), {"id": 7})
+        await failure_text(upstream, of, {"id": ".."})
+    assert await failure_text(upstream, None, {"id": 7}) == "The source of getPet is gone"
+    assert "has no address" in await failure_text(upstream, source(None), {"id": 7})
     assert pets.seen == []
 
 

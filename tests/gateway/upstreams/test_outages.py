@@ -13,7 +13,7 @@ from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import GraphQLBinding, OpenAPIBinding
 from schemas.mcp.revisions import V2025_06_18
 from schemas.tool import Annotations, Outage, Tool
-from tests.gateway.upstreams.conftest import limits, opened, source
+from tests.gateway.upstreams.conftest import limits, open_client, source
 from tests.gateway.upstreams.hybrid_calls import Caller
 from tests.servers.rest import Recorder, Silent
 
@@ -59,7 +59,7 @@ async def test_a_service_that_cannot_be_reached_is_away(client, kind):
 
 @pytest.mark.parametrize("kind", ["openapi", "jsonrpc"])
 async def test_a_timeout_is_an_outage(serve, kind):
-    async with opened(timeout_s=0.2) as client:
+    async with open_client(timeout_s=0.2) as client:
         assert type(await ask(client, kind, await serve(Silent()))) is Outage
 
 

@@ -27,7 +27,7 @@ OURS = (
 )
 
 
-async def passed(serve, context: Context, own: OwnAudiences = OWN, **settings):
+async def pass_token(serve, context: Context, own: OwnAudiences = OWN, **settings):
     """What the caller heard, and what the service saw."""
     pets = Recorder()
     adjusted = SourceSettings(forward_token=True, **settings)
@@ -48,7 +48,7 @@ def jwt(**claims) -> str:
     "aud", [None, "pets", ["pets", "other"], "https://gate.example/other", "https://gate.example"]
 )
 async def test_a_token_for_somebody_else_goes_on(serve, aud):
-    _, [seen] = await passed(serve, caller("ann", aud=aud))
+    _, [seen] = await pass_token(serve, caller("ann", aud=aud))
     assert seen.all("authorization") == ["Bearer ann"]
     assert seen.all("x-scope-token") == []
 
@@ -65,14 +65,14 @@ async def test_a_token_for_somebody_else_goes_on(serve, aud):
     ],
 )
 async def test_a_token_for_the_gateway_stays_here(serve, aud):
-    text, seen = await passed(serve, caller("ann", aud=aud))
+    text, seen = await pass_token(serve, caller("ann", aud=aud))
     assert (text, seen) == (OURS, [])
-    _, [seen] = await passed(serve, caller("ann", aud=aud), same_trust_domain=True)
+    _, [seen] = await pass_token(serve, caller("ann", aud=aud), same_trust_domain=True)
     assert seen.all("authorization") == ["Bearer ann"]
 
 
 async def test_where_all_tokens_are_bound_to_the_gateway_none_goes_on(serve):
-    text, seen = await passed(serve, caller("ann", aud="whatever"), replace(OWN, always=True))
+    text, seen = await pass_token(serve, caller("ann", aud="whatever"), replace(OWN, always=True))
     assert (text, seen) == (OURS, [])
 
 
@@ -81,7 +81,7 @@ async def test_the_scope_token_follows_the_same_rule(serve, aud, goes):
     token = jwt(aud=aud)
     identity = Identity(caller().principal, verified=True, scope_token=frozenset({"a"}))
     call_headers = CallHeaders(authorization="ann", scope_token=f"Bearer {token}")
-    text, seen = await passed(serve, Context(identity, V2025_06_18, "r", headers=call_headers))
+    text, seen = await pass_token(serve, Context(identity, V2025_06_18, "r", headers=call_headers))
     if goes:
         assert seen[0].all("x-scope-token") == [f"Bearer {token}"]
         assert seen[0].all("authorization") == ["Bearer ann"]
@@ -92,7 +92,7 @@ async def test_the_scope_token_follows_the_same_rule(serve, aud, goes):
 async def test_a_scope_token_that_is_not_verified_goes_nowhere(serve):
     context = caller("ann")
     context.headers = CallHeaders(authorization="Bearer ann", scope_token="junk")
-    _, [seen] = await passed(serve, context)
+    _, [seen] = await pass_token(serve, context)
     assert seen.all("x-scope-token") == []
 
 
@@ -127,7 +127,9 @@ async def test_a_configured_scope_token_does_not_replace_that_of_a_caller(serve)
     identity = Identity(caller().principal, verified=True, scope_token=frozenset({"a"}))
     call_headers = CallHeaders(authorization="Bearer ann", scope_token=f"Bearer {token}")
     context = Context(identity, V2025_06_18, "r", headers=call_headers)
-    _, [seen] = await passed(serve, context, headers={"X-Scope-Token": "Bearer ours", "X-A": "1"})
+    _, [seen] = await pass_token(
+        serve, context, headers={"X-Scope-Token": "Bearer ours", "X-A": "1"}
+    )
     assert seen.all("x-scope-token") == [f"Bearer {token}"]
     assert seen.all("x-a") == ["1"]
 

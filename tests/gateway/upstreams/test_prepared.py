@@ -23,7 +23,7 @@ from schemas.binding import Body, Credential, OpenAPIBinding
 from schemas.mcp.revisions import V2025_06_18
 from schemas.source import Source
 from schemas.tool import Annotations, Tool
-from tests.gateway.upstreams.conftest import limits, opened, source
+from tests.gateway.upstreams.conftest import limits, open_client, source
 from tests.servers.rest import Recorder
 
 pytestmark = pytest.mark.anyio
@@ -171,7 +171,7 @@ def test_fixed_headers_are_encoded_like_dynamic_headers(
 async def test_a_secret_that_is_replaced_is_not_sent_again(serve: Any) -> None:
     pets = Recorder()
     of = source(await serve(pets))
-    async with opened() as client:
+    async with open_client() as client:
         upstream = OpenAPIUpstream(client)
         execute = upstream.prepare(TOOLS[1])
         for value in ("one", "one", "two", "two"):
@@ -192,7 +192,7 @@ async def test_bodies_have_their_lengths_and_types(serve: Any) -> None:
         )
         for body in (Body("application/json", argument="a"), Body("text/plain", argument="a"))
     ]
-    async with opened() as client:
+    async with open_client() as client:
         client.connections.store({"pets": {"key": SchemeSettings(value="one")}})
         executes = [OpenAPIUpstream(client).prepare(one) for one in posts]
         for text in ("short", "a longer text"):
@@ -209,7 +209,7 @@ async def test_bodies_have_their_lengths_and_types(serve: Any) -> None:
 
 async def test_calls_of_callers_are_not_prepared() -> None:
     settings = SourceSettings(forward_token=True, headers={"X-A": "1"})
-    async with opened(settings) as client:
+    async with open_client(settings) as client:
         of = source("https://pets.example")
         template = RequestTemplate(TOOLS[0].binding)  # type: ignore[arg-type]
         assert template.prepare(of, client).headers is None

@@ -16,7 +16,7 @@ from schemas.errors import InternalError
 from schemas.hybrid import Status
 from schemas.mcp.revisions import PORTAL
 from schemas.tool import TextContent, ToolResult
-from tests.gateway.upstreams.python_calls import ADA, ID, Keys, asked, tool, upstream_of
+from tests.gateway.upstreams.python_calls import ADA, ID, Keys, call_arguments, tool, upstream_of
 
 pytestmark = pytest.mark.anyio
 
@@ -158,7 +158,7 @@ async def test_a_timeout_of_its_own_is_a_bug_of_the_action() -> None:
 
     upstream = upstream_of(Handler(gives_up, takes_call=False, is_async=True))
     with pytest.raises(InternalError):
-        await upstream.call(*asked(side="query"))
+        await upstream.call(*call_arguments(side="query"))
 
 
 @pytest.mark.parametrize("error", [RecursionError, SystemExit, asyncio.CancelledError])
@@ -178,9 +178,9 @@ async def test_any_exception_of_an_action_is_a_bug(
         Handler(raises_async if is_async else raises, False, is_async), keys.once
     )
     with pytest.raises(InternalError):
-        await upstream.call(*asked(side=side))
+        await upstream.call(*call_arguments(side=side))
     if side == "command":
-        crashed = await upstream.call(*asked("k", side=side))
+        crashed = await upstream.call(*call_arguments("k", side=side))
         assert b"ERR10010" in bytes(crashed.structured_content)
         assert keys.kept == [crashed]
 

@@ -14,7 +14,7 @@ from gateway.upstreams.python import ActionLimits, PythonUpstream
 from schemas.binding import PythonBinding
 from schemas.hybrid import StatusFault
 from schemas.tool import TextContent, ToolResult
-from tests.gateway.upstreams.python_calls import ID, Keys, asked, tool, upstream_of
+from tests.gateway.upstreams.python_calls import ID, Keys, call_arguments, tool, upstream_of
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ async def test_an_action_that_takes_too_long_is_stopped(side: str) -> None:
 
     upstream = upstream_of(Handler(slow, takes_call=False, is_async=True), timeout_s=0.01)
     with anyio.fail_after(30):
-        result = await upstream.call(*asked(side=side))
+        result = await upstream.call(*call_arguments(side=side))
         await stopped.wait()
     assert result.content[0].text.startswith(LATE)
     assert b'"status":504' in bytes(result.structured_content)
@@ -46,7 +46,7 @@ async def test_a_command_that_was_stopped_is_not_done_again_under_its_key() -> N
     keys = Keys()
     upstream = upstream_of(Handler(slow, False, True), keys.once, timeout_s=0.01)
     with anyio.fail_after(30):
-        await upstream.call(*asked("k", side="command"))
+        await upstream.call(*call_arguments("k", side="command"))
         await upstream.finishing.settle(time.monotonic() + 30)
     assert keys.kept[0].content[0].text.startswith(LATE)
 
@@ -61,7 +61,7 @@ async def test_a_thread_that_takes_too_long_goes_on_and_its_result_is_kept() -> 
     keys = Keys()
     upstream = upstream_of(Handler(slow, False, False), keys.once, timeout_s=0.01)
     with anyio.fail_after(30):
-        late = await upstream.call(*asked("k", side="command"))
+        late = await upstream.call(*call_arguments("k", side="command"))
         assert late.content[0].text.startswith(LATE)
         assert keys.kept == []
         release.set()
@@ -74,7 +74,7 @@ async def test_waiting_for_a_thread_counts_as_time() -> None:
     slow = Handler(lambda _data: release.wait(30), False, False)
     upstream = upstream_of(slow, threads=1, timeout_s=0.01)
     with anyio.fail_after(30):
-        results = [await upstream.call(*asked()) for _ in range(2)]
+        results = [await upstream.call(*call_arguments()) for _ in range(2)]
         release.set()
         await upstream.finishing.settle(time.monotonic() + 30)
     assert [one.content[0].text.startswith(LATE) for one in results] == [True, True]
@@ -88,7 +88,7 @@ async def test_each_source_has_its_own_time() -> None:
     times = {"rules": 600.0, "hasty": 0.01}
     limits = ActionLimits(times.__getitem__, threads=1, calls=1)
     upstream = PythonUpstream(dict.fromkeys(times, service), Keys().once, limits)
-    _, _, data, context = asked()
+    _, _, data, context = call_arguments()
     with anyio.fail_after(30):
         hasty = tool(PythonBinding(ID, side="query"), "hasty")
         late = await upstream.call(hasty, None, data, context)
@@ -107,7 +107,7 @@ async def test_a_query_ends_with_its_client() -> None:
 
     upstream = upstream_of(Handler(waits, False, True))
     with anyio.fail_after(30):
-        client = asyncio.create_task(upstream.call(*asked(side="query")))
+        client = asyncio.create_task(upstream.call(*call_arguments(side="query")))
         await begun.wait()
         client.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -131,7 +131,7 @@ async def test_a_command_ends_although_its_client_has_gone(is_async: bool) -> No
 
     upstream = upstream_of(Handler(work_async if is_async else work, False, is_async))
     with anyio.fail_after(30):
-        client = asyncio.create_task(upstream.call(*asked(side="command")))
+        client = asyncio.create_task(upstream.call(*call_arguments(side="command")))
         await anyio.to_thread.run_sync(begun.wait)
         client.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -151,7 +151,7 @@ async def test_timed_out_threads_count_until_done_and_calls_are_bounded() -> Non
 
     upstream = upstream_of(Handler(work, False, False), threads=1, calls=2)
     with anyio.fail_after(30):
-        clients = [asyncio.create_task(upstream.call(*asked())) for _ in range(2)]
+        clients = [asyncio.create_task(upstream.call(*call_arguments())) for _ in range(2)]
         await anyio.to_thread.run_sync(running.acquire)
         for client in clients:
             client.cancel()
@@ -160,9 +160,9 @@ async def test_timed_out_threads_count_until_done_and_calls_are_bounded() -> Non
         second = await anyio.to_thread.run_sync(partial(running.acquire, timeout=0.1))
         assert not second  # it waits for the first's thread
         with pytest.raises(StatusFault) as refused:
-            await upstream.call(*asked())
+            await upstream.call(*call_arguments())
         assert refused.value.status == 503
         release.set()
         await upstream.finishing.settle(time.monotonic() + 30)
         assert running.acquire(blocking=False)
-        assert not (await upstream.call(*asked())).is_error
+        assert not (await upstream.call(*call_arguments())).is_error

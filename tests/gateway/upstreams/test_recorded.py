@@ -19,7 +19,7 @@ from gateway.upstreams.http.client import Client, HttpRequest, HttpResponse
 from schemas.binding import Credential
 from schemas.errors import SourceDown
 from tests.gateway.upstreams.callers import caller, tool
-from tests.gateway.upstreams.conftest import opened, source
+from tests.gateway.upstreams.conftest import open_client, source
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +52,7 @@ async def test_echoed_secrets_are_masked_in_any_encoding() -> None:
         *(json.dumps(ODD), json.dumps(ODD, ensure_ascii=False), in_text, html.escape(ODD)),
         *("p@ss-word", "p%40ss-word", basic, "cookie-4711", BASIC, "basic-4711"),
     )
-    async with opened(SETTINGS) as one:
+    async with open_client(SETTINGS) as one:
         recording = await preview(one)
         assert recording.exchanges[0].address == "http://***@127.0.0.1:9/x/x"
         for each in written:
@@ -72,7 +72,7 @@ async def test_echoed_secrets_are_masked_in_any_encoding() -> None:
 
 
 async def test_the_end_of_a_long_answer_shows_no_beginning_of_a_secret() -> None:
-    async with opened(SETTINGS) as one:
+    async with open_client(SETTINGS) as one:
         recording = await preview(one)
         for inside in range(1, len("cookie-4711")):
             body = "x" * (SHOWN_BYTES - inside) + "cookie-4711"
@@ -82,7 +82,7 @@ async def test_the_end_of_a_long_answer_shows_no_beginning_of_a_secret() -> None
 
 async def test_credential_headers_stay_masked_despite_guessing_arguments() -> None:
     guesses = {"q": ["q6", SHORT, "q8"]}
-    async with opened(SETTINGS) as one:
+    async with open_client(SETTINGS) as one:
         recording = await preview(one, guesses, **{"X-Trace": "q6"})
         assert recording.exchanges[0].headers["X-Key"] == "***"
         assert recording.exchanges[0].headers["X-Trace"] == "q6"
@@ -95,7 +95,7 @@ async def test_an_mcp_server_that_echoes_its_credentials_shows_none() -> None:
                 "content": [{"text": json.dumps({"cookie": COOKIE, "odd": ODD, "by": "eve-1"})}]
             }
 
-    async with opened(SETTINGS) as one:
+    async with open_client(SETTINGS) as one:
         far = source("http://pets.example")
         for sends in (False, True):
             recording = CallRecording(tool(), {}, sends=sends)

@@ -36,7 +36,7 @@ DESCRIPTION = {
 OAUTH = {"appKey": {"type": "oauth2", "flows": {}}}
 
 
-def described(folder: Path, operation: str, **schemes: Any) -> str:
+def write_description(folder: Path, operation: str, **schemes: Any) -> str:
     found = {
         **DESCRIPTION,
         "paths": {"/x": {"get": {"operationId": operation, "responses": {}}}},
@@ -47,7 +47,7 @@ def described(folder: Path, operation: str, **schemes: Any) -> str:
     return str(file)
 
 
-async def called(client: Client, tool: str, headers: dict[str, str]) -> tuple[bool, str]:
+async def call_tool(client: Client, tool: str, headers: dict[str, str]) -> tuple[bool, str]:
     """Whether it failed, and what was said."""
     params = {"name": tool, "arguments": {}}
     _, answer = await client.modern("tools/call", params, **headers)
@@ -57,7 +57,7 @@ async def called(client: Client, tool: str, headers: dict[str, str]) -> tuple[bo
 async def until(client: Client, headers: dict[str, str], *, failed: bool) -> None:
     """The notice of the database is on its way."""
     with anyio.fail_after(20):
-        while (await called(client, "keyed", headers))[0] is not failed:  # noqa: ASYNC110
+        while (await call_tool(client, "keyed", headers))[0] is not failed:  # noqa: ASYNC110
             await anyio.sleep(0.01)
 
 
@@ -70,9 +70,9 @@ async def test_credentials_reach_the_services_and_nobody_else(
     ann = bearer("ann")
     tokens.subjects = {ann["Authorization"].removeprefix("Bearer ")}
     sources = {
-        "keyed": SourceSettings(openapi=described(tmp_path, "keyed"), base_url=url),
+        "keyed": SourceSettings(openapi=write_description(tmp_path, "keyed"), base_url=url),
         "mine": SourceSettings(
-            openapi=described(tmp_path, "mine", **OAUTH),
+            openapi=write_description(tmp_path, "mine", **OAUTH),
             base_url=url,
             exchange=exchange(await serve(tokens)),
         ),
@@ -81,7 +81,7 @@ async def test_credentials_reach_the_services_and_nobody_else(
     auth = by_jwks(tmp_path, [KEY.jwk()])
     async with running(replace(settings, sources=sources, auth=auth, secrets=SECRETS)) as client:
         pool = client.gateway.feed.database.pool  # type: ignore[union-attr]
-        failed, text = await called(client, "keyed", ann)
+        failed, text = await call_tool(client, "keyed", ann)
         assert failed
         assert "it requires the credentials appKey" in text
         stored = Secrets(pool, settings.tenant.host_id, Keys.of(SECRETS))
@@ -89,10 +89,13 @@ async def test_credentials_reach_the_services_and_nobody_else(
         await until(client, ann, failed=False)
         assert service.seen[-1].all("x-k") == [CANARY]
 
-        assert not (await called(client, "mine", ann))[0]
+        assert not (await call_tool(client, "mine", ann))[0]
         assert service.seen[-1].all("authorization")[0].endswith(">1")
         tokens.error = CANARY  # which is none of the words that may be passed on
-        told += [await called(client, "mine", bearer("bob")), await called(client, "mine", ann)]
+        told += [
+            await call_tool(client, "mine", bearer("bob")),
+            await call_tool(client, "mine", ann),
+        ]
         told += [await client.modern("tools/list", **ann)]
         await stored.delete("keyed", "appKey")
         await until(client, ann, failed=True)

@@ -12,7 +12,7 @@ from config.sources import SchemeSettings, SourceSettings, Tls
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import TlsUnusable, UpstreamFailed, contexts
 from tests.gateway.upstreams.callers import Calling, caller
-from tests.gateway.upstreams.conftest import GET, opened, source
+from tests.gateway.upstreams.conftest import GET, open_client, source
 from tests.gateway.upstreams.test_credentials import BEARER
 from tests.servers.tls import Authority, https
 
@@ -25,7 +25,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 async def status_of(url: str, request: HttpRequest = GET, **settings) -> int:
-    async with opened(SourceSettings(**settings)) as client:
+    async with open_client(SourceSettings(**settings)) as client:
         return (await client.send(source(url), request)).status
 
 
@@ -64,7 +64,7 @@ async def test_certificates_are_trusted_per_source(authority):
     """Connections are kept: what one source believes opens none for another."""
     trusting = SourceSettings(tls=Tls(str(authority.file)), retries=0)
     both = {"pets": trusting, "other": SourceSettings(retries=0)}
-    async with https(authority.sign("server")) as (url, _), opened(trusting) as client:
+    async with https(authority.sign("server")) as (url, _), open_client(trusting) as client:
         await client.configure(client.connections.limits, both)
         assert (await client.send(source(url), GET)).status == 200
         other = dataclasses.replace(source(url), name="other")
@@ -91,7 +91,7 @@ async def test_no_certificate_of_ours_is_shown_to_a_token_url(authority):
     ):
         login = SchemeSettings(client_id="a", client_secret="b", token_url=tokens)
         settings = SourceSettings(tls=ours, credentials={"bearer": login})
-        async with opened(settings) as client:
+        async with open_client(settings) as client:
             result = await Calling(client, url, (BEARER,))(caller())
     assert "its token_url could not be reached" in result.content[0].text
     assert (shown, pets) == ([], [])
@@ -157,7 +157,7 @@ def test_a_key_with_a_password_or_of_another_certificate_is_refused(authority, t
 async def test_new_settings_that_cannot_be_used_change_nothing(authority):
     good = SourceSettings(tls=Tls(str(authority.file)))
     bad = SourceSettings(tls=Tls(str(Path("/nowhere.pem"))))
-    async with https(authority.sign("server")) as (url, _), opened(good) as client:
+    async with https(authority.sign("server")) as (url, _), open_client(good) as client:
         with pytest.raises(TlsUnusable):
             await client.configure(client.connections.limits, {"pets": bad})
         assert (await client.send(source(url), GET)).status == 200

@@ -13,7 +13,7 @@ from gateway.upstreams.rest.upstream import OpenAPIUpstream
 from schemas.binding import Credential, OpenAPIBinding
 from schemas.mcp.revisions import V2025_06_18
 from schemas.tool import Annotations, Tool
-from tests.gateway.upstreams.conftest import opened, source
+from tests.gateway.upstreams.conftest import open_client, source
 from tests.servers.rest import Recorder, Silent
 from tests.servers.tokens import Guarded, TokenServer
 
@@ -39,7 +39,7 @@ class Caller:
     async def __call__(self):
         return await self.execute(ToolCall(TOOL, self.of, {}, CONTEXT))
 
-    async def told(self):
+    async def refusal_text(self):
         """What the caller hears of a call that was not made."""
         result = await self()
         assert result.is_error
@@ -52,7 +52,7 @@ class Caller:
 async def test_a_token_is_fetched_once_and_reused_until_expiry(serve):
     tokens, pets = TokenServer({"token_type": "Bearer", "expires_in": 3600}), Recorder()
     credentials = login(await serve(tokens), scopes=("read", "write"))
-    async with opened(SourceSettings(credentials=credentials)) as client:
+    async with open_client(SourceSettings(credentials=credentials)) as client:
         call = Caller(client, await serve(pets))
         await call()
         await call()
@@ -67,7 +67,7 @@ async def test_a_token_is_fetched_once_and_reused_until_expiry(serve):
 async def test_the_secret_may_stand_in_the_body(serve):
     tokens, pets = TokenServer(), Recorder()
     credentials = login(await serve(tokens), client_auth="body")
-    async with opened(SourceSettings(credentials=credentials)) as client:
+    async with open_client(SourceSettings(credentials=credentials)) as client:
         await Caller(client, await serve(pets))()
     assert tokens.seen[0].all("authorization") == []
     assert tokens.asked == [
@@ -78,7 +78,7 @@ async def test_the_secret_may_stand_in_the_body(serve):
 @pytest.mark.parametrize("expires_in", [0, -1, "0"])
 async def test_an_expired_token_is_replaced_before_sending(serve, expires_in):
     tokens, pets = TokenServer({"expires_in": expires_in}), Recorder()
-    async with opened(SourceSettings(credentials=login(await serve(tokens)))) as client:
+    async with open_client(SourceSettings(credentials=login(await serve(tokens)))) as client:
         call = Caller(client, await serve(pets))
         await call()
         await call()
@@ -91,7 +91,7 @@ async def test_an_expired_token_is_replaced_before_sending(serve, expires_in):
 async def test_many_calls_at_a_time_fetch_one_token(serve):
     tokens, pets = TokenServer(), Recorder()
     tokens.released.clear()
-    async with opened(SourceSettings(credentials=login(await serve(tokens)))) as client:
+    async with open_client(SourceSettings(credentials=login(await serve(tokens)))) as client:
         call = Caller(client, await serve(pets))
         calls = [asyncio.create_task(call()) for _ in range(20)]
         with anyio.fail_after(30):
@@ -106,7 +106,7 @@ async def test_many_calls_at_a_time_fetch_one_token(serve):
 async def test_a_cancelled_caller_does_not_cancel_the_shared_fetch(serve):
     tokens, pets = TokenServer(), Recorder()
     tokens.released.clear()
-    async with opened(SourceSettings(credentials=login(await serve(tokens)))) as client:
+    async with open_client(SourceSettings(credentials=login(await serve(tokens)))) as client:
         call = Caller(client, await serve(pets))
         first, second = asyncio.create_task(call()), asyncio.create_task(call())
         with anyio.fail_after(30):
@@ -121,7 +121,7 @@ async def test_a_cancelled_caller_does_not_cancel_the_shared_fetch(serve):
 
 async def test_a_token_that_the_service_refuses_is_replaced_once(serve):
     tokens, pets = TokenServer(), Guarded("token-2")
-    async with opened(SourceSettings(credentials=login(await serve(tokens)))) as client:
+    async with open_client(SourceSettings(credentials=login(await serve(tokens)))) as client:
         call = Caller(client, await serve(pets))
         assert not (await call()).is_error
         assert not (await call()).is_error
@@ -136,7 +136,7 @@ async def test_a_token_that_the_service_refuses_is_replaced_once(serve):
 async def test_a_token_of_the_settings_is_not_tried_twice(serve):
     pets = Guarded("another")
     credentials = {"oauth": SchemeSettings(token="t")}
-    async with opened(SourceSettings(credentials=credentials)) as client:
+    async with open_client(SourceSettings(credentials=credentials)) as client:
         assert (await Caller(client, await serve(pets))()).is_error
     assert len(pets.seen) == 1
 
@@ -158,8 +158,8 @@ async def test_a_token_of_the_settings_is_not_tried_twice(serve):
 )
 async def test_why_there_is_no_token_is_told_and_nothing_is_sent(serve, answer, told):
     tokens, pets = TokenServer(**answer), Recorder()
-    async with opened(SourceSettings(credentials=login(await serve(tokens)))) as client:
-        text = await Caller(client, await serve(pets)).told()
+    async with open_client(SourceSettings(credentials=login(await serve(tokens)))) as client:
+        text = await Caller(client, await serve(pets)).refusal_text()
     assert text.startswith("pets has no token for oauth: its token_url ")
     assert text.endswith(told)
     assert pets.seen == []
@@ -168,9 +168,9 @@ async def test_why_there_is_no_token_is_told_and_nothing_is_sent(serve, answer, 
 
 async def test_the_next_call_tries_again_after_a_failure(serve):
     tokens, pets = TokenServer(status=500), Recorder()
-    async with opened(SourceSettings(credentials=login(await serve(tokens)))) as client:
+    async with open_client(SourceSettings(credentials=login(await serve(tokens)))) as client:
         call = Caller(client, await serve(pets))
-        await call.told()
+        await call.refusal_text()
         tokens.status = 200
         assert not (await call()).is_error
 
@@ -179,18 +179,18 @@ async def test_a_token_server_that_is_silent_or_away_ends_the_call(serve):
     silent, pets = Silent(), Recorder()
     url = await serve(pets)
     settings = SourceSettings(credentials=login(await serve(silent)), timeout_s=0.05)
-    async with opened(settings) as client:
-        assert "did not answer within 0.05 s" in await Caller(client, url).told()
+    async with open_client(settings) as client:
+        assert "did not answer within 0.05 s" in await Caller(client, url).refusal_text()
     settings = SourceSettings(credentials=login("http://127.0.0.1:1"))
-    async with opened(settings) as client:
-        assert "could not be reached" in await Caller(client, url).told()
+    async with open_client(settings) as client:
+        assert "could not be reached" in await Caller(client, url).refusal_text()
     assert pets.seen == []
 
 
 async def test_new_settings_discard_old_tokens(serve):
     tokens, pets = TokenServer(), Recorder()
     settings = SourceSettings(credentials=login(await serve(tokens)))
-    async with opened(settings) as client:
+    async with open_client(settings) as client:
         call = Caller(client, await serve(pets))
         await call()
         await client.configure(client.connections.limits, {"pets": settings})

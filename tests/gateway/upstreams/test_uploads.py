@@ -14,7 +14,7 @@ from registry.documents import ssrf_protection
 from schemas.binding import Body, OpenAPIBinding, Part
 from schemas.mcp.revisions import V2025_06_18
 from schemas.tool import Annotations, Tool
-from tests.gateway.upstreams.conftest import limits, opened, source
+from tests.gateway.upstreams.conftest import limits, open_client, source
 from tests.gateway.upstreams.parts import field as field_of
 from tests.gateway.upstreams.parts import parts_of
 from tests.servers.rest import Flaky, Recorder, arrived, respond
@@ -58,12 +58,12 @@ class Calls:
     changes: Mapping[str, object]
 
     async def __call__(self, body, method="POST", **arguments):
-        async with opened(**self.changes) as client:
+        async with open_client(**self.changes) as client:
             uploads = Uploads(lambda: limits(**self.changes), self.resources.read)
             upstream = OpenAPIUpstream(client, uploads)
             return await upstream.call(tool(body, method), source(self.url), arguments, CONTEXT)
 
-    async def refused(self, body=BYTES, **arguments):
+    async def refusal_text(self, body=BYTES, **arguments):
         """Why nothing was sent, in words that name no address."""
         result = await self(body, **arguments)
         assert result.is_error
@@ -81,7 +81,7 @@ def calls(serve):
     return make
 
 
-async def chunked(_scope, receive, send):
+async def serve_chunks(_scope, receive, send):
     """A file whose length is not told."""
     await send({"type": "http.response.start", "status": 200, "headers": []})
     for _ in range(50):
@@ -119,7 +119,7 @@ async def test_a_body_of_bytes_has_the_type_that_the_description_says(calls, ser
 async def test_a_file_of_unknown_length_is_streamed_in_chunks(calls, serve):
     service = Recorder()
     call = await calls(service)
-    await call(BYTES, f=await serve(chunked))
+    await call(BYTES, f=await serve(serve_chunks))
     [seen] = service.seen
     assert seen.body == b"x" * 5000
     assert seen.all("content-length") == []
@@ -152,7 +152,7 @@ async def test_a_resource_is_read_as_the_caller(calls):
 async def test_a_resource_that_cannot_be_read_is_said(calls, contents):
     service = Recorder()
     call = await calls(service, Resources({} if contents is None else {"a://b": contents}))
-    assert await call.refused(f="a://b") == "f: there is no such resource"
+    assert await call.refusal_text(f="a://b") == "f: there is no such resource"
     assert service.seen == []
 
 
@@ -166,7 +166,7 @@ async def test_private_addresses_are_refused(calls, serve):
     url = await serve(files)
     named = url.replace("127.0.0.1", "localhost")
     for private in (url, named, "http://[::1]:1/", "http://10.0.0.1/"):
-        assert await call.refused(f=private) == PRIVATE
+        assert await call.refusal_text(f=private) == PRIVATE
     assert (service.seen, files.seen) == ([], [])
 
 
@@ -178,8 +178,8 @@ async def test_a_public_address_redirecting_to_a_private_address_is_refused(
     service, files = Recorder(), Recorder(200, b"public")
     call = await calls(service, private=False)
     assert not (await call(BYTES, f=await serve(files))).is_error
-    assert await call.refused(f=await serve(redirecting("http://10.0.0.1/x"))) == PRIVATE
-    assert await call.refused(f=await serve(redirecting("//[fd00::1]/x"))) == PRIVATE
+    assert await call.refusal_text(f=await serve(redirecting("http://10.0.0.1/x"))) == PRIVATE
+    assert await call.refusal_text(f=await serve(redirecting("//[fd00::1]/x"))) == PRIVATE
     assert [seen.body for seen in service.seen] == [b"public"]
 
 
@@ -191,22 +191,22 @@ async def test_redirects_are_followed_a_few_times(calls, serve):
     assert [seen.body for seen in service.seen] == [b"file"]
     assert [seen.target for seen in files.seen] == ["/there"]
     circle = await serve(redirecting("/again"))
-    assert await call.refused(f=circle) == "f: its URL redirects more than 5 times"
+    assert await call.refusal_text(f=circle) == "f: its URL redirects more than 5 times"
 
 
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "ftp://x/y", "data:,x"])
 async def test_a_redirect_leads_to_http_only(calls, serve, location):
     call = await calls(Recorder())
     url = await serve(redirecting(location))
-    assert await call.refused(f=url) == "f: its URL redirects to what is not fetched"
+    assert await call.refusal_text(f=url) == "f: its URL redirects to what is not fetched"
 
 
 async def test_an_answer_other_than_200_is_no_file(calls, serve):
     service = Recorder()
     call = await calls(service)
-    assert await call.refused(f=await serve(Recorder(404))) == "f: its URL answered 404"
-    assert await call.refused(f="http://127.0.0.1:1/") == "f: its URL cannot be fetched"
-    assert await call.refused(f="http://") == "f: its URL cannot be fetched"
+    assert await call.refusal_text(f=await serve(Recorder(404))) == "f: its URL answered 404"
+    assert await call.refusal_text(f="http://127.0.0.1:1/") == "f: its URL cannot be fetched"
+    assert await call.refusal_text(f="http://") == "f: its URL cannot be fetched"
     assert service.seen == []
 
 
@@ -217,15 +217,15 @@ async def test_files_above_the_limit_are_not_sent(calls, serve):
     service = Recorder()
     text = encode([{"uri": "a://b", "text": "x" * 600}])
     call = await calls(service, Resources({"a://b": text}), upload_limit_bytes=1000)
-    assert await call.refused(f=await serve(Recorder(200, b"x" * 1001))) == TOO_LARGE
-    assert await call.refused(FORM, f=["a://b", "a://b"]) == TOO_LARGE
+    assert await call.refusal_text(f=await serve(Recorder(200, b"x" * 1001))) == TOO_LARGE
+    assert await call.refusal_text(FORM, f=["a://b", "a://b"]) == TOO_LARGE
     assert service.seen == []
     assert not (await call(BYTES, f=await serve(Recorder(200, b"x" * 1000)))).is_error
 
 
 async def test_a_file_that_turns_out_too_large_breaks_the_request_off(calls, serve):
     call = await calls(Recorder(), upload_limit_bytes=1000)
-    assert await call.refused(f=await serve(chunked)) == TOO_LARGE
+    assert await call.refusal_text(f=await serve(serve_chunks)) == TOO_LARGE
 
 
 async def test_a_stream_is_sent_once_and_buffered_files_are_sent_again(calls, serve):
@@ -255,7 +255,7 @@ async def test_nothing_of_the_caller_is_told_to_where_the_file_lies(calls, serve
 async def test_more_files_than_there_are_connections_to_spare_are_refused(calls, serve):
     service, files = Recorder(), Recorder(200, b"x")
     call, url = await calls(service), await serve(files)
-    text = await call.refused(FORM, f=[url] * (FETCHED_LIMIT + 1))
+    text = await call.refusal_text(FORM, f=[url] * (FETCHED_LIMIT + 1))
     assert text == f"more than {FETCHED_LIMIT} files that lie elsewhere"
     assert (service.seen, files.seen) == ([], [])
 

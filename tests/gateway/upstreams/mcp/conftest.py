@@ -64,13 +64,13 @@ async def session(connections: Connections) -> AsyncIterator[Any]:
     """`await session(url)` opens one; it is closed when the test ends."""
     links: list[HttpLink] = []
 
-    async def opened(url: str, background: Ears | None = None, **options: Any) -> HttpLink:
+    async def open_session(url: str, background: Ears | None = None, **options: Any) -> HttpLink:
         pool = connections.of(mcp_source(url + "/mcp"))
         link = await HttpLink.open(pool, HELLO, background or Ears(), PATIENT, **options)
         links.append(link)
         return link
 
-    yield opened
+    yield open_session
     for link in links:
         await link.close()
 
@@ -79,11 +79,11 @@ async def session(connections: Connections) -> AsyncIterator[Any]:
 async def stateless(connections: Connections) -> AsyncIterator[Any]:
     links: list[StatelessLink] = []
 
-    def opened(url: str) -> StatelessLink:
+    def open_stateless(url: str) -> StatelessLink:
         links.append(StatelessLink(connections.of(mcp_source(url + "/mcp")), HELLO, UNKNOWN))
         return links[-1]
 
-    yield opened
+    yield open_stateless
     for link in links:
         await link.close()
 

@@ -40,10 +40,10 @@ class Server(Scripted):
         self.open = open_
         plays: dict[str, Any] = {
             "initialize": self._begin,
-            "tools/call": self._called,
+            "tools/call": self._answer_call,
             "tools/list": self._list,
             "GET": self._nothing,
-            "resources/subscribe": self._called,
+            "resources/subscribe": self._answer_call,
         }
         if stateless:
             plays["server/discover"] = self._discover
@@ -67,7 +67,7 @@ class Server(Scripted):
         self.session = f"s-{next(self.ids)}"
         await self.initialize(turn)
 
-    async def _called(self, turn: Turn) -> None:
+    async def _answer_call(self, turn: Turn) -> None:
         await turn.result(content=[{"type": "text", "text": str(turn.header("authorization"))}])
 
     async def _list(self, turn: Turn) -> None:
@@ -99,7 +99,7 @@ class Behind:
         return await Lister(self.servers, limits())(spec)
 
 
-def named(token: str) -> Context:
+def context_of(token: str) -> Context:
     """A call of Ann's with this token."""
     context = caller(token)
     principal = replace(context.principal, id="ann")
@@ -158,7 +158,7 @@ async def test_a_new_token_of_the_same_caller_is_another_credential(serve, behin
     server = Server()
     there = await behind(server, SourceSettings(forward_token=True))
     for token in ("old", "new"):
-        await there.call(named(token))
+        await there.call(context_of(token))
     first, second = server.sessions()
     assert first != second
 
@@ -168,7 +168,7 @@ async def test_a_clients_own_session_outlives_its_token(serve, behind):
     there = await behind(server, SourceSettings(forward_token=True), own_sessions=True)
     session = None
     for token in ("old", "new"):
-        context = named(token)
+        context = context_of(token)
         session = session or Session("c-1", V2025_11_25, context.principal, {}, {})
         context.session, context.revision = session, V2025_11_25
         await there.call(context)

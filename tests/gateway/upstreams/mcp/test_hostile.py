@@ -31,11 +31,11 @@ Play = Callable[[Turn], Awaitable[None]]
 async def link(request, serve, session, stateless):
     """`await link(play)`: to a server that answers tools/call so."""
 
-    async def opened(play: Play) -> Link:
+    async def open_link(play: Play) -> Link:
         url = await serve(Scripted({"tools/call": play}))
         return await session(url) if request.param == "handshake" else stateless(url)
 
-    return opened
+    return open_link
 
 
 async def why(link: Link, ears: Ears | None = None) -> str:
@@ -264,12 +264,12 @@ async def test_a_connection_is_used_again_after_a_stream_that_was_read(serve, st
 
     peers = set()
 
-    async def watched(scope: Any, receive: Any, send: Any) -> None:
+    async def watch_peers(scope: Any, receive: Any, send: Any) -> None:
         peers.add(scope["client"])
         await server(scope, receive, send)
 
     server = Scripted({"tools/call": play})
-    link = stateless(await serve(watched))
+    link = stateless(await serve(watch_peers))
     for _ in range(5):
         assert await link.request("tools/call", CALL, None, PATIENT) == {"a": Raw(b"1")}
         await asyncio.gather(*link._endpoint.tasks._tasks)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def opened(connections, serve):
+async def open_link(connections, serve):
     links: list[DuplexLink] = []
 
     async def open_(server: Any, background: Ears | None = None, **source: Any) -> DuplexLink:
@@ -39,9 +39,9 @@ async def echo(server: TwoEndpoints, message: Any) -> None:
         await server.tell(json.loads(reply(message["id"], echo=message["params"])))
 
 
-async def test_a_session_begins_with_the_address_that_the_stream_names(opened):
+async def test_a_session_begins_with_the_address_that_the_stream_names(open_link):
     server = TwoEndpoints(echo)
-    link = await opened(server)
+    link = await open_link(server)
     assert link.alive
     assert link.revision.name == "2024-11-05"
     assert link.facts.server_info == {"name": "old", "version": "1"}
@@ -53,7 +53,7 @@ async def test_a_session_begins_with_the_address_that_the_stream_names(opened):
     ]
 
 
-async def test_answers_find_their_requests_in_any_order(opened):
+async def test_answers_find_their_requests_in_any_order(open_link):
     waiting: list[Any] = []
 
     async def backwards(server: TwoEndpoints, message: Any) -> None:
@@ -63,7 +63,7 @@ async def test_answers_find_their_requests_in_any_order(opened):
             for one in reversed(waiting):
                 await echo(server, one)
 
-    link = await opened(TwoEndpoints(backwards))
+    link = await open_link(TwoEndpoints(backwards))
     with anyio.fail_after(30):
         answers = await asyncio.gather(
             *(link.request("x", {"n": number}, None, PATIENT) for number in range(3))
@@ -71,7 +71,7 @@ async def test_answers_find_their_requests_in_any_order(opened):
     assert answers == [{"echo": Raw(b'{"n": %d}' % number)} for number in range(3)]
 
 
-async def test_progress_goes_to_its_request_and_the_rest_to_the_background(opened):
+async def test_progress_goes_to_its_request_and_the_rest_to_the_background(open_link):
     async def play(server: TwoEndpoints, message: Any) -> None:
         if "id" in message:
             token = message["params"]["_meta"]["progressToken"]
@@ -81,7 +81,7 @@ async def test_progress_goes_to_its_request_and_the_rest_to_the_background(opene
             await server.tell(json.loads(reply(message["id"])))
 
     background, ears = Ears(), Ears()
-    link = await opened(TwoEndpoints(play), background)
+    link = await open_link(TwoEndpoints(play), background)
     with anyio.fail_after(30):
         await link.request("x", {"_meta": {"progressToken": "t"}}, ears, PATIENT)
         await background.until(1)
@@ -89,7 +89,7 @@ async def test_progress_goes_to_its_request_and_the_rest_to_the_background(opene
     assert background.heard == [("notifications/tools/list_changed", {})]
 
 
-async def test_questions_are_asked_in_the_background_while_no_call_is_given_up(opened, clock):
+async def test_questions_are_asked_in_the_background_while_no_call_is_given_up(open_link, clock):
     async def play(server: TwoEndpoints, message: Any) -> None:
         if message.get("method") == "x":
             await server.tell(question("q", "roots/list"))
@@ -101,12 +101,12 @@ async def test_questions_are_asked_in_the_background_while_no_call_is_given_up(o
         await asyncio.sleep(0.01)
         return {"roots": []}
 
-    link = await opened(TwoEndpoints(play), Ears(answer=answer))
+    link = await open_link(TwoEndpoints(play), Ears(answer=answer))
     members = await link.request("x", {}, None, Timeout(3, 60))
     assert json.loads(bytes(members["got"])) == {"roots": []}
 
 
-async def test_a_cancelled_request_is_cancelled_at_the_server(opened):
+async def test_a_cancelled_request_is_cancelled_at_the_server(open_link):
     """A server is told the reason that the client gave (mending 22)."""
     told = asyncio.Event()
 
@@ -117,7 +117,7 @@ async def test_a_cancelled_request_is_cancelled_at_the_server(opened):
 
     began = asyncio.Event()
     server = TwoEndpoints(play)
-    link = await opened(server)
+    link = await open_link(server)
     began.clear()
     calling = asyncio.create_task(link.request("x", {}, None, PATIENT))
     with anyio.fail_after(30):
@@ -130,23 +130,23 @@ async def test_a_cancelled_request_is_cancelled_at_the_server(opened):
     assert server.heard[-1]["params"] == cancelled
 
 
-async def test_errors_of_the_server_are_forwarded_unchanged(opened):
+async def test_errors_of_the_server_are_forwarded_unchanged(open_link):
     async def play(server: TwoEndpoints, message: Any) -> None:
         if "id" in message:
             await server.tell(json.loads(failure(message["id"], -5, "m", [1])))
 
-    link = await opened(TwoEndpoints(play))
+    link = await open_link(TwoEndpoints(play))
     with pytest.raises(RelayedFault) as caught:
         await link.request("x", {}, None, PATIENT)
     assert (caught.value.code, caught.value.data) == (-5, [1])
 
 
-async def test_the_end_of_the_stream_is_the_end_of_the_session(opened):
+async def test_the_end_of_the_stream_is_the_end_of_the_session(open_link):
     async def play(server: TwoEndpoints, message: Any) -> None:
         if message.get("method") == "x":
             server.hang_up()
 
-    link = await opened(TwoEndpoints(play))
+    link = await open_link(TwoEndpoints(play))
     with anyio.fail_after(30), pytest.raises(SessionLost) as caught:
         await link.request("x", {}, None, PATIENT)
     assert caught.value.sent
@@ -156,7 +156,7 @@ async def test_the_end_of_the_stream_is_the_end_of_the_session(opened):
     assert not caught.value.sent
 
 
-async def test_a_slow_listener_holds_nobody_up(opened):
+async def test_a_slow_listener_holds_nobody_up(open_link):
     async def play(server: TwoEndpoints, message: Any) -> None:
         if message.get("method") == "x":
             token = message["params"]["_meta"]["progressToken"]
@@ -170,7 +170,7 @@ async def test_a_slow_listener_holds_nobody_up(opened):
             await super().on_notification(method, params)
             await asyncio.Event().wait()
 
-    link = await opened(TwoEndpoints(play))
+    link = await open_link(TwoEndpoints(play))
     ears = Slow()
     slow = asyncio.create_task(link.request("x", {"_meta": {"progressToken": 1}}, ears, PATIENT))
     with anyio.fail_after(30):
@@ -180,7 +180,7 @@ async def test_a_slow_listener_holds_nobody_up(opened):
     slow.cancel()
 
 
-async def test_messages_per_request_are_limited(opened):
+async def test_messages_per_request_are_limited(open_link):
     async def play(server: TwoEndpoints, message: Any) -> None:
         if message.get("method") == "x":
             token = message["params"]["_meta"]["progressToken"]
@@ -190,7 +190,7 @@ async def test_messages_per_request_are_limited(opened):
         else:
             await echo(server, message)
 
-    link = await opened(TwoEndpoints(play))
+    link = await open_link(TwoEndpoints(play))
     with pytest.raises(UpstreamFailed, match=f"answered more than {LIMIT_BYTES} bytes"):
         await link.request("x", {"_meta": {"progressToken": 1}}, Ears(), PATIENT)
     assert await link.request("y", {}, None, PATIENT) == {"echo": Raw(b"{}")}
@@ -199,15 +199,15 @@ async def test_messages_per_request_are_limited(opened):
 @pytest.mark.parametrize(
     "names", ["http://elsewhere.example.com/messages", "//elsewhere.example.com/x", "https:///x"]
 )
-async def test_an_endpoint_at_another_server_is_refused(opened, names):
+async def test_an_endpoint_at_another_server_is_refused(open_link, names):
     with pytest.raises(UpstreamFailed, match="named an endpoint"):
-        await opened(TwoEndpoints(echo, names))
+        await open_link(TwoEndpoints(echo, names))
 
 
-async def test_an_endpoint_at_another_port_is_refused(opened, serve):
+async def test_an_endpoint_at_another_port_is_refused(open_link, serve):
     other = Scripted()
     with pytest.raises(UpstreamFailed, match="named an endpoint at another server"):
-        await opened(TwoEndpoints(echo, await serve(other) + "/messages"))
+        await open_link(TwoEndpoints(echo, await serve(other) + "/messages"))
     assert other.turns == []
 
 
@@ -231,9 +231,9 @@ def stream(*pieces: bytes, kind: str = "text/event-stream") -> Scripted:
         (Scripted(), "answered HTTP 405"),
     ],
 )
-async def test_other_servers_are_not_taken_for_http_sse(opened, connections, server, text):
+async def test_other_servers_are_not_taken_for_http_sse(open_link, connections, server, text):
     with pytest.raises(UpstreamFailed, match=text):
-        await opened(server)
+        await open_link(server)
 
 
 async def test_a_stream_that_names_nothing_is_given_up(connections, serve):

@@ -100,11 +100,11 @@ async def test_a_stream_that_ends_without_an_id_has_failed(serve, session):
 async def test_a_session_that_is_gone_when_its_stream_is_taken_up_may_have_done_the_call(
     serve, session
 ):
-    async def gone(turn: Turn) -> None:
+    async def answer_gone(turn: Turn) -> None:
         await turn.say(404)
 
     server = polling_server()
-    server.plays = {**server.plays, "GET": gone}
+    server.plays = {**server.plays, "GET": answer_gone}
     link = await session(await serve(server))
     with pytest.raises(SessionLost) as caught:
         await link.request("tools/call", CALL, None, PATIENT)
@@ -119,7 +119,7 @@ async def test_nothing_is_listened_to_unless_that_is_wanted(serve, session):
 
 
 async def test_unattributed_messages_are_heard_in_the_background(serve, session):
-    async def listened(turn: Turn) -> None:
+    async def serve_stream(turn: Turn) -> None:
         await turn.begin()
         await turn.event(note(CHANGED))
         await turn.event(question("q", "roots/list"))
@@ -128,7 +128,7 @@ async def test_unattributed_messages_are_heard_in_the_background(serve, session)
     async def answer(method: str, params: Any) -> Any:
         return {"roots": []}
 
-    server = Scripted({"GET": listened})
+    server = Scripted({"GET": serve_stream})
     ears = Ears(answer=answer)
     await session(await serve(server), ears, listen=True)
     with anyio.fail_after(30):
@@ -139,7 +139,7 @@ async def test_unattributed_messages_are_heard_in_the_background(serve, session)
 
 
 async def test_a_crash_in_the_background_does_not_end_the_hearing(serve, session, caplog):
-    async def listened(turn: Turn) -> None:
+    async def serve_stream(turn: Turn) -> None:
         await turn.begin()
         await turn.event(note("notifications/one"))
         await turn.event(note("notifications/two"))
@@ -151,7 +151,7 @@ async def test_a_crash_in_the_background_does_not_end_the_hearing(serve, session
             raise RuntimeError
 
     ears = Clumsy()
-    await session(await serve(Scripted({"GET": listened})), ears, listen=True)
+    await session(await serve(Scripted({"GET": serve_stream})), ears, listen=True)
     with anyio.fail_after(30):
         await ears.until(2)
     assert any(record.message == "mcp_background_failed" for record in caplog.records)
@@ -160,15 +160,15 @@ async def test_a_crash_in_the_background_does_not_end_the_hearing(serve, session
 async def test_a_session_that_is_lost_is_listened_to_no_more(serve, session):
     left = asyncio.Event()
 
-    async def listened(turn: Turn) -> None:
+    async def serve_stream(turn: Turn) -> None:
         await turn.begin()
         await turn.left()
         left.set()
 
-    async def gone(turn: Turn) -> None:
+    async def answer_gone(turn: Turn) -> None:
         await turn.say(404)
 
-    server = Scripted({"GET": listened, "tools/call": gone})
+    server = Scripted({"GET": serve_stream, "tools/call": answer_gone})
     link = await session(await serve(server), listen=True)
     with anyio.fail_after(30):
         await server.heard("GET")
@@ -180,7 +180,7 @@ async def test_a_session_that_is_lost_is_listened_to_no_more(serve, session):
 async def test_progress_finds_its_call_on_any_stream(serve, session):
     streams: list[Turn] = []
 
-    async def listened(turn: Turn) -> None:
+    async def serve_stream(turn: Turn) -> None:
         streams.append(turn)
         await turn.begin()
         await turn.left()
@@ -192,7 +192,7 @@ async def test_progress_finds_its_call_on_any_stream(serve, session):
         await ears.until(1)
         await turn.result(content=[])
 
-    server = Scripted({"GET": listened, "tools/call": play})
+    server = Scripted({"GET": serve_stream, "tools/call": play})
     link = await session(await serve(server), listen=True)
     ears = Ears()
     with anyio.fail_after(30):
@@ -205,7 +205,7 @@ async def test_questions_beside_the_calls_count_for_the_calls(serve, session, ca
     """One question after the other, each when the one before has been answered."""
     asking = asyncio.Event()
 
-    async def listened(turn: Turn) -> None:
+    async def serve_stream(turn: Turn) -> None:
         await turn.begin()
         await asking.wait()
         for number in range(10):
@@ -225,7 +225,7 @@ async def test_questions_beside_the_calls_count_for_the_calls(serve, session, ca
         return {}
 
     over = asyncio.Event()
-    server = Scripted({"GET": listened, "tools/call": play})
+    server = Scripted({"GET": serve_stream, "tools/call": play})
     background = Ears(answer=answer)
     link = await session(await serve(server), background, listen=True)
     with anyio.fail_after(30):
@@ -239,7 +239,7 @@ async def test_questions_beside_the_calls_count_for_the_calls(serve, session, ca
 
 
 async def test_beside_no_call_only_so_much_is_asked(serve, session):
-    async def listened(turn: Turn) -> None:
+    async def serve_stream(turn: Turn) -> None:
         await turn.begin()
         for number in range(10):
             await turn.event(question(number, "roots/list"))
@@ -251,7 +251,7 @@ async def test_beside_no_call_only_so_much_is_asked(serve, session):
         return {}
 
     over = asyncio.Event()
-    server = Scripted({"GET": listened})
+    server = Scripted({"GET": serve_stream})
     background = Ears(answer=answer)
     await session(await serve(server), background, listen=True)
     with anyio.fail_after(30):
@@ -260,7 +260,7 @@ async def test_beside_no_call_only_so_much_is_asked(serve, session):
 
 
 async def test_while_we_are_asked_in_the_background_no_call_is_given_up(serve, session, clock):
-    async def listened(turn: Turn) -> None:
+    async def serve_stream(turn: Turn) -> None:
         await turn.begin()
         await server.heard("tools/call")
         await turn.event(question("q", "roots/list"))
@@ -275,7 +275,7 @@ async def test_while_we_are_asked_in_the_background_no_call_is_given_up(serve, s
         await asyncio.sleep(0.01)
         return {}
 
-    server = Scripted({"GET": listened, "tools/call": play})
+    server = Scripted({"GET": serve_stream, "tools/call": play})
     link = await session(await serve(server), Ears(answer=answer), listen=True)
     assert await link.request("tools/call", CALL, None, Timeout(3, 60)) == DONE
 
@@ -312,7 +312,7 @@ async def test_a_refused_get_ends_the_listening_and_not_the_session(serve, sessi
 async def test_a_stream_that_was_open_and_is_unknown_later_ends_the_session(serve, session):
     """A server that has answered a GET has a route for it, so its 404 is about the session."""
 
-    async def listened(turn: Turn) -> None:
+    async def serve_stream(turn: Turn) -> None:
         if len(server.all("GET")) > 1:
             await turn.say(404)
         else:
@@ -320,7 +320,7 @@ async def test_a_stream_that_was_open_and_is_unknown_later_ends_the_session(serv
             await turn.piece(b"retry: 1\n\n")
             await turn.end()
 
-    server = Scripted({"GET": listened})
+    server = Scripted({"GET": serve_stream})
     link = await session(await serve(server), listen=True)
     with anyio.fail_after(30):
         await server.heard("GET", 2)
@@ -330,7 +330,7 @@ async def test_a_stream_that_was_open_and_is_unknown_later_ends_the_session(serv
 
 
 async def test_a_lost_stream_is_resumed_at_its_end(serve, session):
-    async def listened(turn: Turn) -> None:
+    async def serve_stream(turn: Turn) -> None:
         await turn.begin()
         if len(server.all("GET")) == 1:
             await turn.piece(b"retry: 1\n\n" + event(note(CHANGED), "7"))
@@ -338,7 +338,7 @@ async def test_a_lost_stream_is_resumed_at_its_end(serve, session):
         else:
             await turn.left()
 
-    server = Scripted({"GET": listened})
+    server = Scripted({"GET": serve_stream})
     await session(await serve(server), listen=True)
     with anyio.fail_after(30):
         again = await server.heard("GET", 2)
@@ -346,7 +346,7 @@ async def test_a_lost_stream_is_resumed_at_its_end(serve, session):
 
 
 async def test_after_a_gap_every_list_may_have_changed(serve, session):
-    async def listened(turn: Turn) -> None:
+    async def serve_stream(turn: Turn) -> None:
         await turn.begin()
         if len(server.all("GET")) == 1:
             await turn.piece(b"retry: 1\n\n")
@@ -355,7 +355,7 @@ async def test_after_a_gap_every_list_may_have_changed(serve, session):
             await turn.left()
 
     capabilities = {"tools": {"listChanged": True}, "prompts": {}, "resources": {}}
-    server = Scripted({"GET": listened}, capabilities=capabilities)
+    server = Scripted({"GET": serve_stream}, capabilities=capabilities)
     ears = Ears()
     await session(await serve(server), ears, listen=True)
     with anyio.fail_after(30):

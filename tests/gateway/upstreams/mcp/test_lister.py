@@ -42,7 +42,7 @@ def lists(play: Play, **plays: Play) -> Scripted:
     return Scripted({"tools/list": play, **plays}, capabilities={"tools": {}, "prompts": {}})
 
 
-async def listed(serve: Any, server: Scripted, **changes: Any) -> Snapshot:
+async def list_snapshot(serve: Any, server: Scripted, **changes: Any) -> Snapshot:
     async with listing(await serve(server), **changes) as (lister, spec):
         return decode_snapshot(await lister(spec))
 
@@ -64,10 +64,10 @@ async def test_lists_that_are_too_much_together_are_refused_whole(serve):
         await turn.result(tools=tools(10, 10_000))
 
     server = lists(play, **{"prompts/list": prompts})
-    assert len((await listed(serve, server, mcp_list_bytes=210_000)).prompts) == 10
+    assert len((await list_snapshot(serve, server, mcp_list_bytes=210_000)).prompts) == 10
     expected = r"things lists more than 190000 bytes \(upstream.mcp_list_bytes\)"
     with pytest.raises(ImportRejected, match=expected):
-        await listed(serve, server, mcp_list_bytes=190_000)
+        await list_snapshot(serve, server, mcp_list_bytes=190_000)
 
 
 async def test_the_pages_of_a_list_share_one_size_limit(serve):
@@ -77,7 +77,7 @@ async def test_the_pages_of_a_list_share_one_size_limit(serve):
 
     server = lists(play)
     with pytest.raises(ImportRejected, match="more than 250000 bytes"):
-        await listed(serve, server, mcp_list_bytes=250_000)
+        await list_snapshot(serve, server, mcp_list_bytes=250_000)
     assert len(server.all("tools/list")) == 3
 
 
@@ -87,14 +87,14 @@ async def test_cursors_count_too(serve):
         await turn.result(tools=[], nextCursor=before + "x" * 100_000)
 
     with pytest.raises(ImportRejected, match="more than 250000 bytes"):
-        await listed(serve, lists(play), mcp_list_bytes=250_000)
+        await list_snapshot(serve, lists(play), mcp_list_bytes=250_000)
 
 
 async def test_members_beside_the_definitions_do_not_count(serve):
     async def play(turn: Turn) -> None:
         await turn.result(tools=tools(1), other="x" * 100_000)
 
-    assert names(await listed(serve, lists(play), mcp_list_bytes=1000)) == ["t0"]
+    assert names(await list_snapshot(serve, lists(play), mcp_list_bytes=1000)) == ["t0"]
 
 
 async def test_of_an_answer_nothing_is_kept_but_its_definitions(serve):
@@ -118,7 +118,7 @@ async def test_one_definition_that_is_too_large_is_left_out(serve):
     async def play(turn: Turn) -> None:
         await turn.result(tools=[*tools(1), *tools(1, DEFINITION_BYTES, 1), *tools(1, 0, 2)])
 
-    snapshot = await listed(serve, lists(play))
+    snapshot = await list_snapshot(serve, lists(play))
     assert names(snapshot) == ["t0", "t2"]
     assert snapshot.problems == (
         f"tools/list: an entry of over {DEFINITION_BYTES} bytes was left out",
@@ -129,7 +129,7 @@ async def test_entries_that_are_none_count_as_entries(serve):
     async def play(turn: Turn) -> None:
         await turn.result(tools=[*[{}] * 7, *tools(7)])
 
-    snapshot = await listed(serve, lists(play), mcp_list_items=10)
+    snapshot = await list_snapshot(serve, lists(play), mcp_list_items=10)
     assert names(snapshot) == ["t0", "t1", "t2"]
     assert snapshot.problems == (
         "tools/list: an entry has no name",
@@ -143,6 +143,6 @@ async def test_as_many_entries_as_there_may_be_are_whole(serve):
         more = {"nextCursor": "1"} if page == 0 else {}
         await turn.result(tools=tools(5, 0, 5 * page), **more)
 
-    snapshot = await listed(serve, lists(play), mcp_list_items=10)
+    snapshot = await list_snapshot(serve, lists(play), mcp_list_items=10)
     assert names(snapshot) == [f"t{number}" for number in range(10)]
     assert snapshot.problems == ()

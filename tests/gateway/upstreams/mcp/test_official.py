@@ -45,7 +45,7 @@ async def start_server(transport: str) -> AsyncIterator[tuple[Source, Any]]:
 
 
 @pytest.fixture
-async def reached(anyio_backend: str) -> AsyncIterator[Any]:
+async def official_server(anyio_backend: str) -> AsyncIterator[Any]:
     values = limits(timeout_s=STARTED_S, response_limit_bytes=10**7)
     client = Client(values, {})
     ways: list[Any] = []
@@ -75,13 +75,13 @@ async def until(said: Any, word: bytes) -> None:
 
 
 @pytest.mark.parametrize("transport", ["http", "http-json", "sse", "stdio"])
-async def test_sessions(reached, transport):
+async def test_sessions(official_server, transport):
     async def answer(method: str, params: Any) -> Any:
         return {"action": "accept", "content": {"name": "Ann"}}
 
     ears, background = Ears(answer=answer), Ears(answer=answer)
     async with start_server(transport) as (source, _):
-        way = reached(source)
+        way = official_server(source)
         spoken = await way.probe()
         assert spoken.handshake is not None
         assert spoken.handshake.revision.name == "2025-11-25"
@@ -107,9 +107,9 @@ async def test_sessions(reached, transport):
 
 
 @pytest.mark.parametrize("transport", ["http", "http-json", "stdio"])
-async def test_2026_07_28(reached, transport):
+async def test_2026_07_28(official_server, transport):
     async with start_server(transport) as (source, _):
-        way = reached(source)
+        way = official_server(source)
         spoken = await way.probe()
         assert spoken.stateless is not None
         link = await way.stateless(spoken)
@@ -128,9 +128,9 @@ async def test_2026_07_28(reached, transport):
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_cancelled_calls_are_cancelled_at_official_servers(reached, era):
+async def test_cancelled_calls_are_cancelled_at_official_servers(official_server, era):
     async with start_server("http") as (source, said):
-        way = reached(source)
+        way = official_server(source)
         spoken = await way.probe()
         opening = way.stateless(spoken) if era == "stateless" else way.open(spoken, {}, Ears())
         link = await opening

@@ -207,10 +207,10 @@ async def test_an_era_that_is_set_and_not_there_is_a_failure(serve, ways):
 
 
 async def test_a_probed_server_is_callable(serve, ways):
-    async def done(turn: Turn) -> None:
+    async def answer_call(turn: Turn) -> None:
         await turn.result(content=[])
 
-    asked = server(server_discover=discover, tools_call=done)
+    asked = server(server_discover=discover, tools_call=answer_call)
     transport = ways()(mcp_source(await serve(asked)))
     supported = await transport.probe()
     session = await transport.open(supported, {"sampling": {}}, NullHandler())

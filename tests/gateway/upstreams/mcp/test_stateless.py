@@ -24,12 +24,12 @@ ACK = "notifications/subscriptions/acknowledged"
 CHANGED = "notifications/tools/list_changed"
 
 
-async def done(turn: Turn) -> None:
+async def answer_call(turn: Turn) -> None:
     await turn.result(content=[])
 
 
 async def test_a_stateless_request_carries_all_required_headers(serve, stateless):
-    server = Scripted({"tools/call": done})
+    server = Scripted({"tools/call": answer_call})
     link = stateless(await serve(server))
     assert await link.request("tools/call", CALL, None, PATIENT) == DONE
     [turn] = server.turns
@@ -45,7 +45,7 @@ async def test_a_stateless_request_carries_all_required_headers(serve, stateless
 
 
 async def test_headers_are_kept_for_short_names_alone(serve, stateless):
-    server = Scripted({"resources/read": done})
+    server = Scripted({"resources/read": answer_call})
     link = stateless(await serve(server))
     for uri in ("pets:1", "pets:" + 2000 * "1", "pets:1"):
         await link.request("resources/read", {"uri": uri}, None, PATIENT)
@@ -54,7 +54,7 @@ async def test_headers_are_kept_for_short_names_alone(serve, stateless):
 
 
 async def test_client_metadata_is_kept_except_the_revision(serve, stateless):
-    server = Scripted({"tools/call": done})
+    server = Scripted({"tools/call": answer_call})
     link = stateless(await serve(server))
     meta = {
         META + "protocolVersion": "1999-01-01",
@@ -85,14 +85,14 @@ async def test_client_metadata_is_kept_except_the_revision(serve, stateless):
 async def test_the_name_header_is_set_for_methods_with_a_name(
     serve, stateless, method, params, name
 ):
-    server = Scripted({method: done})
+    server = Scripted({method: answer_call})
     await stateless(await serve(server)).request(method, params, None, PATIENT)
     assert server.turns[0].header("mcp-name") == name
     assert server.turns[0].header("mcp-method") == method
 
 
 async def test_headers_of_arguments_go_along(serve, stateless):
-    server = Scripted({"tools/call": done})
+    server = Scripted({"tools/call": answer_call})
     headers = {"Mcp-Param-Region": "eu", "Mcp-Method": "other"}
     await stateless(await serve(server)).request("tools/call", CALL, None, PATIENT, headers=headers)
     assert server.turns[0].header("mcp-param-region") == "eu"

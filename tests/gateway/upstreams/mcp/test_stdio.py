@@ -47,7 +47,7 @@ def command(habit: str = "handshake", **changes: Any) -> ProcessCommand:
 
 
 @pytest.fixture
-async def opened(anyio_backend: Any) -> AsyncIterator[Any]:
+async def open_link(anyio_backend: Any) -> AsyncIterator[Any]:
     links: list[DuplexLink] = []
 
     async def open_(
@@ -96,18 +96,18 @@ async def until_ended(link: DuplexLink) -> None:
         await link._hearing  # ends with the session
 
 
-async def test_a_session_over_lines(opened):
-    link = await opened()
+async def test_a_session_over_lines(open_link):
+    link = await open_link()
     assert link.revision.name == "2025-06-18"
     assert link.facts.server_info == {"name": "handshake", "version": "1"}
     answers = await asyncio.gather(*(call(link, f"n{number}") for number in range(20)))
     assert [answer["echo"]["name"] for answer in answers] == [f"n{n}" for n in range(20)]
 
 
-async def test_a_process_has_a_minimal_environment(opened, monkeypatch):
+async def test_a_process_has_a_minimal_environment(open_link, monkeypatch):
     monkeypatch.setenv("TOOLGATE_SECRET", "s")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
-    link = await opened(command(env={"TOKEN": "t", "HOME": "/elsewhere"}))
+    link = await open_link(command(env={"TOKEN": "t", "HOME": "/elsewhere"}))
     told = await call(link, "environment")
     environment = told["environment"]
     environment.pop("LC_CTYPE", None)  # Python's own
@@ -119,23 +119,23 @@ async def test_a_process_has_a_minimal_environment(opened, monkeypatch):
     assert told["group"] == told["pid"]  # one of its own
 
 
-async def test_a_process_gets_no_files_of_ours_and_not_too_many_of_its_own(opened):
+async def test_a_process_gets_no_files_of_ours_and_not_too_many_of_its_own(open_link):
     ours = os.open("/dev/null", os.O_RDONLY)
     os.set_inheritable(ours, True)
     try:
-        told = await call(await opened(), "files")
+        told = await call(await open_link(), "files")
     finally:
         os.close(ours)
     assert told == {"open": [], "most": [1024, 1024]}
 
 
-async def test_lines_that_are_no_answers_are_passed_over(opened):
-    assert await call(await opened(), "garbage") == {}
+async def test_lines_that_are_no_answers_are_passed_over(open_link):
+    assert await call(await open_link(), "garbage") == {}
 
 
-async def test_progress_and_unattributed_messages_are_separated(opened):
+async def test_progress_and_unattributed_messages_are_separated(open_link):
     background, ears = Ears(), Ears()
-    link = await opened(background=background)
+    link = await open_link(background=background)
     await call(link, "progress", ears, _meta={"progressToken": "t"})
     with anyio.fail_after(20):
         await background.until(1)
@@ -146,20 +146,20 @@ async def test_progress_and_unattributed_messages_are_separated(opened):
     ]
 
 
-async def test_the_process_asks(opened):
+async def test_the_process_asks(open_link):
     async def answer(method: str, params: Any) -> Any:
         return {"roots": [], "method": method}
 
-    link = await opened(background=Ears(answer=answer))
+    link = await open_link(background=Ears(answer=answer))
     members = await link.request("ask", {}, None, PATIENT)
     answer_sent = json.loads(bytes(members["got"]))
     assert answer_sent["result"] == {"roots": [], "method": "roots/list"}
     assert answer_sent["id"] == "q"
 
 
-async def test_a_cancelled_request_is_cancelled_there_too(opened):
+async def test_a_cancelled_request_is_cancelled_there_too(open_link):
     background = Ears()
-    link = await opened(background=background)
+    link = await open_link(background=background)
     calling = asyncio.create_task(call(link, "never"))
     with anyio.fail_after(20):
         await anyio.wait_all_tasks_blocked()
@@ -170,16 +170,16 @@ async def test_a_cancelled_request_is_cancelled_there_too(opened):
     assert background.heard[0][1]["data"] == 2  # the id that it knows
 
 
-async def test_a_flood_of_notifications_holds_no_answer_up(opened):
+async def test_a_flood_of_notifications_holds_no_answer_up(open_link):
     background = Ears()
-    link = await opened(background=background)
+    link = await open_link(background=background)
     assert await call(link, "flood") == {}
     assert (await call(link, "x"))["echo"]
 
 
-async def test_stderr_goes_to_the_log_within_bounds(opened, caplog):
+async def test_stderr_goes_to_the_log_within_bounds(open_link, caplog):
     caplog.set_level(logging.INFO, "toolgate.upstream")
-    link = await opened()
+    link = await open_link()
     await call(link, "stderr")
     await link.close()
     lines = [record.line for record in caplog.records if record.message == "stdio_stderr"]
@@ -187,8 +187,8 @@ async def test_stderr_goes_to_the_log_within_bounds(opened, caplog):
     assert len(lines) == stdio.LOGGED_LINES
 
 
-async def test_a_line_that_is_too_long_ends_the_process(opened):
-    link = await opened()
+async def test_a_line_that_is_too_long_ends_the_process(open_link):
+    link = await open_link()
     told = await call(link, "environment")
     assert len((await call(link, "long", arguments={"size": 100_000}))["long"]) == 100_000
     with pytest.raises(SessionLost, match=f"answered more than {LIMIT_BYTES} bytes"):
@@ -197,8 +197,8 @@ async def test_a_line_that_is_too_long_ends_the_process(opened):
     await until_gone(told["pid"])
 
 
-async def test_the_memory_of_a_process_is_limited(opened):
-    link = await opened(command(memory_bytes=2**29))
+async def test_the_memory_of_a_process_is_limited(open_link):
+    link = await open_link(command(memory_bytes=2**29))
     assert await call(link, "memory", arguments={"size": 2**20}) == {"held": 2**20}
     assert await call(link, "memory", arguments={"size": 2**30}) == {"held": 0}
 
@@ -218,8 +218,8 @@ async def test_a_process_that_does_not_read_is_sent_no_more(anyio_backend):
 
 
 @pytest.mark.parametrize("name", ["exit", "answer-and-exit"])
-async def test_a_process_that_ends_takes_its_session_along(opened, name):
-    link = await opened()
+async def test_a_process_that_ends_takes_its_session_along(open_link, name):
+    link = await open_link()
     if name == "exit":
         with pytest.raises(SessionLost, match="things has ended") as caught:
             await call(link, name)
@@ -232,8 +232,8 @@ async def test_a_process_that_ends_takes_its_session_along(opened, name):
     assert not caught.value.sent
 
 
-async def test_closing_ends_the_process_and_its_children(opened):
-    link = await opened()
+async def test_closing_ends_the_process_and_its_children(open_link):
+    link = await open_link()
     pid = (await call(link, "environment"))["pid"]
     child = (await call(link, "fork"))["child"]
     await link.close()
@@ -241,49 +241,49 @@ async def test_closing_ends_the_process_and_its_children(opened):
     await until_gone(child)
 
 
-async def test_children_do_not_outlive_their_process(opened):
-    link = await opened()
+async def test_children_do_not_outlive_their_process(open_link):
+    link = await open_link()
     child = (await call(link, "fork-and-exit"))["child"]
     await until_gone(child)
     await until_ended(link)
 
 
-async def test_a_process_that_will_not_end_is_made_to(opened):
-    link = await opened(command("stubborn"))
+async def test_a_process_that_will_not_end_is_made_to(open_link):
+    link = await open_link(command("stubborn"))
     pid = (await call(link, "environment"))["pid"]
     await link.close()
     assert is_gone(pid)
 
 
-async def test_an_interrupted_close_leaves_no_process_behind(opened, monkeypatch):
+async def test_an_interrupted_close_leaves_no_process_behind(open_link, monkeypatch):
     monkeypatch.setattr(stdio, "GRACE_S", 60)
-    link = await opened(command("stubborn"))
+    link = await open_link(command("stubborn"))
     pid = (await call(link, "environment"))["pid"]
     with anyio.move_on_after(0.05):
         await link.close()
     await until_gone(pid)
 
 
-async def test_a_command_that_is_not_there(opened):
+async def test_a_command_that_is_not_there(open_link):
     missing = ProcessCommand("things", ("/nowhere/at-all",))
     with pytest.raises(UpstreamFailed, match="its command was not found or cannot be run"):
-        await opened(missing)
+        await open_link(missing)
 
 
-async def test_a_process_that_ends_at_once_is_not_started_again_at_once(opened):
+async def test_a_process_that_ends_at_once_is_not_started_again_at_once(open_link):
     respawn = RestartBackoff("things", 60)
     with pytest.raises(UpstreamFailed, match="things has ended"):
-        await opened(command("exits"), respawn=respawn)
+        await open_link(command("exits"), respawn=respawn)
     with pytest.raises(
         UpstreamFailed, match=r"^things has ended; it is not started again for another 0\.\d s$"
     ):
-        await opened(command("exits"), respawn=respawn)
+        await open_link(command("exits"), respawn=respawn)
 
 
-async def test_a_process_that_never_answers_is_ended_and_not_started_again_at_once(opened):
+async def test_a_process_that_never_answers_is_ended_and_not_started_again_at_once(open_link):
     respawn = RestartBackoff("things", 60)
     with pytest.raises(UpstreamFailed, match=r"did not answer within 0\.3 s"):
-        await opened(command("deaf"), respawn=respawn, timeout=Timeout(0.3, 0.3))
+        await open_link(command("deaf"), respawn=respawn, timeout=Timeout(0.3, 0.3))
     with pytest.raises(UpstreamFailed, match="was started and did not begin a session"):
         respawn.check()
 

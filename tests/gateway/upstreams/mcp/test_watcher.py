@@ -49,7 +49,7 @@ class Telling:
 
 
 @asynccontextmanager
-async def followed(url: str, audience: Audience) -> AsyncIterator[McpServer]:
+async def follow_server(url: str, audience: Audience) -> AsyncIterator[McpServer]:
     connections = Connections(limits(), {})
     ways = Transports(connections, limits(), {}, {"name": "t"})
     servers = Servers(ways, audience, limits())
@@ -79,7 +79,7 @@ async def test_lists_that_always_change_are_read_with_backoff(serve, monkeypatch
 
     monkeypatch.setattr(mcp_server, "RefreshBackoff", Noted)
     monkeypatch.setattr(backoff, "AT_ONCE", 0)
-    async with followed(await serve(telling.server), audience):
+    async with follow_server(await serve(telling.server), audience):
         for count in range(1, 9):
             await audience.until(lambda count=count: len(audience.read) >= count)
             await telling.tell(CHANGED, CHANGED)
@@ -90,7 +90,7 @@ async def test_while_a_change_waits_nothing_is_read(serve, monkeypatch):
     monkeypatch.setattr(backoff, "FIRST_S", 3600.0)
     monkeypatch.setattr(backoff, "AT_ONCE", 0)
     telling, audience = Telling(), Audience()
-    async with followed(await serve(telling.server), audience) as server:
+    async with follow_server(await serve(telling.server), audience) as server:
         await server.watcher.watch("x:1")
         await audience.until(lambda: bool(audience.read))
         audience.changed.clear()
@@ -129,7 +129,7 @@ def test_a_change_after_a_minute_of_quiet_is_the_first_again(monkeypatch):
 
 async def test_only_of_resources_that_somebody_watches_is_heard(serve):
     telling, audience = Telling(), Audience()
-    async with followed(await serve(telling.server), audience) as server:
+    async with follow_server(await serve(telling.server), audience) as server:
         await server.watcher.watch("x:1")
         await audience.until(lambda: bool(audience.read))
         audience.changed.clear()
@@ -152,7 +152,7 @@ async def test_unusable_lists_are_read_again_on_change(serve, caplog, monkeypatc
             raise ValueError("secret")
 
     audience.fails = crash
-    async with followed(await serve(telling.server), audience) as server:
+    async with follow_server(await serve(telling.server), audience) as server:
         await audience.until(lambda: bool(audience.read))
         audience.fails = lambda: None
         await telling.tell(CHANGED)
@@ -171,7 +171,7 @@ async def test_a_server_whose_news_cannot_be_taken_is_followed_again(serve, capl
             raise ValueError("secret")
 
     audience.fails = crash
-    async with followed(await serve(telling.server), audience) as server:
+    async with follow_server(await serve(telling.server), audience) as server:
         await audience.until(lambda: audience.turns >= 3)  # came, could not be taken, came
         assert server.watcher.failure is None
         await audience.until(lambda: bool(audience.read))
