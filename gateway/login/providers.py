@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
@@ -26,15 +26,13 @@ from gateway.guards.claims import claim, strings
 from gateway.guards.issuers import Issuer, Tenants
 from gateway.guards.tokens import KeysMissing, Tokens
 from gateway.guards.verification_keys import RemoteKeys
-from gateway.upstreams.auth.tokens import basic
-from registry.documents.fetch import read_at_most
+from gateway.http_client.token_endpoint import ClientCredentials, TokenEndpoint, TokenFailed
 from registry.login.people import Person
 from schemas.errors import Fault
 from schemas.pkce import challenge_of
 
 log = logging.getLogger("toolgate.login")
 
-ANSWER_BYTES = 262_144  # with the groups of a person in the ID token
 RANDOM_BYTES = 32
 NAME_LIMIT = 200  # characters of a display name
 EMAIL = "email"
@@ -252,22 +250,18 @@ class Provider:
     ) -> _Tokens:
         """The answer of the token endpoint. Raises PersonLeft for an error of `gone`, and
         ProviderRefused and ProviderAway."""
-        entry, headers = self.entry, {"Accept": "application/json"}
-        if entry.client_secret and entry.client_auth == "basic":
-            headers["Authorization"] = basic(
-                quote_plus(entry.client_id), quote_plus(entry.client_secret)
-            )
-        else:
-            form = {**form, "client_id": entry.client_id}
-            form |= {"client_secret": entry.client_secret} if entry.client_secret else {}
-        timeout = aiohttp.ClientTimeout(self._settings.login.timeout_s)
+        entry = self.entry
+        client = ClientCredentials(
+            url,
+            entry.client_id,
+            entry.client_secret,
+            "header" if entry.client_auth == "basic" else "body",
+        )
+        endpoint = TokenEndpoint(client, "a login", self._settings.login.timeout_s, tls=True)
         try:
-            async with (
-                aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as http,
-                http.post(url, data=form, headers=headers, allow_redirects=False) as response,
-            ):
-                status, body = response.status, await read_at_most(response, ANSWER_BYTES) or b""
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http:
+                status, body = await endpoint.post(http, form)
+        except TokenFailed as error:
             raise ProviderAway(f"{self.title} does not answer") from error
         if status == 200:
             try:

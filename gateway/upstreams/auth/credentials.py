@@ -15,15 +15,15 @@ from msgspec.structs import replace
 
 from config.sources import SchemeSettings
 from gateway.context import Context
-from gateway.upstreams.auth.delegation import on_behalf
-from gateway.upstreams.auth.tokens import (
+from gateway.http_client.token_endpoint import (
     AccessToken,
     ClientCredentials,
     TokenEndpoint,
     TokenFailed,
     basic,
-    client_token,
 )
+from gateway.upstreams.auth.delegation import on_behalf
+from gateway.upstreams.auth.tokens import client_token
 from gateway.upstreams.http.client import HttpRequest
 from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed
 from registry.sources.tool_store import ToolStore

@@ -4,8 +4,8 @@ exchanged for."""
 from collections.abc import Iterable, Mapping
 
 from gateway.context import Context
+from gateway.http_client.token_endpoint import TokenFailed
 from gateway.upstreams.auth.caller import Caller, NoCaller, audiences_of, bare, caller_of
-from gateway.upstreams.auth.tokens import TokenFailed
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
 
 AUTHORIZATION = "Authorization"

@@ -6,34 +6,23 @@ address, and of the server's text only its registered error codes.
 """
 
 import asyncio
-import base64
 import logging
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-from urllib.parse import quote_plus, urlencode
 
 import aiohttp
-import msgspec
-from msgspec import Struct
 
 from config.sources import TokenExchange
-from gateway.upstreams.auth.caller import Caller
-from registry.documents.fetch import read_at_most
-from registry.documents.ssrf_protection import check_url_host, is_private
-from schemas.errors import ToolgateError
-
-ANSWER_LIMIT_BYTES = 2**18  # a token of the largest directories is some ten kilobytes
-UNSAID_S = 300.0  # lifetime of a token without `expires_in`; a 401 ends it sooner
-EARLY_S = 30.0  # renewal before expiry, so that it does not expire on the way
-# RFC 6749, section 5.2, and RFC 8693, section 2.2.2
-_ERRORS = frozenset(
-    {"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client"}
-    | {"unsupported_grant_type", "invalid_scope", "invalid_target"}
+from gateway.http_client.token_endpoint import (
+    AccessToken,
+    ClientCredentials,
+    TokenEndpoint,
+    TokenFailed,
 )
+from gateway.upstreams.auth.caller import Caller
 
 GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - the name of a kind
@@ -54,112 +43,6 @@ ENTRY_BYTES = 500  # overhead of a cache entry besides its text
 _NEVER_REJECTED = -REJECTED_TTL_S
 
 
-class TokenFailed(ToolgateError):
-    """No token was issued; the text follows the name of a source and holds no secret or address."""
-
-    def __init__(self, text: str, rejected: bool = False) -> None:
-        super().__init__(text)
-        self.rejected = rejected  # a definite refusal: a retry would fail too
-
-
-class ClientCredentials(Struct, frozen=True):
-    """Client credentials and token_url. Without a secret the client is a public one."""
-
-    token_url: str
-    client_id: str
-    client_secret: str = ""
-    client_auth: Literal["header", "body"] = "header"
-    public: bool = False  # whether the token_url has to be a public address
-
-
-class TokenAnswer(Struct, frozen=True):
-    access_token: str
-    token_type: str = "Bearer"  # noqa: S105 - required, and left out by some
-    expires_in: float | str | None = None  # some servers send the number as a string
-    issued_token_type: str = ""
-
-
-class AccessToken(Struct, frozen=True):
-    text: str
-    ends: float  # s, monotonic clock
-
-
-class TokenEndpoint:
-    """One `token_url`, and the requests to it."""
-
-    def __init__(
-        self, login: ClientCredentials, purpose: str, timeout_s: float, tls: ssl.SSLContext | bool
-    ) -> None:
-        """`purpose` names the tokens in errors; `tls`: True for the system's certificates."""
-        self.login = login
-        self._purpose = purpose
-        self._timeout_s = timeout_s
-        self._tls = tls
-
-    async def request(self, http: aiohttp.ClientSession, form: Mapping[str, str]) -> TokenAnswer:
-        """Request a token with `form`. Raises TokenFailed."""
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                status, body = await self._post(http, form)
-        except TimeoutError as error:
-            raise self.failure(f"did not answer within {self._timeout_s:g} s") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            if is_private(error):
-                text = "leads into a private network (upstream.token_private_networks)"
-                raise self.failure(text) from error
-            raise self.failure("could not be reached") from error
-        if not 200 <= status < 300:
-            rejected = 400 <= status < 500
-            raise self.failure(f"answered HTTP {status}{_reason(body)}", rejected=rejected)
-        return self._read(body)
-
-    def token(self, answer: TokenAnswer, requested_at: float) -> AccessToken:
-        """The token in `answer`, with its expiry. Raises TokenFailed. `requested_at`: when it was
-        requested (s, monotonic clock)."""
-        try:
-            lasts_s = UNSAID_S if answer.expires_in is None else float(answer.expires_in)
-        except ValueError as error:
-            raise self.failure("answered something that is no token") from error
-        if answer.token_type.lower() != "bearer":
-            raise self.failure("answered a token that is not of the type Bearer")
-        if not answer.access_token.isascii() or not answer.access_token.isprintable():
-            raise self.failure("answered a token that cannot be sent")
-        return AccessToken(answer.access_token, requested_at + lasts_s - min(EARLY_S, lasts_s / 2))
-
-    def failure(self, what: str, *, rejected: bool = False) -> TokenFailed:
-        return TokenFailed(f"has no token for {self._purpose}: its token_url {what}", rejected)
-
-    async def _post(
-        self, http: aiohttp.ClientSession, form: Mapping[str, str]
-    ) -> tuple[int, bytes]:
-        if self.login.public:  # a literal address bypasses the resolver
-            check_url_host(self.login.token_url)
-        headers = {"Content-Type": "application/x-www-form-urlencoded"}
-        name, secret = self.login.client_id, self.login.client_secret
-        if not secret:
-            form = {**form, "client_id": name}
-        elif self.login.client_auth == "body":
-            form = {**form, "client_id": name, "client_secret": secret}
-        else:
-            # section 2.3.1: form-encoded first, which escapes ":"
-            headers["Authorization"] = basic(quote_plus(name), quote_plus(secret))
-        async with http.post(
-            self.login.token_url,
-            data=urlencode(form).encode(),
-            headers=headers,
-            allow_redirects=False,
-            ssl=self._tls,
-        ) as response:
-            # a longer body is no token
-            return response.status, await read_at_most(response, ANSWER_LIMIT_BYTES) or b""
-
-    def _read(self, body: bytes) -> TokenAnswer:
-        try:
-            return msgspec.json.decode(body, type=TokenAnswer)
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise self.failure("answered something that is no token") from error
-
-
 async def client_token(
     endpoint: TokenEndpoint, http: aiohttp.ClientSession, scope: str
 ) -> AccessToken:
@@ -169,20 +52,6 @@ async def client_token(
         form["scope"] = scope
     requested_at = time.monotonic()
     return endpoint.token(await endpoint.request(http, form), requested_at)
-
-
-def basic(username: str, password: str) -> str:
-    """Basic credentials (RFC 7617), in UTF-8."""
-    return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
-
-
-def _reason(body: bytes) -> str:
-    try:
-        answer: Any = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        return ""
-    error = answer.get("error") if isinstance(answer, Mapping) else None
-    return f" ({error})" if isinstance(error, str) and error in _ERRORS else ""
 
 
 class SourceExchange:

@@ -62,6 +62,7 @@ async def test_a_token_is_fetched_once_and_reused_until_expiry(serve):
     assert (seen.method, seen.target) == ("POST", "/token")
     assert seen.all("authorization") == ["Basic bWUlM0ExOnMlMjYx"]  # me%3A1:s%261
     assert seen.all("content-type") == ["application/x-www-form-urlencoded"]
+    assert seen.all("accept") == ["application/json"]  # GitHub answers a form without it
 
 
 async def test_the_secret_may_stand_in_the_body(serve):
@@ -148,6 +149,9 @@ async def test_a_token_of_the_settings_is_not_tried_twice(serve):
         ({"status": 400, "body": b'{"error": "me:1 is not s&1"}'}, "answered HTTP 400"),
         ({"status": 500, "body": b"<html>"}, "answered HTTP 500"),
         ({"status": 302, "location": "/other"}, "answered HTTP 302"),
+        ({"body": b'{"error": "invalid_client"}'}, "answered HTTP 200 (invalid_client)"),
+        ({"body": b'{"error": "bad_refresh_token"}'}, "answered HTTP 200 (invalid_grant)"),
+        ({"body": b'{"access_token": ""}'}, "answered something that is no token"),
         ({"body": b"token"}, "answered something that is no token"),
         ({"body": b'{"access_token": 7}'}, "answered something that is no token"),
         ({"body": b'{"access_token": "t", "expires_in": "soon"}'}, "something that is no token"),
