@@ -8,7 +8,6 @@ do not speak that revision.
 import asyncio
 import logging
 import time
-from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -17,6 +16,7 @@ from anyio import Lock
 from config.access import OAuth
 from registry.documents.fetch import read_at_most
 from schemas.errors import Unreachable
+from schemas.issuers import is_same_issuer, well_known
 
 log = logging.getLogger("toolgate.auth")
 
@@ -89,19 +89,6 @@ class AuthorizationServer:
         return body
 
 
-def well_known(issuer: str) -> list[str]:
-    """Metadata locations: RFC 8414, section 3.1, and both forms of OpenID Connect Discovery 1.0
-    (section 5)."""
-    parts = urlsplit(issuer.rstrip("/"))
-    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path
-    places = [
-        f"/.well-known/oauth-authorization-server{path}",
-        f"/.well-known/openid-configuration{path}",
-        f"{path}/.well-known/openid-configuration",
-    ]
-    return [origin + place for place in dict.fromkeys(places)]
-
-
 def check_metadata(body: bytes, issuer: str) -> bytes:
     """`body`, if it is metadata of `issuer` (RFC 8414, section 3.3). Raises _Unusable."""
     try:
@@ -113,8 +100,8 @@ def check_metadata(body: bytes, issuer: str) -> bytes:
     for name in NEEDED:
         if not isinstance(document.get(name), str):
             raise _Unusable(f"it has no {name}")
-    if document["issuer"].rstrip("/") != issuer.rstrip("/"):
-        raise _Unusable("its issuer is another one")
+    if not is_same_issuer(document["issuer"], issuer):
+        raise _Unusable(f"its issuer is another one: {document['issuer'][:200]!r}")
     return body
 
 

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from config.load import load
-from gateway.guards.authorization_server import AuthorizationServer, NoMetadata, well_known
+from gateway.guards.authorization_server import AuthorizationServer, NoMetadata
+from schemas.issuers import well_known
 from tests.fixtures_servers import Serve
 from tests.servers.rest import arrived, respond
 
@@ -93,6 +94,27 @@ async def test_metadata_is_looked_up_at_every_well_known_place(
     assert server.asked == places[: place + 1]
 
 
+@pytest.mark.parametrize(("path", "stated"), [("/realm", "/realm/"), ("/realm/", "/realm")])
+async def test_metadata_of_another_path_is_refused(
+    serve: Serve, server: Metadata, path: str, stated: str
+) -> None:
+    """An issuer is compared as it is; `/realm` and `/realm/` are two."""
+    url = await serve(server)
+    server.documents[f"{PLACE}/realm"] = document(url + stated)
+    with pytest.raises(NoMetadata):
+        await AuthorizationServer(url + path, OAUTH).metadata()
+
+
+@pytest.mark.parametrize(("path", "stated"), [("", "/"), ("/", "")])
+async def test_an_empty_path_and_a_slash_are_one_issuer(
+    serve: Serve, server: Metadata, path: str, stated: str
+) -> None:
+    """Google's documents name its issuer with and without the slash."""
+    url = await serve(server)
+    server.documents[PLACE] = document(url + stated)
+    assert await AuthorizationServer(url + path, OAUTH).metadata()
+
+
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
@@ -103,7 +125,7 @@ async def test_metadata_is_looked_up_at_every_well_known_place(
         (b"\xff", "it is no JSON"),
         ({"issuer": 1}, "it has no issuer"),
         ({"issuer": "http://other"}, "it has no token_endpoint"),
-        (document("http://other"), "its issuer is another one"),
+        (document("http://other"), "its issuer is another one: 'http://other'"),
         (b" " * 65537, "longer than 65536 bytes (oauth.metadata_bytes)"),
     ],
     ids=["none", "html", "list", "deep", "binary", "number", "half", "other", "long"],
