@@ -5,6 +5,7 @@ import hmac
 import secrets
 import webbrowser
 from collections.abc import Mapping
+from http import HTTPStatus
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import aiohttp
@@ -16,6 +17,7 @@ from gateway.cli.common.database import run
 from gateway.cli.common.failure import USAGE, fail, warn
 from gateway.cli.running.stored_logins import (
     CLIENT_ID,
+    ENDED,
     TIMEOUT_S,
     file_of_logins,
     keep_login,
@@ -26,9 +28,11 @@ from gateway.cli.running.stored_logins import (
 from schemas.pkce import challenge_of
 
 WAIT_S = 600.0  # for a person to log in
-PAGE = b"""HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r
-You can close this page, and go back to the terminal.
-"""
+ARRIVED = "You can close this page, and go back to the terminal.\n"
+FOREIGN = (
+    "This is not the answer to the login that the terminal waits for, and is ignored: the terminal "
+    "goes on waiting.\n"
+)
 
 
 class Metadata(Struct):
@@ -66,29 +70,30 @@ def logout(url: str) -> None:
     if stored is None:
         fail(f"there is no login at {url}; there are: {', '.join(read_logins()) or 'none'}")
     form = {"token": stored.refresh_token or stored.access_token, "client_id": CLIENT_ID}
-    status, _ = run(post_form(stored.revocation_endpoint, form))
+    status, answer = run(post_form(stored.revocation_endpoint, form))
+    if status != 200 and answer.get("error") not in ENDED:
+        fail(f"{url} has not ended the login, which is kept for another try: HTTP {status}")
     keep_login(url, None)
-    if status != 200:
-        fail(f"the login is forgotten here, but {url} has not ended it: HTTP {status}")
     warn(f"logged out at {url}")
 
 
 async def _log_in(url: str, *, opens: bool) -> None:
     metadata = await _find_metadata(url)
     arrived: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
+    state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = (await reader.readline()).decode("latin-1").split()
-        if len(line) > 1 and line[1].startswith("/callback?") and not arrived.done():
-            arrived.set_result(dict(parse_qsl(urlsplit(line[1]).query)))
-        writer.write(PAGE)
+        back = _callback(line[1] if len(line) > 1 else "", state)
+        if back is not None and not arrived.done():
+            arrived.set_result(back)
+        writer.write(_page(FOREIGN, 400) if back is None else _page(ARRIVED, 200))
         await writer.drain()
         writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         redirect = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
-        state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         query = {
             "response_type": "code",
             "client_id": CLIENT_ID,
@@ -105,8 +110,6 @@ async def _log_in(url: str, *, opens: bool) -> None:
                 back = await arrived
         except TimeoutError:
             fail(f"nobody logged in within {WAIT_S / 60:.0f} minutes")
-    if not hmac.compare_digest(state.encode(), back.get("state", "").encode()):
-        fail("the answer is for another login; begin again")
     if back.get("iss") != metadata.issuer:  # RFC 9207
         fail("the answer is from another server; begin again")
     if "code" not in back:
@@ -122,6 +125,23 @@ async def _log_in(url: str, *, opens: bool) -> None:
     if status != 200:
         fail(f"not logged in: {tokens.get('error_description', f'HTTP {status}')}")
     keep_login(url, login_of(tokens, metadata.token_endpoint, metadata.revocation_endpoint))
+
+
+def _callback(target: str, state: str) -> Mapping[str, str] | None:
+    """The parameters of an answer to this login; None for any other request, which any page in the
+    person's browser can send."""
+    parts = target.partition("?")
+    if parts[0] != "/callback":
+        return None
+    back = dict(parse_qsl(parts[2]))
+    return back if hmac.compare_digest(state.encode(), back.get("state", "").encode()) else None
+
+
+def _page(text: str, status: int) -> bytes:
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
+    return (
+        f"{head}\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n{text}"
+    ).encode()
 
 
 async def _find_metadata(url: str) -> Metadata:

@@ -22,6 +22,7 @@ from gateway.cli.common.failure import fail
 CLIENT_ID = "toolgate-cli"  # known to each gateway with a login
 SOON_S = 30.0  # a token that ends within that time is refreshed
 TIMEOUT_S = 30.0
+ENDED = ("invalid_grant", "invalid_client")  # errors after which a login is of no use
 
 
 class StoredLogin(Struct, frozen=True):
@@ -73,10 +74,10 @@ async def token_for(url: str) -> str | None:
         "client_id": CLIENT_ID,
     }
     status, answer = await post_form(login.token_endpoint, form)
-    if status in (400, 401):
+    if answer.get("error") in ENDED:
         keep_login(url, None)
         fail(f"your login at {url} has ended: toolgate login {url}")
-    if status != 200:
+    if status != 200 or "access_token" not in answer:
         fail(f"your login at {url} cannot be refreshed: HTTP {status}")
     login = login_of(answer, login.token_endpoint, login.revocation_endpoint)
     keep_login(url, login)

@@ -6,17 +6,27 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from config.settings import DatabaseSettings
+from gateway.cli.running.stored_logins import StoredLogin, keep_login, read_logins, token_for
 from tests.fixtures_gateway import DEADLINE_S
-from tests.gateway.login.company import Browser, browsing, company
+from tests.fixtures_servers import serving
+from tests.gateway.login.company import Answer, Browser, browsing, company, query_of
 
 pytestmark = pytest.mark.anyio
 
 OPERATORS = {"*": ("admin",)}
+Callback = Callable[[str], Awaitable[None]]
 ADDRESS = re.compile(r"http://\S+/authorize\?\S+")
 
 
@@ -25,9 +35,11 @@ class Terminal:
         self.file = folder / "toolgate" / "logins.json"
         self._env = {**os.environ, "XDG_CONFIG_HOME": str(folder)}
 
-    async def run(self, *words: str, browser: Browser | None = None) -> tuple[int | None, str]:
-        """Exit code and standard error of a command; `browser` opens the address that it
-        prints."""
+    async def run(
+        self, *words: str, browser: Browser | None = None, before: Callback | None = None
+    ) -> tuple[int | None, str]:
+        """Exit code and standard error of a command; `browser` opens the address that it prints,
+        after `before` was called with it."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "gateway", *words),
             env=self._env,
@@ -42,6 +54,8 @@ class Terminal:
                 text += line.decode()
                 address = ADDRESS.search(line.decode())
                 if browser is not None and address is not None:
+                    if before is not None:
+                        await before(query_of(address[0])["redirect_uri"])
                     back = await browser.log_in(address[0])
                     await browser.get(back.location)
             return await process.wait(), text
@@ -89,3 +103,85 @@ async def test_gateways_without_a_login_are_named(
         code, text = await Terminal(tmp_path).run("login", url.format(url=made.url), "--no-browser")
         assert code != 0
         assert expected in text.replace("\n", " "), text
+
+
+async def test_answers_to_other_logins_are_ignored(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """LOG-18: any page in the person's browser can call the port that the command listens at."""
+    async with company(database_settings) as made, browsing() as browser:
+        answers: list[Answer] = []
+
+        async def disturb(redirect: str) -> None:
+            answers.append(await browser.get(f"{redirect}?error=access_denied"))
+            answers.append(await browser.get(f"{redirect}?code=x&state=another&iss=x"))
+
+        terminal = Terminal(tmp_path)
+        code, text = await terminal.run(
+            "login", made.url, "--no-browser", browser=browser, before=disturb
+        )
+        assert code == 0, text
+        assert [answer.status for answer in answers] == [400, 400]
+        assert "goes on waiting" in answers[0].text
+        assert made.url in json.loads(terminal.file.read_text())
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kept"),
+    [
+        (400, {"error": "invalid_grant"}, False),
+        (401, {"error": "invalid_client"}, False),
+        (400, {"error": "invalid_request"}, True),
+        (400, {}, True),
+        (401, None, True),
+        (429, {"error": "temporarily_unavailable"}, True),
+        (503, {"error": "temporarily_unavailable"}, True),
+        (502, None, True),
+        (200, None, True),
+    ],
+)
+async def test_a_stored_login_is_forgotten_after_its_end_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    body: dict[str, str] | None,
+    kept: bool,
+) -> None:
+    """LOG-18: a proxy that answers for the gateway, or one that is away, ends no login."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    async def answer(_request: Request) -> Response:
+        return Response("<html>", status) if body is None else JSONResponse(body, status)
+
+    routes = [Route("/token", answer, methods=["POST"])]
+    async with serving(Starlette(routes=routes)) as url:
+        keep_login(url, StoredLogin(f"{url}/token", f"{url}/token", "old", "refresh", 0.0))
+        with pytest.raises(click.ClickException):
+            await token_for(url)
+        assert (url in read_logins()) is kept
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kept"),
+    [
+        (200, {}, False),
+        (401, {"error": "invalid_client"}, False),
+        (503, {"error": "temporarily_unavailable"}, True),
+        (502, None, True),
+    ],
+)
+async def test_a_logout_keeps_logins_without_an_answer(
+    tmp_path: Path, status: int, body: dict[str, Any] | None, kept: bool
+) -> None:
+    async def answer(_request: Request) -> Response:
+        return Response("<html>", status) if body is None else JSONResponse(body, status)
+
+    terminal = Terminal(tmp_path)
+    async with serving(Starlette(routes=[Route("/revoke", answer, methods=["POST"])])) as url:
+        terminal.file.parent.mkdir(parents=True)
+        stored = {"token_endpoint": url, "revocation_endpoint": f"{url}/revoke", "ends": 0.0}
+        login = {**stored, "access_token": "old", "refresh_token": "refresh"}
+        terminal.file.write_text(json.dumps({url: login}))
+        code, text = await terminal.run("logout", url)
+        assert (code != 0) is kept, text
+        assert (url in json.loads(terminal.file.read_text())) is kept
