@@ -28,6 +28,7 @@ class LoginError(Exception):
         self.status = status
         self.code = code
         self.text = text
+        self.retry_s = retry_s
         self.headers = {
             **({"www-authenticate": 'Basic realm="toolgate"'} if basic else {}),
             **({"retry-after": str(retry_s)} if retry_s else {}),

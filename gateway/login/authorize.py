@@ -64,11 +64,11 @@ class PageProblem(Exception):
     """A request that cannot be answered by a redirect; the message is for its visitor, the
     way out for whoever sent them."""
 
-    def __init__(self, text: str, advice: str, **values: str) -> None:
+    def __init__(self, text: str, advice: str, client: str = "") -> None:
         super().__init__(text)
         self.text = text
         self.advice = advice
-        self.values = values
+        self.client = client
 
 
 class RedirectProblem(Exception):

@@ -21,6 +21,7 @@ from gateway.console.page_request import read_form
 from gateway.console.sessions import csrf_token, is_csrf_token
 from gateway.login import pages, texts
 from gateway.login.accounts import Account, Accounts, Visit, is_same_origin
+from gateway.login.answers import LoginError
 from gateway.login.authorize import (
     AuthorizationRequest,
     PageProblem,
@@ -92,7 +93,7 @@ class BrowserLogin:
                 request.url.query, self._clients, self._resources, self._issuer
             )
         except PageProblem as problem:
-            return self._problem(request, 400, problem.text, problem.advice, **problem.values)
+            return self._problem(request, 400, problem.text, problem.advice, client=problem.client)
         except RedirectProblem as problem:
             return RedirectResponse(problem.url, 303, NO_STORE)
         visit = await self._accounts.visit(request)
@@ -414,6 +415,22 @@ class BrowserLogin:
         )
         return response
 
+    def failure(self, request: Request, error: LoginError) -> Response:
+        """The page of an error that has no page of its own: too many requests, no database."""
+        text = {413: texts.TOO_LARGE, 429: texts.TOO_MANY, 503: texts.AWAY}.get(error.status)
+        query = f"?{request.url.query}" if request.url.query else ""
+        again = f"{self._prefix}{request.url.path}{query}"
+        response = self._problem(
+            request,
+            error.status,
+            text or error.text,
+            texts.TRY_IN if error.retry_s else texts.TRY_LATER,
+            again=again if request.method == "GET" else "",
+            seconds=error.retry_s,
+        )
+        response.headers.update(error.headers)
+        return response
+
     def _problem(
         self,
         request: Request,
@@ -424,6 +441,7 @@ class BrowserLogin:
         client: str = "",
         detail: str = "",
         again: str = "",
+        seconds: int = 0,
     ) -> Response:
         response = pages.page(
             request,
@@ -435,6 +453,7 @@ class BrowserLogin:
             client=client[:200],
             detail=detail,
             again=again,
+            seconds=seconds,
         )
         number = response.headers["x-request-id"]
         log.info(

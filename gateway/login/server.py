@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from config.settings import Settings
@@ -110,15 +110,15 @@ class LoginServer:
     def routes(self) -> list[BaseRoute]:
         browser = self._browser
         return [
-            self._route("/authorize", browser.authorize, "GET", "POST"),
-            self._route("/token", self._token, "POST", "OPTIONS"),
-            self._route("/register", self._register, "POST", "OPTIONS"),
-            self._route("/revoke", self._revoke, "POST", "OPTIONS"),
-            self._route("/.well-known/jwks.json", self._jwks, "GET"),
-            self._route("/login", browser.choose, "GET", "POST"),
-            self._route("/login/callback/{provider}", browser.callback, "GET"),
-            self._route("/login/sessions", browser.own, "GET", "POST"),
-            self._route("/login/out", browser.out, "POST"),
+            self._page_route("/authorize", browser.authorize, "GET", "POST"),
+            self._json_route("/token", self._token, "POST", "OPTIONS"),
+            self._json_route("/register", self._register, "POST", "OPTIONS"),
+            self._json_route("/revoke", self._revoke, "POST", "OPTIONS"),
+            self._json_route("/.well-known/jwks.json", self._jwks, "GET", "OPTIONS"),
+            self._page_route("/login", browser.choose, "GET", "POST"),
+            self._page_route("/login/callback/{provider}", browser.callback, "GET"),
+            self._page_route("/login/sessions", browser.own, "GET", "POST"),
+            self._page_route("/login/out", browser.out, "POST"),
             *(self._pages_of_users if self._settings.login.users else ()),
             Route(pages.STATIC + "{name}", _static),
         ]
@@ -127,8 +127,8 @@ class LoginServer:
     def _pages_of_users(self) -> list[BaseRoute]:
         browser = self._browser
         return [
-            self._route("/login/invitation/{ticket}", browser.invitation, "GET", "POST"),
-            self._route("/login/password", browser.password, "GET", "POST"),
+            self._page_route("/login/invitation/{ticket}", browser.invitation, "GET", "POST"),
+            self._page_route("/login/password", browser.password, "GET", "POST"),
         ]
 
     async def metadata(self) -> bytes:
@@ -171,27 +171,44 @@ class LoginServer:
         logins, settings = Logins(pool, self._settings.tenant.host_id), self._settings
         await logins.sweep(settings.login.idle_s, settings.console.session_s)
 
-    def _route(self, path: str, endpoint: Endpoint, *methods: str) -> Route:
+    def _page_route(self, path: str, endpoint: Endpoint, *methods: str) -> Route:
+        """A page, whose errors are pages."""
+
         async def answer(request: Request) -> Response:
-            page = "OPTIONS" not in methods
             try:
-                if request.method == "OPTIONS":
-                    return Response(status_code=204, headers=OPEN)
-                self._count(request)
-                return await endpoint(request)
+                return await self._answer(request, endpoint)
             except LoginError as error:
-                return PlainTextResponse(error.text, error.status) if page else error.response()
-            except ProblemDetails as error:
-                told = LoginError(error.status, "invalid_request", error.detail)
-                return told.response()
-            except Fault as fault:
-                status = fault.status or 503
-                return LoginError(status, "temporarily_unavailable", fault.message).response()
-            except AWAY:
-                text = "The database does not answer; try again later"
-                return LoginError(503, "temporarily_unavailable", text).response()
+                return self._browser.failure(request, error)
 
         return Route(path, answer, methods=[*methods])
+
+    def _json_route(self, path: str, endpoint: Endpoint, *methods: str) -> Route:
+        """An endpoint of programs, whose errors are JSON (OAuth 2.1, 3.2.4)."""
+
+        async def answer(request: Request) -> Response:
+            if request.method == "OPTIONS":
+                return Response(status_code=204, headers=OPEN)
+            try:
+                return await self._answer(request, endpoint)
+            except LoginError as error:
+                return error.response()
+
+        return Route(path, answer, methods=[*methods])
+
+    async def _answer(self, request: Request, endpoint: Endpoint) -> Response:
+        """Raises LoginError for each failure that is foreseen."""
+        try:
+            self._count(request)
+            return await endpoint(request)
+        except ProblemDetails as error:
+            raise LoginError(error.status, "invalid_request", error.detail) from error
+        except Fault as fault:
+            raise LoginError(
+                fault.status or 503, "temporarily_unavailable", fault.message
+            ) from fault
+        except AWAY as error:
+            text = "The database does not answer; try again later"
+            raise LoginError(503, "temporarily_unavailable", text) from error
 
     async def _token(self, request: Request) -> Response:
         form, resources = await self._form(request)
