@@ -31,14 +31,12 @@ from gateway.login.scopes import Scopes
 from gateway.operations.problems import ProblemDetails
 from gateway.operations.stored_callers import caller_of, current_caller
 from registry.access.secrets import Keys
-from registry.access.vault import Vault
+from registry.access.vault import SealedColumn, Vault
 from registry.database.postgres import Pool, borrow
 from registry.login.logins import LOGIN_MARK, Logins, add_login
 from registry.login.people import Person, note_login
 from registry.login.users import User, is_unchanged
 from schemas.mcp.revisions import V2025_11_25
-
-UPSTREAM = "login_t.upstream"
 
 
 class Account(Struct, frozen=True):
@@ -119,11 +117,11 @@ class Accounts:
 
     def seal(self, login: str, refresh: str) -> bytes:
         """A provider's refresh token as the database has it."""
-        return self._vault.seal(refresh.encode(), UPSTREAM, login)
+        return self._vault.seal(refresh.encode(), SealedColumn.PROVIDER_REFRESH_TOKEN, login)
 
     def unseal(self, login: str, sealed: bytes) -> str:
         """Raises SecretRefused."""
-        return self._vault.unseal(sealed, UPSTREAM, login).decode()
+        return self._vault.unseal(sealed, SealedColumn.PROVIDER_REFRESH_TOKEN, login).decode()
 
     async def _account(self, cookie: str) -> Account | None:
         if "." not in cookie:

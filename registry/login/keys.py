@@ -22,14 +22,13 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from registry.access.secrets import SecretRefused, key_id
-from registry.access.vault import Vault
+from registry.access.vault import SealedColumn, Vault
 from registry.database.postgres import Pool, borrow
 from registry.database.rows import lock
 
 log = logging.getLogger("toolgate.login")
 
 ALGORITHM = "ES256"
-_SEALED = "login_key_t.sealed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class SigningKeys:
         keys = []
         async for id_, public, sealed, created in rows:
             try:
-                private = _private(self._vault.unseal(sealed, _SEALED, id_))
+                private = _private(self._vault.unseal(sealed, SealedColumn.SIGNING_KEY, id_))
             except SecretRefused as error:  # its tokens are refused, and a new key is made
                 log.error("signing_key_unreadable", extra={"key": id_, "reason": str(error)})
                 continue
@@ -89,7 +88,7 @@ class SigningKeys:
         jwk = ECAlgorithm.to_jwk(private.public_key(), as_dict=True)
         id_ = key_id(msgspec.json.encode([jwk["x"], jwk["y"]]))
         public = {**jwk, "kid": id_, "alg": ALGORITHM, "use": "sig"}
-        sealed, now = self._vault.seal(plain, _SEALED, id_), datetime.now(UTC)
+        sealed, now = self._vault.seal(plain, SealedColumn.SIGNING_KEY, id_), datetime.now(UTC)
         await connection.execute(
             "INSERT INTO login_key_t (host_id, key_id, public, sealed, created_ts)"
             " VALUES (%s, %s, %s, %s, %s)",

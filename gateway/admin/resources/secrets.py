@@ -13,6 +13,7 @@ from gateway.operations.pages import ListPage, Paging
 from gateway.operations.problems import ProblemDetails, conflict, not_found
 from gateway.upstreams.auth.credentials import UnusedSecret, check_used
 from registry.access.secrets import Keys, Secrets, StoredSecret
+from registry.access.vault import Vault
 from registry.sources.tool_store import ToolStore
 from schemas.similar_names import did_you_mean
 
@@ -120,7 +121,8 @@ class SecretOperations:
             raise not_found("secret", f"{source}/{scheme}")
 
     async def rotate(self, asked: OperationInput) -> RotatedSecrets:
-        return RotatedSecrets(await self._secrets(asked.tenant).rotate())
+        count = await self._secrets(asked.tenant).rotate()
+        return RotatedSecrets(count + await Vault(self.keys, asked.tenant).rotate(self.ground.pool))
 
     async def has_secrets(self, tenant: str, source: str) -> bool:
         """Whether a source has any secrets."""
