@@ -134,8 +134,7 @@ async def _end(
 ) -> ChainEnd:
     """The end of the chain, locked; inserts the chain if it is new."""
     names = {"host": begun.host_id, "chain": begun.chain_id}
-    rows = await connection.execute(_LAST, names)
-    row = await rows.fetchone()
+    row = await (await connection.execute(_LAST, names)).fetchone()
     if row is not None:
         return ChainEnd.of(begun.chain_id, *row)
     start = (0, first_hash(key, header))
@@ -147,8 +146,11 @@ async def _end(
         "started": begun.started_ts,
         "seal": fresh.seal,
     }
-    await connection.execute(_BEGIN, values)
-    return fresh
+    if (await connection.execute(_BEGIN, values)).rowcount:
+        return fresh
+    # an earlier attempt, whose commit was in doubt, has ended meanwhile
+    row = await (await connection.execute(_LAST, names)).fetchone()
+    return fresh if row is None else ChainEnd.of(begun.chain_id, *row)
 
 
 def _new(lines: list[Line], last: int) -> list[Line]:

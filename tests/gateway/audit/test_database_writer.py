@@ -2,12 +2,13 @@
 
 import json
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 import pytest
 from msgspec.structs import replace
 
-from gateway.audit.database_writer import _row
+from gateway.audit.database_writer import _row, store
 from gateway.audit.records import Chain
 from registry.database.postgres import borrow
 from schemas.errors import Unavailable
@@ -204,3 +205,34 @@ def test_a_record_has_one_row_from_memory_and_from_a_file(changes):
     chain = Chain(HOST, node="n", started=NOON, key=b"")
     (line,) = chain.link([entry(3, **changes)])
     assert _row(replace(line, entry=None), chain.id) == _row(line, chain.id)
+
+
+async def test_a_record_whose_commit_was_in_doubt_is_stored_once(database):
+    """A writer that lost its connection tries again while the database still works on the first
+    attempt, which made the chain."""
+    chain = Chain(HOST, node="here", started=NOON, key=b"")
+    lines = chain.link([entry(1), entry(2)])
+    stored = []
+
+    async def attempt():
+        stored.append(await store(database.pool, b"", chain.header, lines))
+
+    async def waiting(count):
+        """Whether so many attempts wait for a lock."""
+        async with database.pool.connection() as connection:
+            statement = (
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            )
+            (rows,) = await (await connection.execute(statement)).fetchone()
+        return rows == count
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group, database.pool.connection() as holder:
+            await holder.execute("LOCK TABLE audit_t IN ACCESS EXCLUSIVE MODE")
+            for count in (1, 2):
+                group.start_soon(attempt)
+                await eventually(partial(waiting, count))
+            await holder.rollback()
+    assert sorted(stored) == [0, 2]
+    assert await stored_subjects(database) == ["tool_1", "tool_2"]
