@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 from msgspec import Meta, convert
 
 from config.settings import Scripts
@@ -33,6 +33,7 @@ from gateway.operations.operation import (
     OperationOutput,
 )
 from gateway.operations.problems import Mistake, ProblemDetails, conflict, invalid
+from gateway.state.fair_limiter import FairLimiter
 from registry.importers.drafts import truncate
 from registry.sources.tool_store import ToolStore
 from registry.tools.manual_bindings import make_tool, tool_kind
@@ -90,7 +91,8 @@ class ManualToolOperations:
         self._tools = tools
         self._secrets = secrets
         self._makings = makings
-        self._making = CapacityLimiter(1)  # a schema of a megabyte takes many seconds
+        # a schema of a megabyte takes many seconds
+        self._making = FairLimiter(1, reserve=True)
 
     @classmethod
     def of(cls, parts: RegistryParts) -> "ManualToolOperations":
@@ -129,7 +131,8 @@ class ManualToolOperations:
         if body.code is not None and not self._makings.scripts().enabled:
             raise conflict("Scripts are switched off (scripts.enabled).")
         known = await self._known_sources(asked)
-        new = await to_thread.run_sync(make_tool, body, known, limiter=self._making)
+        async with self._making.turn(asked.tenant, asked.principal.id):
+            new = await to_thread.run_sync(make_tool, body, known)
         if new.address is not None:
             new = replace(new, address=await self._restrict_address(asked, new.address, known))
         await self._manual(asked).add([new])

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 from msgspec import Meta, Struct
 
 from config.sources import SourceSettings
@@ -21,6 +21,7 @@ from gateway.operations.operation import (
 )
 from gateway.operations.pages import ListPage, Paging, place
 from gateway.operations.problems import Mistake, conflict, invalid, not_found
+from gateway.state.fair_limiter import FairLimiter
 from registry.catalog.catalog import Catalog
 from registry.catalog.catalogs import Catalogs
 from registry.catalog.tool_lists import ToolList, encode_tool
@@ -210,7 +211,8 @@ class ToolOperations:
         self._tiers = tiers
         self._catalogs = catalogs
         self._wanted = wanted
-        self._shaping = CapacityLimiter(1)  # a schema of megabytes takes seconds, once for each
+        # a schema of megabytes takes seconds, once for each
+        self._shaping = FairLimiter(1, reserve=True)
 
     @classmethod
     def of(cls, parts: RegistryParts) -> "ToolOperations":
@@ -311,7 +313,8 @@ class ToolOperations:
         if tool is None:
             await self.get(asked)
             return ListPage(())
-        definitions = await to_thread.run_sync(_definitions, tool, catalog, limiter=self._shaping)
+        async with self._shaping.turn(asked.tenant, asked.principal.id):
+            definitions = await to_thread.run_sync(_definitions, tool, catalog)
         return ListPage(definitions)
 
     async def costs(self, asked: OperationInput) -> ListPage[ListedTool]:
@@ -326,7 +329,8 @@ class ToolOperations:
             hint = did_you_mean(query.profile or "", names) or f"There are {', '.join(names)}."
             missing = not_found("profile", query.profile or "")
             raise replace(missing, detail=f"{missing.detail} {hint}")
-        entries = await to_thread.run_sync(catalog.lists.tools, chosen, limiter=self._shaping)
+        async with self._shaping.turn(asked.tenant, asked.principal.id):
+            entries = await to_thread.run_sync(catalog.lists.tools, chosen)
         tools = [tool for tool in catalog.tools if query.source in {None, tool.source}]
         listed = [_listed_tool(tool, entries) for tool in tools]
         return self._ground.pages.page(query, listed, lambda row: row.tool)
