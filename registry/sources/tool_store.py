@@ -12,7 +12,7 @@ from typing import Any
 from anyio import to_thread
 from psycopg import AsyncCursor
 
-from registry.database.postgres import Pool, borrow
+from registry.database.postgres import Pool, autocommit, borrow
 from registry.database.rows import RawLoader, StoredSource, lock, readable, source_of
 from registry.skills.rows import load_skills
 from registry.skills.snapshot import SkillSnapshot
@@ -144,6 +144,13 @@ class ToolStore:
             rows = await cursor.fetchall()
         # In a thread: 10,000 of them would block requests for a tenth of a second.
         return await to_thread.run_sync(lambda: list(readable(rows)))
+
+    async def count(self, host_id: str) -> int:
+        """Number of the active tools that are served."""
+        statement = "SELECT count(*) FROM tool_t WHERE host_id = %s AND active AND held IS NULL"
+        async with autocommit(self._pool) as connection:
+            (count,) = await (await connection.execute(statement, [host_id])).fetchone() or (0,)
+        return int(count)
 
     async def items(self, host_id: str) -> list[SnapshotItem]:
         """The active prompts, resources and templates of other MCP servers."""

@@ -141,7 +141,7 @@ class SearchOperations:
         result = await self._find(SearchQuery(body.query, body.limit, body.mode, filters))
         if body.mode == "dense" and result.model is None:
             raise conflict(result.note or "Nothing can be found by meaning.")
-        tools = len(await ToolStore(self._ground.pool).tools(asked.tenant))
+        tools = await ToolStore(self._ground.pool).count(asked.tenant)
         looked_up = sentences(body.query, self._limits.sentences) if result.model else ()
         return SearchExplanation(
             hits=tuple(result.hits),
