@@ -147,7 +147,8 @@ class SearchRun:
     def note(self, encoded: EncodedQuery, missing: int = 0) -> str | None:
         """The parts that could not be searched, if any."""
         if encoded.why:
-            return NO_VECTORS if self._dense else f"searched by words only: {encoded.why}"
+            by_words = f"searched by words only: {encoded.why}"
+            return f"{NO_VECTORS}. {encoded.why}" if self._dense else by_words
         return _waiting(missing, self._query.kind.name, self._dense)
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from config.settings import Settings
 from gateway.cli.common.database import Registry
@@ -12,17 +12,9 @@ from registry.embedding.search_kinds import TOOLS
 from registry.search import Search, SearchQuery, SearchResult
 
 
-@dataclass(frozen=True, slots=True)
-class CommandSearchResult:
-    found: SearchResult
-    failure: str | None  # of the model
-    note: str | None  # why there are no vectors
-
-
-async def search_registry(
-    settings: Settings, registry: Registry, query: SearchQuery
-) -> CommandSearchResult:
-    """The search result. Raises Unreachable if required embeddings are unavailable."""
+async def find_tools(settings: Settings, registry: Registry, query: SearchQuery) -> SearchResult:
+    """The search result, whose note has the failure of the model. Raises Unreachable if required
+    embeddings are unavailable."""
     async with open_serving(settings, registry) as serving:
         failure = None
         if query.mode != "lexical" and serving.embedder is not None:
@@ -34,17 +26,10 @@ async def search_registry(
             when_down=settings.disclosure.when_down,
             why=lambda _: serving.note,
         )
-        return CommandSearchResult(await search.run(query), failure, serving.note)
-
-
-async def find_tools(settings: Settings, registry: Registry, query: SearchQuery) -> SearchResult:
-    """The search result, whose note says what the model failed by. Raises what `search_registry`
-    raises."""
-    done = await search_registry(settings, registry, query)
-    cause = done.failure or (done.note if query.mode == "dense" else None)
-    if done.found.note is None or cause is None:
-        return done.found
-    return replace(done.found, note=f"{done.found.note}. {cause}")
+        result = await search.run(query)
+    if result.note is None or failure is None:
+        return result
+    return replace(result, note=f"{result.note}. {failure}")
 
 
 async def _warmed_up(embedder: Embedder) -> str | None:

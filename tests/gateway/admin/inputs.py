@@ -98,7 +98,9 @@ CASES: Mapping[str, Case] = {
     "editTool": Case({"tool": "NAME", "title": "t"}, {"tool": "NAME", "title": 1}, [MADE]),
     "deleteTool": Case({"tool": "NAME"}, NO_TOOL, [MADE]),
     # search and embeddings
-    "explainSearch": Case({"query": "pet", "mode": "lexical"}, {"query": "x", "limit": 0}),
+    "explainSearch": Case(
+        {"query": "pet", "mode": "hybrid", "source": "pets"}, {"query": "x", "limit": 0}
+    ),
     "searchTools": Case({"query": "pet", "words": True}, {"query": ""}),
     "evaluateSearch": Case(
         {"requests": [{"query": "pet", "gold": ["getPet"]}]}, {"requests": [{"query": ""}]}

@@ -435,11 +435,8 @@ UNEQUAL = frozenset({
     *("describe", "explain", "getEmbeddings", "getStatus", "listAgents", "listApprovals"),
     *("listKeys", "listRevocations", "listRules", "listSecrets", "listSkills", "listSources"),
     *("removeEndedJobs", "backfillEmbeddings"),
-    "explainSearch",
-    "evaluateSearch",  # a command says beside it that embeddings are disabled
 })  # fmt: skip
-"""Their answers have what the ways before have made, or why a process has no vectors. Lists are
-compared at the end."""
+"""Their answers have what the ways before have made. They are compared at the end."""
 LISTED: Mapping[str, Json] = {
     **{id_: {"limit": 100} for id_ in (
         "listAgents", "listApprovals", "listKeys", "listRevocations", "listRules", "listSecrets",

@@ -299,7 +299,10 @@ def test_by_meaning_alone_nothing_is_found_while_the_provider_is_down(
 ) -> None:
     ran = with_vectors_of_a_service("search", "try", "remove a pet", "--mode", "dense")
     assert (ran.code, ran.out) == (1, "")
-    assert "toolgate: no vectors: nothing can be found by meaning. The embedding" in ran.err
+    assert ran.err.startswith(
+        "toolgate: no vectors: nothing can be found by meaning. the embedding"
+    )
+    assert "The embedding service could not be reached" in ran.err
 
 
 def test_settings_that_want_meaning_or_nothing_get_nothing(

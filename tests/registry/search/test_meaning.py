@@ -117,12 +117,20 @@ async def test_a_tool_without_a_vector_is_not_found_by_meaning_and_the_note_says
         assert (found.note, found.hits[0].name) == (f"{waiting} not found", "repos_delete")
 
 
-@pytest.mark.parametrize("embedder", [None, Words(error=DOWN)], ids=["disabled", "down"])
+@pytest.mark.parametrize(
+    ("embedder", "reason"),
+    [
+        (None, "embeddings are disabled"),
+        (Words(error=DOWN), "the embedding model gives no vectors at the moment"),
+    ],
+    ids=["disabled", "down"],
+)
 async def test_by_meaning_alone_nothing_is_found_without_vectors(
-    filled: Database, embedder: Words | None
+    filled: Database, embedder: Words | None, reason: str
 ) -> None:
     found = await ask(searching(filled, embedder), "list invoices", "dense")
-    assert (found.hits, found.note) == ([], "no vectors: nothing can be found by meaning")
+    assert found.hits == []
+    assert found.note == f"no vectors: nothing can be found by meaning. {reason}"
 
 
 async def test_a_vector_of_another_model_is_never_compared(filled: Database) -> None:
