@@ -60,7 +60,7 @@ from registry.sources.tool_store import ToolStore
 from registry.sources.versions import Difference, History, Versions
 from schemas.binding import Binding
 from schemas.mcp.snapshot import ItemKind, ServerFacts
-from schemas.source import Origin, Outcome, OutcomeStatus, Source, Version
+from schemas.source import STDIO, Origin, Outcome, OutcomeStatus, Source, Version
 from schemas.tool import ToolDraft
 from schemas.urls import without_queries
 
@@ -69,7 +69,8 @@ TOLD = 1000  # maximum number of outcomes in a result
 
 
 class SourceView(TaggedView, frozen=True):
-    """A source. `base_url`: of its calls, which is that of the settings if they have one."""
+    """A source. `base_url`: of its calls, which is that of the settings if they have one. The
+    command of a process, in `location` and `options`, is for operators."""
 
     name: str
     kind: str
@@ -153,7 +154,8 @@ class SavedCounts(Struct, frozen=True):
 
 class ImportReportView(Struct, frozen=True):
     """All of an import. `saved`: null if it wrote nothing; `refused`: the number of the version
-    that was rolled back, and is not imported again; `command`: of the process that is called;
+    that was rolled back, and is not imported again; `command`: of the process that is called, for
+    operators;
     `is_refused`: whether calls are, because the description leads to a private address."""
 
     title: str | None
@@ -424,7 +426,9 @@ class SourceOperations:
         versions = await Versions(self._ground.pool).list_versions(asked.tenant, name)
         if not versions:
             await self._find_source(asked)
-        shown = [replace(version, spec=_mask_location(version.spec)) for version in versions]
+        shown = [
+            replace(version, spec=self._mask_spec(asked, version.spec)) for version in versions
+        ]
         return self._ground.pages.page(asked.query, shown, lambda one: f"{2**31 - one.number:010}")
 
     async def roll_back(self, asked: OperationInput) -> RollbackView:
@@ -437,7 +441,7 @@ class SourceOperations:
         except LookupError as error:
             raise not_found("source", name) from error
         result = await self._result(asked, done.report)
-        version = replace(done.version, spec=_mask_location(done.version.spec))
+        version = replace(done.version, spec=self._mask_spec(asked, done.version.spec))
         members = msgspec.structs.asdict(result)
         return RollbackView(**members, version=version, difference=done.difference)
 
@@ -491,14 +495,28 @@ class SourceOperations:
             if not running[tenant]:
                 del running[tenant]
 
+    def _mask_spec(self, asked: OperationInput, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Members of a source or a version, without secrets in URLs; without the command of its
+        process, whose arguments some have secrets in, for callers who are no operators."""
+        texts = {name: spec[name] for name in ("location", "base_url") if spec.get(name)}
+        masked = {**spec, **{name: without_queries(text) for name, text in texts.items()}}
+        options = spec.get("options") or {}
+        if "command" in options and not self._ground.is_operator(asked):
+            masked["location"] = f"{STDIO}***"
+            masked["options"] = {name: options[name] for name in options if name != "command"}
+        return masked
+
     def _view(self, asked: OperationInput, source: Source) -> SourceView:
         stated = self._wanted().get(source.name) if self._is_own(asked) else None
         base_url = (stated.base_url if stated else None) or source.base_url
+        options = msgspec.to_builtins(source.options)
+        members = {"location": source.location, "base_url": base_url, "options": options}
+        spec = self._mask_spec(asked, members)
         return SourceView(
             name=source.name,
             kind=source.kind,
-            location=without_queries(source.location),
-            base_url=base_url and without_queries(base_url),
+            location=spec["location"],
+            base_url=spec["base_url"],
             title=source.title,
             version=source.version,
             include=source.include,
@@ -511,7 +529,7 @@ class SourceOperations:
             in_settings=stated is not None,
             origin=source.origin,
             removed_from_settings=bool(removed_from_settings([source], self._wanted())),
-            options=source.options,
+            options=spec["options"],
             server=source.server,
         )
 
@@ -536,7 +554,9 @@ class SourceOperations:
             outcomes=tuple(told),
             notes=tuple(notes),
             rolled_back=report.rolled_back,
-            report=_report(report, stated) if wants_all else None,
+            report=_report(report, stated, is_operator=self._ground.is_operator(asked))
+            if wants_all
+            else None,
         )
 
     def _homeless(self, report: ImportReport) -> Iterator[str]:
@@ -555,13 +575,9 @@ def _number(asked: OperationInput) -> int | None:
     return None if asked.present is None else asked.present.number
 
 
-def _mask_location(asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The members without secrets in URLs."""
-    urls = {name: without_queries(asked.get(name) or "") for name in ("location", "base_url")}
-    return {**asked, **{name: url for name, url in urls.items() if name in asked}}
-
-
-def _report(report: ImportReport, wanted: SourceSettings | None) -> ImportReportView:
+def _report(
+    report: ImportReport, wanted: SourceSettings | None, *, is_operator: bool
+) -> ImportReportView:
     source, saved = report.source, report.saved
     costs = {draft.key: tokens(_definition(draft)) for draft in report.drafts}
     stated = wanted.base_url if wanted else None
@@ -574,7 +590,7 @@ def _report(report: ImportReport, wanted: SourceSettings | None) -> ImportReport
         and stated is None
         and source.base_url is not None
         and has_private_host(source.base_url),
-        command=source.options.command,
+        command=source.options.command if is_operator else (),
         server=source.server,
         saved=None if saved is None else _saved_counts(saved),
         refused=report.held,

@@ -1,6 +1,5 @@
 """`toolgate sources list | show | prune`."""
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ from gateway.cli.common.options import ask, json_option, yes_option
 from gateway.cli.common.output import out, print_json, print_rows, remark, say
 from gateway.cli.imports.report import ITEMS, count_noun, spoken_revisions
 from gateway.cli.operations import Connect, client_option, hinting
-from schemas.source import facts_of
+from schemas.source import STDIO, facts_of
 
 MINUTES = 16  # characters of a time
 
@@ -145,8 +144,8 @@ def _print_source(source: Json) -> None:
 def _where(source: Json) -> str:
     if facts_of(source["kind"]).loaded:
         return "Python code in the gateway"
-    if source["options"].get("command"):
-        return f"a process: {shlex.join(source['options']['command'])}"
+    if source["location"].startswith(STDIO):
+        return f"a process: {source['location'].removeprefix(STDIO)}"
     return source["base_url"] or "no address: set its base_url"
 
 

@@ -32,6 +32,7 @@ from registry.tools.manual_tools import ManualTools
 from schemas.binding import HybridBinding
 from schemas.errors import ImportRejected
 from schemas.mcp.revisions import HANDSHAKE
+from schemas.source import stdio_location
 from schemas.tool import ToolDraft
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import pets
@@ -929,6 +930,25 @@ async def test_another_tenant_hears_nothing_of_the_settings_sources(
     assert (await api("DELETE", "/sources/own", **theirs)).status == 204
 
 
+async def test_the_command_of_a_process_is_told_to_operators_alone(
+    api: Admin, database: Database
+) -> None:
+    """Arguments of a command may be secrets: neither sources, nor versions, nor reports of imports
+    tell them to others."""
+    how = spec("local", command=("serve-notes", "--token", "t0p"))
+    how = with_(how, location=stdio_location(("serve-notes", "--token", "t0p")))
+    await imported(ToolStore(database.pool), snapshot(tool("a")), how)
+    paths = ("/sources", "/sources/local", "/sources/local/versions")
+    for path in paths:
+        told = (await api("GET", path, **bearer(roles=["operator"]))).body
+        assert told.count(b"t0p") == 2, path
+        for scope in ("admin:registry:read", "admin:read", "admin"):
+            hidden = (await api("GET", path, scope=scope)).body
+            assert b"t0p" not in hidden, (path, scope)
+            assert b"serve-notes" not in hidden, (path, scope)
+            assert b"stdio:***" in hidden, (path, scope)
+
+
 async def test_nobody_becomes_an_operator_by_a_key(api: Admin) -> None:
     wanted = {"name": "k", "roles": ["operator"]}
     assert (await api("POST", "/keys", wanted)).status == 403
@@ -985,3 +1005,21 @@ async def test_stored_secrets_fill_no_arguments_of_sources_that_take_tokens_of_c
         assert (await caller("POST", "/sources/rooms/refresh")).status == 200
         schema = (await caller("GET", "/tools/rooms")).json["input_schema"]
         assert set(schema["properties"]) == arguments
+
+
+async def test_an_explained_search_counts_tools_without_reading_them(
+    api: Admin, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number is that of the served tools: neither those that wait nor those that are off."""
+    await api("POST", "/sources", uploaded(count=3))
+    await imported(ToolStore(database.pool), snapshot(tool("a"), tool("b")), spec())
+    await imported(ToolStore(database.pool), snapshot(tool("a", description="N")), spec(pin=True))
+    served = len(await ToolStore(database.pool).tools(HOST))
+    await api("POST", "/tools/listPets/disable")
+
+    async def read_all(*_given: Any, **_more: Any) -> Any:
+        raise AssertionError("tools were read")
+
+    monkeypatch.setattr(ToolStore, "tools", read_all)
+    explained = await api("POST", "/search/explanation", {"query": "pet"})
+    assert explained.json["tools"] == served - 1
