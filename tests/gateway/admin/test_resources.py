@@ -1007,7 +1007,7 @@ async def test_stored_secrets_fill_no_arguments_of_sources_that_take_tokens_of_c
         assert set(schema["properties"]) == arguments
 
 
-async def test_an_explained_search_counts_tools_without_reading_them(
+async def test_an_explained_search_counts_tools_in_the_database(
     api: Admin, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The number is that of the served tools: neither those that wait nor those that are off."""
