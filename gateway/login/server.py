@@ -127,7 +127,7 @@ class LoginServer:
     def _pages_of_users(self) -> list[BaseRoute]:
         browser = self._browser
         return [
-            self._page_route("/login/invitation/{ticket}", browser.invitation, "GET", "POST"),
+            self._page_route("/login/invitation", browser.invitation, "GET", "POST"),
             self._page_route("/login/password", browser.password, "GET", "POST"),
         ]
 

@@ -15,9 +15,9 @@ class UserPages(BrowserLogin):
     """The login in a browser, with these pages beside it."""
 
     async def invitation(self, request: Request) -> Response:
-        """`/login/invitation/TICKET`: GET changes nothing, since programs open links before people
-        do; POST sets the password, once."""
-        users, ticket = self.users, request.path_params["ticket"]
+        """`/login/invitation?ticket=`: GET changes nothing, since programs open links before people
+        do; POST sets the password, once. The ticket is in the query, which is never logged."""
+        users, ticket = self.users, request.query_params.get("ticket", "")
         visit = await self._accounts.visit(request)
         form = await self._form(request) if request.method == "POST" else {}
         if request.method == "POST" and not is_same_origin(request.headers, self._issuer):

@@ -188,7 +188,7 @@ class LoginUserOperations:
     def _invitation_of(self, user: User | None, ticket: str | None, name: str) -> OperationOutput:
         if user is None or ticket is None:  # removed at the same time
             raise not_found("user", name)
-        link = f"{self._settings.server.public_url.rstrip('/')}/login/invitation/{ticket}"
+        link = f"{self._settings.server.public_url.rstrip('/')}/login/invitation?ticket={ticket}"
         return OperationOutput(
             InvitedUser(_view(user), link),
             location=f"/users/{name}",

@@ -18,7 +18,7 @@ def test_a_user_is_added_and_invited(toolgate: Toolgate) -> None:
     migrated = toolgate("migrate", **LOGIN)
     assert migrated.code == 0, migrated.err
     added = toolgate("users", "add", "ann", "--role", "staff", **LOGIN)
-    assert added.out.startswith("https://gw.example/login/invitation/"), added.err
+    assert added.out.startswith("https://gw.example/login/invitation?ticket="), added.err
     again = toolgate("users", "invite", "ann", **LOGIN)
     assert again.out != added.out
     toolgate("users", "roles", "ann", "clerk", "staff", **LOGIN)

@@ -1,7 +1,7 @@
 """Users of the gateway's own: invitations, passwords, and the end of what they have."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, LiteralString
@@ -11,6 +11,7 @@ import jwt
 import pytest
 from cryptography.exceptions import UnsupportedAlgorithm
 from msgspec.structs import replace
+from starlette.routing import Route
 
 from config.load import load
 from config.settings import DatabaseSettings
@@ -19,7 +20,7 @@ from gateway.login import passwords as module
 from gateway.login.passwords import Busy, Passwords, hash_of, is_password, weakness
 from registry.database.postgres import borrow
 from registry.login.users import Users
-from tests.gateway.login.company import Browser, Company, browsing, company, fields
+from tests.gateway.login.company import Browser, Company, browsing, company, fields, query_of
 from tests.gateway.login.test_official import Desk, connecting
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +42,7 @@ class Town(Company):
     async def invitation(self, name: str = "ann", *roles: str, lasts_s: float = 600) -> str:
         ticket = await self.users.add(self.tenant, name, roles, lasts_s, again=False)
         assert ticket is not None
-        return f"{self.url}/login/invitation/{ticket}"
+        return f"{self.url}/login/invitation?ticket={ticket}"
 
     async def user(self, browser: Browser, name: str = "ann", *roles: str) -> None:
         """A user who has set the password."""
@@ -58,12 +59,17 @@ class Town(Company):
 
 
 @asynccontextmanager
-async def town(database: DatabaseSettings, url: str = "", **changes: Any) -> AsyncIterator[Town]:
+async def town(
+    database: DatabaseSettings,
+    url: str = "",
+    env: Mapping[str, str] | None = None,
+    **changes: Any,
+) -> AsyncIterator[Town]:
     async with AsyncExitStack() as stack:
         defaults = load(None, {}).login.password
         password = replace(defaults, **changes)
         made = await stack.enter_async_context(
-            company(database, url=url, users=True, providers={}, password=password)
+            company(database, url=url, env=env, users=True, providers={}, password=password)
         )
         feed = made.gateway.feed
         assert feed.database is not None
@@ -146,7 +152,7 @@ async def test_an_invitation_ends(database_settings: DatabaseSettings) -> None:
         first = await made.invitation("ann")
         second = await made.users.invite(made.tenant, "ann", 600)
         assert (await browser.get(first)).status == 404
-        url = f"{made.url}/login/invitation/{second}"
+        url = f"{made.url}/login/invitation?ticket={second}"
         assert (await browser.get(url)).status == 200
         await made.users.set_disabled(made.tenant, "ann", True)
         assert (await browser.get(url)).status == 404
@@ -156,7 +162,7 @@ async def test_an_invitation_used_twice_at_once_sets_one_password(
     database_settings: DatabaseSettings,
 ) -> None:
     async with town(database_settings) as made:
-        ticket = (await made.invitation()).rpartition("/")[2]
+        ticket = query_of(await made.invitation())["ticket"]
         done: list[bool] = []
 
         async def accept(number: int) -> None:
@@ -259,7 +265,7 @@ async def test_a_change_of_a_user_ends_their_logins(
                 await made.users.set_roles(made.tenant, "ann", ())
             case "invitation":
                 ticket = await made.users.invite(made.tenant, "ann", 600)
-                await set_password(browser, f"{made.url}/login/invitation/{ticket}", NEW)
+                await set_password(browser, f"{made.url}/login/invitation?ticket={ticket}", NEW)
             case _:
                 url = f"{made.url}/login/password"
                 assert (await set_password(browser, url, NEW, old="wrong")).status == 403
@@ -329,7 +335,7 @@ async def test_without_users_there_are_no_passwords(database_settings: DatabaseS
         assert 'type="password"' not in page.text
         form = {**fields(page.text), "choice": "password", "name": "ann", "password": PASSWORD}
         assert (await browser.post(f"{made.url}/login", form)).status == 200
-        for path in ("/login/password", "/login/invitation/x"):
+        for path in ("/login/password", "/login/invitation?ticket=x"):
             assert (await browser.get(made.url + path)).status == 404
 
 
@@ -378,3 +384,32 @@ async def test_too_many_passwords_at_once_are_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "WAITING", 0)
     with pytest.raises(Busy):
         await Passwords(1).hash("x")
+
+
+async def test_no_log_has_an_invitation(
+    database_settings: DatabaseSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """USR-1: whoever reads the access log must not be able to set the password."""
+    caplog.set_level("DEBUG")
+    env = {"TOOLGATE_LOGGING__ACCESS": "true"}
+    async with town(database_settings, env=env) as made, browsing() as browser:
+        url = await made.invitation()
+        ticket = query_of(url)["ticket"]
+        await browser.get(f"{url}x")
+        assert (await set_password(browser, url)).status == 303
+    records = [vars(record) for record in caplog.records if record.name.startswith("toolgate")]
+    requests = [record["path"] for record in records if record["name"] == "toolgate.access"]
+    assert "/login/invitation" in requests
+    assert ticket not in str(records)
+
+
+async def test_no_route_has_a_secret_in_its_path(database_settings: DatabaseSettings) -> None:
+    """Paths are logged, by this gateway, its audit and by proxies; queries are not by either of
+    its own."""
+    async with town(database_settings) as made:
+        server = made.gateway.login._server  # type: ignore[union-attr]
+        assert server is not None
+        paths = [route.path for route in server.routes if isinstance(route, Route)]
+    assert "/login/invitation" in paths
+    parameters = re.findall(r"{(\w+)", " ".join(paths))
+    assert {*parameters} == {"provider", "name"}
