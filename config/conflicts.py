@@ -59,7 +59,7 @@ MINIMUM_BYTES = 128 << 20  # used by the gateway itself
 
 OFFLINE = "offline_access"
 
-LOGIN_PATHS = ("/authorize", "/token", "/register", "/revoke", "/login")
+LOGIN_PATHS = ("/authorize", "/token", "/register", "/revoke", "/login", "/connect")
 
 SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command")
 MCP_KEYS = ("era", "prefix", "own_sessions", "pin")
@@ -70,7 +70,7 @@ OPENAPI_KEYS = (
 GRAPHQL_KEYS = ("depth", "cost")
 HYBRID_KEYS = ("side", "dialect", "batch")
 # Keys of sources that are called over HTTP.
-HTTP_KEYS = ("forward_token", "same_trust_domain", "exchange", "tls")
+HTTP_KEYS = ("forward_token", "same_trust_domain", "exchange", "connect", "tls")
 
 # Headers that each request sets itself (RFC 9110 and 9112); settings must not.
 FRAMING = frozenset(
@@ -488,6 +488,7 @@ def source_conflicts(settings: Settings, where: Where) -> Iterator[Problem]:
             *_several_authentications(source, kind),
             *_unusable_exchange(source),
             *(_keys_without_token(source, kind) if settings.auth.mode != "jwt" else ()),
+            *_unusable_connect(source, login=settings.login.enabled),
             *_framing_headers(source),
             *_incomplete_tls(source),
         ]
@@ -571,12 +572,16 @@ def _several_authentications(source: SourceSettings, kind: str | None) -> Iterat
         methods.append("exchange")
     if source.forward_token:
         methods.append("forward_token")
+    if source.connect.mode != "off":
+        methods.append("connect")
     if any(given != DEFAULT_SCHEME for given in source.credentials.values()):
         methods.append("credentials")
     # An MCP server also gets requests without a caller.
     if kind != "mcp" and any(name.lower() == "authorization" for name in source.headers):
         methods.append("headers.Authorization")
     fetched = any(given.client_id for given in source.credentials.values())
+    if source.connect.mode != "off":  # the operator's serve imports, and schemes of its own
+        methods = [way for way in methods if way not in ("credentials", "headers.Authorization")]
     static = not (source.exchange or source.forward_token)
     if len(methods) < 2 or (static and not fetched):
         return
@@ -589,6 +594,28 @@ def _unusable_exchange(source: SourceSettings) -> Iterator[tuple[str, str]]:
         yield "exchange", "expected client_secret beside actor: client"
     if exchange is not None and is_unencrypted(exchange.token_url):
         yield "exchange.token_url", "expected an https:// URL, but for a server on loopback"
+
+
+def _unusable_connect(source: SourceSettings, *, login: bool) -> Iterator[tuple[str, str]]:
+    connect = source.connect
+    if connect.mode == "off":
+        if connect != DEFAULT_SOURCE.connect:
+            yield "connect.mode", "expected user with the other keys of connect, found off"
+        return
+    if not login:
+        text = "expected login.enabled with it: a person connects in a browser, where they log in"
+        yield "connect.mode", text
+    if connect.header.lower() in FRAMING:
+        yield "connect.header", f"expected another header than {connect.header}"
+    if bool(connect.authorization_url) != bool(connect.token_url):
+        yield "connect.token_url", "expected authorization_url and token_url together"
+    client = connect.client
+    if client is not None and client.auth in ("basic", "post") and not client.secret:
+        yield "connect.client.secret", f"expected it with auth: {client.auth}"
+    for key in ("issuer", "authorization_url", "token_url", "revocation_url"):
+        url = getattr(connect, key)
+        if url and is_unencrypted(url):
+            yield f"connect.{key}", "expected an https:// URL, but for a server on loopback"
 
 
 def _keys_without_token(source: SourceSettings, kind: str | None) -> Iterator[tuple[str, str]]:

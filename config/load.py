@@ -260,6 +260,8 @@ def mask_secrets(settings: Settings) -> dict[str, Any]:
         # All of them: any header may carry the service's key.
         source["headers"] = dict.fromkeys(source["headers"], MASK)
         source["env"] = dict.fromkeys(source["env"], MASK)
+        client = source["connect"]["client"] or {}
+        client.update({key: MASK for key in ("secret",) if client.get(key)})
         for credential in (*source["credentials"].values(), source["exchange"] or {}):
             credential.update({key: MASK for key in CONFIDENTIAL if credential.get(key)})
         for key in ("openapi", "graphql", "hybrid", "overlay", "mcp"):

@@ -23,6 +23,7 @@ from config.access import (
     SecretsSettings,
 )
 from config.agent import AgentSettings
+from config.connections import ConnectionsSettings
 from config.cores import usable_cores
 from config.events import EventsSettings
 from config.knowledge import KnowledgeSettings
@@ -454,6 +455,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     auth: Auth
     oauth: OAuth
     login: LoginSettings
+    connections: ConnectionsSettings
     policy: Policy
     guardrails: GuardrailsSettings
     limits: LimitsSettings

@@ -58,6 +58,38 @@ class TokenExchange(Struct, frozen=True, forbid_unknown_fields=True):
     cached_bytes: Bytes = 16_777_216  # of tokens in memory
 
 
+class ConnectClient(Struct, frozen=True, forbid_unknown_fields=True):
+    """`connect.client`: the gateway as it is registered at the service's authorization server."""
+
+    id: Text
+    secret: Text = ""
+    auth: Literal["basic", "post", "private_key_jwt", "none"] | None = None  # None: negotiated
+
+
+class Connect(Struct, frozen=True, forbid_unknown_fields=True):
+    """A source's `connect`: callers use accounts of their own at the service. Two lines suffice
+    where people have keys; the rest is for OAuth."""
+
+    mode: Literal["off", "user"] = "off"
+    schemes: tuple[SchemeName, ...] = ()  # that people satisfy; empty: all
+    header: HeaderName = "Authorization"  # of a source that declares no schemes
+    prefix: HeaderValue | None = None  # before its value; None: "Bearer " in Authorization
+    title: Text = ""  # on pages; "": the name of the source
+    help: HttpUrl | None = None  # where people make a key
+    check: Text = ""  # a tool without required arguments, which a new key must be able to call
+    oauth: bool | None = None  # None: where the source or these settings name a server
+    issuer: HttpUrl | None = None
+    authorization_url: HttpUrl | None = None
+    token_url: HttpUrl | None = None
+    revocation_url: HttpUrl | None = None
+    client: ConnectClient | None = None
+    scopes: tuple[Text, ...] = ()  # besides those of the operation
+    resource: Text = "auto"  # "auto", "off" or a URL (RFC 8707)
+    authorize: Mapping[Text, Text] = field(default_factory=dict)  # further parameters
+    token: Mapping[Text, Text] = field(default_factory=dict)
+    absent: Literal["deny", "allow"] = "deny"  # work while its person is absent
+
+
 class Tls(Struct, frozen=True, forbid_unknown_fields=True):
     """A source's `tls`: trusted CA certificates, and the client certificate (mTLS)."""
 
@@ -97,6 +129,7 @@ class SourceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     forward_token: bool = False
     same_trust_domain: bool = False
     exchange: TokenExchange | None = None
+    connect: Connect = Connect()
     tls: Tls | None = None
     env: Mapping[VariableName, Text] = field(default_factory=dict)
     era: Literal["auto", "handshake", "stateless"] = "auto"

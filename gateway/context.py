@@ -364,6 +364,7 @@ class Context(Struct):
     failed: Fault | None = None  # the error of a failed message
     run: RunMark | None = None  # None: not made for a run of an agent
     upload: Upload | None = None
+    absent: bool = False  # made later, perhaps without its person
 
     @property
     def principal(self) -> Principal:

@@ -8,7 +8,7 @@ outside -32768...-32000, which both specifications reserve.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -186,6 +186,40 @@ class ApprovalRequired(Fault):
     def __init__(self, message: str, approval: str, expires: str) -> None:
         """`approval` is the id of the pending approval, which ends at `expires` (RFC 3339)."""
         super().__init__(message, {"approval": approval, "expires": expires})
+
+
+class ConnectionRequired(Fault):
+    """The call needs an account of its caller at the service; it succeeds when retried after they
+    have connected one. The service was not called, or refused the one that there is."""
+
+    code = 1427
+    status = 403
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        url: str,
+        source: str,
+        reason: str,
+        expires: str,
+        wait: Callable[[float], Awaitable[bool]] | None = None,
+    ) -> None:
+        """`url` is where the caller connects, until `expires` (RFC 3339); `reason` is "missing",
+        "expired", "scopes", "refused" or "suspended"; `wait` waits until they have connected, so
+        many seconds at most."""
+        data = {"url": url, "source": source, "reason": reason, "ends": expires}
+        super().__init__(message, data)
+        self.url = url
+        self._wait = wait
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for the caller to connect; returns whether a retry may succeed."""
+        return self._wait is not None and await self._wait(seconds)
+
+    @property
+    def log_message(self) -> str:
+        return f"An account has to be connected ({(self.data or {})['reason']})"
 
 
 class Denied(Fault):

@@ -249,10 +249,11 @@ class Access:
         events: Events,
         innermost: Sequence[Guard] = (),
         login: LoginAccess | None = None,
+        connections: Load | None = None,
     ) -> None:
         """Access control of a gateway. `sweep` closes the streams of callers that are no longer
         authenticated. `counter` is shared by all gateways. `secrets` reads the credentials of
-        sources. `innermost`: guards behind all others."""
+        sources, `connections` people's accounts there. `innermost`: guards behind all others."""
         self._handle = handle
         self._innermost = innermost
         self.bounds = Bounds(settings, counter, events)
@@ -272,6 +273,7 @@ class Access:
             **self.identities.loads,
             "policy": self.policy_view.load,
             "secrets": secrets,
+            **({} if connections is None else {"connections": connections}),
         }
         self._feed = AccessFeed(loads, settings.auth.revocation_s)
         events.database_connected.subscribe(self._load)

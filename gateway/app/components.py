@@ -21,7 +21,8 @@ def components_of(settings: Settings) -> tuple[Component, ...]:
 
         components = (*components, CONSOLE)
     if settings.login.enabled:
+        from registry.connections import CONNECTIONS
         from registry.login import LOGIN
 
-        components = (*components, LOGIN)
+        components = (*components, LOGIN, CONNECTIONS)
     return components

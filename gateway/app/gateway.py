@@ -1,13 +1,14 @@
 """One gateway process: wiring and lifecycle of its parts."""
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from config.reload import REQUEST_PATH, reload_settings
@@ -56,6 +57,7 @@ if TYPE_CHECKING:  # a gateway without them does not import them
     from gateway.app.metrics_export import MetricsExport
     from gateway.app.trace_export import TraceExport
     from gateway.app.wings import Wings
+    from gateway.connections.connector import PersonalConnector
     from gateway.console.asgi_app import Console
     from registry.search.replica import Replica
 
@@ -87,7 +89,8 @@ class Gateway:
         self.shared = SharedState(
             settings, self.catalogs, handle.database, rules=policy_view.version, events=events
         )
-        self.upstreams = Upstreams(settings, handle.pool)
+        self.connector = self._connector()
+        self.upstreams = Upstreams(settings, handle.pool, self.connector)
         connections = self.upstreams.client.connections
         self.secrets = StoredSecrets(settings.secrets, self.principal.tenant, connections.store)
         self.federation = Federation(
@@ -207,7 +210,7 @@ class Gateway:
             admin=self.admin,
             console=self.console,
             wings=[] if self.wings is None else self.wings.routes,
-            login=None if self.login is None else self.login.serve(self.access),
+            login=self._login_routes(),
             health=self.health,
             metrics=registry,
             lifespan=self.lifespan,
@@ -216,6 +219,23 @@ class Gateway:
             ),
             siblings=self.siblings,
         )
+
+    def _login_routes(self) -> Sequence[BaseRoute]:
+        """The routes of the login, and of pages that ask who somebody is."""
+        if self.login is None or self.connector is None:
+            return ()
+        from gateway.app.connections import ConnectionWiring
+
+        login = self.login.serve(self.access)
+        wiring = ConnectionWiring(
+            lambda: self.settings,
+            self.connector,
+            access=self.access,
+            catalogs=self.catalogs,
+            pools=self.upstreams.client.connections,
+            outcome=self._outcome,
+        )
+        return [*login.routes, *wiring.pages(login).routes]
 
     async def _serve_anew(self, before: Settings) -> None:
         """Rebuild what serves new requests from the current settings. The catalogs take a moment;
@@ -370,7 +390,19 @@ class Gateway:
             events=self.events,
             innermost=self._innermost(),
             login=None if self.login is None else self.login.access,
+            connections=None if self.connector is None else self.connector.load,
         )
+
+    def _connector(self) -> "PersonalConnector | None":
+        """People's accounts at sources, which need a login: whoever opens a link has to be the
+        person who made the call."""
+        if not self.settings.login.enabled:
+            return None
+        from gateway.connections.connector import PersonalConnector
+
+        connector = PersonalConnector(lambda: self.settings, self._handle.pool)
+        self.events.person_erased.subscribe(connector.erase)
+        return connector
 
     def _login(self) -> "Login | None":
         if not self.settings.login.enabled:

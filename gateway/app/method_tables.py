@@ -159,6 +159,7 @@ def dispatchers(
         call_tool=CallToolResolver(lists, skills.handles),
         usage=usage,
         mean=search_tools.mean,
+        waits_s=settings.mcp.parked_s,
     )
     services = Services(lists, plans, verify_scope, tools)
     instructions = {name: toolset.instructions for name, toolset in settings.toolsets.items()}

@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import formatdate
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
@@ -17,6 +16,7 @@ from starlette.types import ASGIApp, Lifespan
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from config.access import ADMIN_TOOLSET
+from config.conflicts import LOGIN_PATHS
 from config.settings import Portal, Settings
 from gateway.admin.health import Health, Probes
 from gateway.admin.worker_peers import WorkerPeers
@@ -43,9 +43,6 @@ from schemas.errors import ToolgateError
 from schemas.hybrid import Side
 from schemas.mcp.revisions import JSON_RPC, PORTAL
 
-if TYPE_CHECKING:  # a gateway without it does not import it
-    from gateway.login.server import LoginServer
-
 
 def index(settings: Settings) -> Callable[[Request], Awaitable[Response]]:
     index = {"name": SERVER.name, "version": SERVER.version, "endpoints": _paths(settings)}
@@ -67,6 +64,7 @@ def _paths(settings: Settings) -> dict[str, str]:
         paths["console"] = settings.console.path
     if settings.login.enabled:
         paths["login"] = "/login"
+        paths["connections"] = "/connect"
     if settings.admin.tools:
         paths |= {"admin-mcp": f"{mcp}/{ADMIN_TOOLSET}", "admin-jsonrpc": f"{rpc}/{ADMIN_TOOLSET}"}
     return paths | _paths_of_wings(settings)
@@ -220,7 +218,7 @@ def application(
     admin: ASGIApp | None,
     console: ASGIApp | None,
     wings: Sequence[BaseRoute],
-    login: "LoginServer | None",
+    login: Sequence[BaseRoute],
     health: Health,
     metrics: CollectorRegistry,
     lifespan: Lifespan[Starlette],
@@ -228,8 +226,8 @@ def application(
     siblings: WorkerPeers | None = None,
 ) -> Starlette:
     """The ASGI application. `fronts` by path; `admin` and `console` are None without one; `wings`:
-    their routes; `login`: None where nobody logs in here; `largest_body`: the highest of all limits
-    of bodies, in bytes; `siblings` as in `Probes`."""
+    their routes; `login`: its routes; `largest_body`: the highest of all limits of bodies, in
+    bytes; `siblings` as in `Probes`."""
     if console is not None and settings.auth.mode == "none":
         console = LocalOnly(console)
     probes = Probes(health, metrics, MetricsAccess(settings.metrics), siblings)
@@ -241,7 +239,7 @@ def application(
             *([PathPrefix(settings.admin.path, admin)] if admin is not None else []),
             *([PathPrefix(settings.console.path, console)] if console is not None else []),
             *wings,
-            *([] if login is None else login.routes),
+            *login,
             Route("/", index(settings)),
             *access.protected_resource.routes,
         ],
@@ -252,7 +250,7 @@ def application(
                 OriginGuard,
                 hosts=settings.server.allowed_hosts,
                 origins=settings.server.allowed_origins,
-                any_origin=() if login is None else login.any_origin,
+                any_origin=(*LOGIN_PATHS, "/.well-known") if login else (),
             ),
             Middleware(BodyGuard, budget=access.bounds.bodies, largest_bytes=largest_body),
             *access.protected_resource.middleware,

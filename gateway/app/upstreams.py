@@ -17,6 +17,7 @@ from gateway.protocol.sealed_state import Sealer, TaskIds
 from gateway.state.change_notifications import Endpoint
 from gateway.state.idempotency import Idempotency
 from gateway.state.stored_answers import StoredAnswers
+from gateway.upstreams.auth.accounts import Connector
 from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.function import FunctionUpstream
 from gateway.upstreams.graphql.upstream import GraphQLUpstream
@@ -122,7 +123,13 @@ def _client(settings: Settings) -> type[Client]:
 
 
 class Upstreams:
-    def __init__(self, settings: Settings, pool: Callable[[], Pool | None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        pool: Callable[[], Pool | None],
+        connector: Connector | None = None,
+    ) -> None:
+        """`connector`: of people's accounts at sources; None: nobody logs in here."""
         self._settings = settings
         self.validated = set(_validated_sources(settings))  # sources; the set follows the settings
         self.services = load_services(settings.sources)
@@ -130,7 +137,7 @@ class Upstreams:
         self.wings: dict[str, Upstream] = {}  # those that are open, by name
         upstream, sources = settings.upstream, settings.sources
         own = OwnAudiences.of(settings.auth, settings.server.public_url)
-        self.client = _client(settings)(upstream, sources, own)
+        self.client = _client(settings)(upstream, sources, own, connector)
         self.transports = Transports(
             self.client.connections, upstream, sources, msgspec.to_builtins(SERVER)
         )

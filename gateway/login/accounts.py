@@ -142,7 +142,15 @@ class Accounts:
         is_user = account is not None and account.person.provider == USERS_PROVIDER
         return None if is_user and not self._settings.login.users else account
 
+    def identity(self, account: Account) -> Identity:
+        """The caller that a person is, for a call from a page."""
+        return self._identity(account.login, account.person)
+
     def _caller(self, login: str, person: Person) -> bytes:
+        identity = self._identity(login, person)
+        return caller_of(Context(identity, V2025_11_25, new_request_id()))
+
+    def _identity(self, login: str, person: Person) -> Identity:
         claims = {**person.claims, "sid": login, "iat": int(datetime.now(UTC).timestamp())}
         principal = Principal(
             person.principal,
@@ -152,8 +160,7 @@ class Accounts:
             roles=frozenset(person.roles),
             mark=f"{LOGIN_MARK}{login}",
         )
-        identity = Identity(principal, verified=True)
-        return caller_of(Context(identity, V2025_11_25, new_request_id()))
+        return Identity(principal, verified=True)
 
     def _sessions(self, pool: Pool) -> ConsoleSessions:
         return ConsoleSessions(pool, self._host_id, self._settings.console)

@@ -38,10 +38,6 @@ from schemas.errors import Fault, whole_seconds
 ID_JAG_PROFILE = "urn:ietf:params:oauth:grant-profile:id-jag"
 FORM_BYTES = 65_536
 FIELDS = 100
-ANY_ORIGIN = ("/authorize", "/token", "/register", "/revoke", "/login", "/.well-known")
-"""Paths at which, and below which, the guard of origins lets every origin in; the pages check it
-themselves."""
-
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -64,7 +60,6 @@ class LoginServer:
         self._record = record
         self._reload = reload
         self._rates = LocalRates()
-        self.any_origin = ANY_ORIGIN
         self.issuer = settings.server.public_url.rstrip("/")
         self._scopes = Scopes(settings)
         resources = Resources(self.issuer, endpoints)
@@ -73,7 +68,7 @@ class LoginServer:
             for name, entry in settings.login.providers.items()
         }
         self._clients = LoginClients(settings, self._pool)
-        accounts = Accounts(settings, self._scopes, self._pool)
+        self.accounts = accounts = Accounts(settings, self._scopes, self._pool)
         self._tokens = TokenIssuer(
             settings,
             issuer=self.issuer,
@@ -110,15 +105,15 @@ class LoginServer:
     def routes(self) -> list[BaseRoute]:
         browser = self._browser
         return [
-            self._page_route("/authorize", browser.authorize, "GET", "POST"),
+            self.page_route("/authorize", browser.authorize, "GET", "POST"),
             self._json_route("/token", self._token, "POST", "OPTIONS"),
             self._json_route("/register", self._register, "POST", "OPTIONS"),
             self._json_route("/revoke", self._revoke, "POST", "OPTIONS"),
             self._json_route("/.well-known/jwks.json", self._jwks, "GET", "OPTIONS"),
-            self._page_route("/login", browser.choose, "GET", "POST"),
-            self._page_route("/login/callback/{provider}", browser.callback, "GET"),
-            self._page_route("/login/sessions", browser.own, "GET", "POST"),
-            self._page_route("/login/out", browser.out, "POST"),
+            self.page_route("/login", browser.choose, "GET", "POST"),
+            self.page_route("/login/callback/{provider}", browser.callback, "GET"),
+            self.page_route("/login/sessions", browser.own, "GET", "POST"),
+            self.page_route("/login/out", browser.out, "POST"),
             *(self._pages_of_users if self._settings.login.users else ()),
             Route(pages.STATIC + "{name}", _static),
         ]
@@ -127,8 +122,8 @@ class LoginServer:
     def _pages_of_users(self) -> list[BaseRoute]:
         browser = self._browser
         return [
-            self._page_route("/login/invitation", browser.invitation, "GET", "POST"),
-            self._page_route("/login/password", browser.password, "GET", "POST"),
+            self.page_route("/login/invitation", browser.invitation, "GET", "POST"),
+            self.page_route("/login/password", browser.password, "GET", "POST"),
         ]
 
     async def metadata(self) -> bytes:
@@ -171,7 +166,7 @@ class LoginServer:
         logins, settings = Logins(pool, self._settings.tenant.host_id), self._settings
         await logins.sweep(settings.login.idle_s, settings.console.session_s)
 
-    def _page_route(self, path: str, endpoint: Endpoint, *methods: str) -> Route:
+    def page_route(self, path: str, endpoint: Endpoint, *methods: str) -> Route:
         """A page, whose errors are pages."""
 
         async def answer(request: Request) -> Response:

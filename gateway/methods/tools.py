@@ -1,6 +1,7 @@
 """tools/list and tools/call, tools called by name as methods on `/rpc`, and built-in tools."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from gateway.methods.call_plans import (
     without_null,
 )
 from gateway.methods.capabilities import check_task
+from gateway.methods.connection_requests import ask_to_connect, is_declined, times_asked
 from gateway.methods.describe_tools import near, unknown_tool
 from gateway.methods.lists import Lists, Mean
 from gateway.methods.prompts import params_of, relay_context, view
@@ -41,6 +43,7 @@ from registry.catalog.catalog import Catalog
 from schemas.binding import Does, GatewayBinding, ServiceBinding
 from schemas.errors import (
     ApprovalRequired,
+    ConnectionRequired,
     Denied,
     Fault,
     InvalidArguments,
@@ -125,8 +128,11 @@ class ToolMethods:
         call_tool: CallToolResolver | None = None,
         usage: Usage | None = None,
         mean: Mean | None = None,
+        waits_s: float = 0.0,
     ) -> None:
-        """`mean`: semantic search for lists; None disables it."""
+        """`mean`: semantic search for lists; None disables it. `waits_s`: the longest time that a
+        call waits for its caller to connect an account."""
+        self._waits_s = waits_s
         self._mean = mean
         self._call_tool = call_tool or CallToolResolver(lists)
         self._usage = usage
@@ -151,6 +157,12 @@ class ToolMethods:
             said = (TextContent(fault.message),)
             meta = {META_APPROVAL: fault.data}
             return call_result(ToolResult(said, is_error=True, meta=meta), context)
+        except ConnectionRequired as fault:
+            asked = times_asked(request)
+            if asked and not is_declined(request) and await fault.wait(self._waits_s):
+                with suppress(ConnectionRequired):
+                    return await self._call_named(params, context, request)
+            return ask_to_connect(fault, context, asked)
 
     async def _call_named(
         self, params: CallToolParams, context: Context, request: Request

@@ -12,7 +12,7 @@ from gateway.interfaces import Execute, ToolCall
 from gateway.policy.approvals import ApprovalGate
 from gateway.policy.engine import Decision, is_judged
 from gateway.policy.visibility import PolicyView
-from schemas.errors import Denied, TooManyRequests, Unavailable
+from schemas.errors import ConnectionRequired, Denied, TooManyRequests, Unavailable
 from schemas.jsonrpc import encode
 from schemas.masking import masks_of
 from schemas.source import Source
@@ -63,7 +63,7 @@ class PolicyGuard:
             call.context.note.decision = "allow"
         try:
             result = await execute(call)
-        except (TooManyRequests, Unavailable):  # the call was not made
+        except (TooManyRequests, Unavailable, ConnectionRequired):  # the call was not made
             await self._approving.give_back(approvals, used)
             raise
         if isinstance(result, RelayedResult) and result.members.get("resultType") == _ASKS:

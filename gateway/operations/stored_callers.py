@@ -48,7 +48,13 @@ def later_context(
     still permits."""
     identity = Identity(principal, refusal_of(caller.refused), caller.verified)
     return Context(
-        identity, V2025_11_25, request_id, headers=headers, toolset=caller.toolset, run=caller.run
+        identity,
+        V2025_11_25,
+        request_id,
+        headers=headers,
+        toolset=caller.toolset,
+        run=caller.run,
+        absent=True,
     )
 
 

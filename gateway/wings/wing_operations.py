@@ -40,6 +40,7 @@ from gateway.wings.interface import Wing, WingContributions
 from schemas.binding import WingBinding
 from schemas.errors import (
     ApprovalRequired,
+    ConnectionRequired,
     Fault,
     Forbidden,
     InvalidParams,
@@ -60,6 +61,7 @@ KINDS = {  # of problems, by the fault of a call
     MethodNotFound: (404, "not-found"),
     InvalidParams: (422, "invalid"),
     ApprovalRequired: (403, "approval-required"),
+    ConnectionRequired: (403, "connection-required"),
     Forbidden: (403, "forbidden"),
 }
 

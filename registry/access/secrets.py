@@ -112,7 +112,7 @@ class Secrets:
 
     async def put(self, source: str, scheme: str, entry: SchemeSettings) -> bool:
         """Insert or replace a secret; returns whether it is new. Raises SecretRefused."""
-        kind = _check_entry(source, scheme, entry)
+        kind = check_secret(source, scheme, entry)
         id_, cipher = self._keys.sealing()
         nonce, sealed = self._seal(cipher, source, scheme, msgspec.json.encode(entry))
         async with borrow(self._pool) as connection, connection.transaction():
@@ -245,7 +245,7 @@ def _decode_secret(row: _Row, plain: bytes) -> SchemeSettings:
         raise _unreadable(row, "it was stored by another release") from error
 
 
-def _check_entry(source: str, scheme: str, entry: SchemeSettings) -> str:
+def check_secret(source: str, scheme: str, entry: SchemeSettings) -> str:
     """The kind of a secret. Raises SecretRefused unless it is valid in settings, too."""
     names: Mapping[str, tuple[str, Any]] = {
         "the name of a source": (source, SourceName),

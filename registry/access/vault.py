@@ -19,6 +19,12 @@ class SealedColumn(Enum):
 
     SIGNING_KEY = ("login_key_t", "sealed", ("key_id",))
     PROVIDER_REFRESH_TOKEN = ("login_t", "upstream", ("login_id",))
+    CONNECTION = (
+        "connection_t",
+        "sealed",
+        ("connection_id", "tenant_id", "principal", "source", "scheme", "label"),
+    )
+    CONNECTION_ATTEMPT = ("connection_attempt_t", "sealed", ("digest",))
 
     def __init__(self, table: str, column: str, place: Sequence[str]) -> None:
         self.table = table

@@ -17,15 +17,17 @@ from msgspec import Struct
 
 from config.access import Auth
 from gateway.context import KEY_MARK, Context, Principal
+from gateway.upstreams.auth.accounts import Account
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     token: str = field(repr=False)
-    digest: str  # SHA-256 of the token
+    digest: str  # SHA-256 of the token, or the key of the account
     ends: float | None = None  # s since the epoch; None: no `exp` claim
     audiences: frozenset[str] = frozenset()
     scope_token: str | None = field(default=None, repr=False)  # X-Scope-Token, as received
+    account: Account | None = None  # at the source: authenticates the caller there instead
 
 
 @dataclass(slots=True)

@@ -22,9 +22,10 @@ from gateway.http_client.token_endpoint import (
     TokenFailed,
     basic,
 )
-from gateway.upstreams.auth.delegation import on_behalf
+from gateway.upstreams.auth.accounts import Account
+from gateway.upstreams.auth.delegation import delegate
 from gateway.upstreams.auth.tokens import client_token
-from gateway.upstreams.http.client import HttpRequest
+from gateway.upstreams.http.client import HttpRequest, HttpResponse
 from gateway.upstreams.http.connections import Connections, SourcePool, UpstreamFailed
 from registry.sources.tool_store import ToolStore
 from schemas.binding import Credential
@@ -256,6 +257,11 @@ class Credentials:
     ) -> HttpRequest:
         """`request` with the credentials of `security`. Raises UpstreamFailed if any is missing."""
         pool = self._connections.of(source)
+        if pool.connector is not None:
+            account = await pool.connector.account(source, security, context)
+            return (
+                request if account is None else await _add_account(pool, security, request, account)
+            )
         if pool.by_caller:
             return _by_caller(pool, security, request, context)
         if not security:
@@ -270,11 +276,30 @@ class Credentials:
                 request = await _with(pool, credential, entry, request)
         return request
 
-    def renew(
+    async def renew(
+        self,
+        source: Source,
+        security: tuple[Alternative, ...],
+        sent: HttpRequest,
+        response: HttpResponse,
+    ) -> bool:
+        """Whether a retry after a refusal gets new credentials: of a person's account, or, after a
+        401, where the gateway fetched the token that was `sent`, which is invalidated. Raises
+        ConnectionRequired."""
+        pool, status = self._connections.of(source), response.status
+        if pool.connector is not None and sent.account is not None:
+            challenge = response.headers.get("WWW-Authenticate", "")
+            account = await pool.connector.renew(sent.account, status=status, challenge=challenge)
+            return account is not None
+        if status != 401:
+            return False
+        return self.invalidate(source, security, sent.headers)
+
+    def invalidate(
         self, source: Source, security: tuple[Alternative, ...], sent: Mapping[str, str]
     ) -> bool:
-        """Whether a retry after a 401 gets new credentials: only where the gateway fetched the
-        token among the headers `sent`, which is invalidated."""
+        """Whether a token among the headers `sent` is one that the gateway fetched; it is
+        invalidated."""
         pool = self._connections.of(source)
         if pool.by_caller or not security:
             return False  # the client handles it, or no credentials were sent
@@ -303,7 +328,25 @@ def _by_caller(
         if takes_bearer(credential)
         for scope in credential.scopes
     )
-    return replace(request, caller=on_behalf(pool, context), scopes=scopes)
+    return replace(request, caller=delegate(pool, context), scopes=scopes)
+
+
+async def _add_account(
+    pool: SourcePool, security: tuple[Alternative, ...], request: HttpRequest, account: Account
+) -> HttpRequest:
+    """The request with what a person has connected. A source that declares no security gets it in
+    the header of its settings."""
+    entries = account.with_entries(pool.credentials)
+    if not security and account.headers:
+        headers = {**request.headers, **account.headers}
+        return replace(request, headers=headers, proofs=tuple(account.headers), account=account)
+    alternative = satisfiable(account.select(security), entries, ())
+    proofs: list[str] = []
+    for credential in alternative or ():
+        if entry := entry_for(entries, credential):
+            request = await _with(pool, credential, entry, request)
+            proofs += [credential.name] if credential.location == "header" else []
+    return replace(request, proofs=tuple(proofs), account=account)
 
 
 def _refusal(source: str, security: tuple[Alternative, ...]) -> str:

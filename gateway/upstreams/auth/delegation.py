@@ -7,6 +7,7 @@ from gateway.context import Context
 from gateway.http_client.token_endpoint import TokenFailed
 from gateway.upstreams.auth.caller import Caller, NoCaller, audiences_of, bare, caller_of
 from gateway.upstreams.http.connections import SourcePool, UpstreamFailed
+from schemas.source import Source
 
 AUTHORIZATION = "Authorization"
 SCOPE_TOKEN = "X-Scope-Token"  # noqa: S105 - the name of a header
@@ -15,11 +16,20 @@ Headers = Mapping[str, str]
 NONE: Headers = {}
 
 
-def on_behalf(pool: SourcePool, context: Context) -> Caller | None:
+async def on_behalf(pool: SourcePool, source: Source, context: Context) -> Caller | None:
     """The caller to authenticate as at a source; None where the source gets no caller token. Raises
-    UpstreamFailed where one is required and must not be sent."""
+    UpstreamFailed where one is required and must not be sent, and what a Connector raises."""
     if not pool.by_caller:
         return None
+    if pool.connector is not None:
+        account = await pool.connector.account(source, (), context)
+        return None if account is None else Caller("", account.key, account=account)
+    return delegate(pool, context)
+
+
+def delegate(pool: SourcePool, context: Context) -> Caller:
+    """The caller whose own token a source gets, or one that it is exchanged for. Raises
+    UpstreamFailed."""
     key = "exchange" if pool.exchange is not None else "forward_token"
     if not pool.trusted:
         raise UpstreamFailed(pool.untrusted_text(key))
@@ -36,6 +46,8 @@ async def auth_headers(
     pool: SourcePool, caller: Caller | None, scopes: Iterable[str] = ()
 ) -> Headers:
     """Headers that authenticate `caller`; None: the gateway itself. Raises UpstreamFailed."""
+    if caller is not None and caller.account is not None:
+        return caller.account.headers
     if pool.exchange is None:
         return _passed_on(pool, caller) if pool.forward_token and caller is not None else NONE
     try:

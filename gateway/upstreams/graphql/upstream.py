@@ -189,7 +189,8 @@ class GraphQLUpstream:
             if (traceparent := context.headers.traceparent) is not None and parse(traceparent):
                 headers = replace_headers(headers, {TRACEPARENT: traceparent})
                 request = replace(request, headers=headers)
-            if (caller := self._client.caller(source, context)) is not None:
+            if pool.by_caller:
+                caller = await self._client.caller(source, context)
                 response = await self._client.send(source, replace(request, caller=caller))
             else:
                 response = await self._client.forward(pool, request, headers=headers)

@@ -7,6 +7,7 @@ its address.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace as copy_with
 from urllib.parse import urljoin
 
 import aiohttp
@@ -20,6 +21,7 @@ from gateway.context import Context
 from gateway.http_client.deadline import RunningCall
 from gateway.http_client.failure_texts import failure_text, is_outage
 from gateway.http_client.http1 import Http1Response, Site, Stream, TooLarge
+from gateway.upstreams.auth.accounts import Account, Connector
 from gateway.upstreams.auth.caller import Caller, OwnAudiences
 from gateway.upstreams.auth.delegation import auth_headers, invalidate_token, on_behalf
 from gateway.upstreams.http.connections import NOBODY, Connections, SourcePool, UpstreamFailed, read
@@ -30,6 +32,7 @@ log = logging.getLogger("toolgate.upstream")
 
 # RFC 9110, 9.2.2, and the method of draft-ietf-httpbis-safe-method-w-body
 IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "QUERY"})
+REFUSED = frozenset({401, 403})
 RETRIED = frozenset({502, 503, 504})
 
 
@@ -44,6 +47,8 @@ class HttpRequest(Struct, frozen=True):
     stream: Stream | None = None  # a body that is read while it is sent, so once only
     caller: Caller | None = None  # whose token is sent, or what it is exchanged for
     scopes: tuple[str, ...] = ()  # scopes that the exchanged token must have
+    proofs: tuple[str, ...] = ()  # names of headers that prove who `account` is
+    account: Account | None = None  # of a person, whose credentials are in the request
 
 
 class Download(Struct, frozen=True):
@@ -71,10 +76,15 @@ class Client:
     """Sends requests to sources."""
 
     def __init__(
-        self, limits: Limits, sources: Mapping[str, SourceSettings], own: OwnAudiences = NOBODY
+        self,
+        limits: Limits,
+        sources: Mapping[str, SourceSettings],
+        own: OwnAudiences = NOBODY,
+        connector: Connector | None = None,
     ) -> None:
-        """`own`: the gateway's own names, as audiences of tokens. Raises TlsUnusable."""
-        self.connections = Connections(limits, sources, own)
+        """`own`: the gateway's own names, as audiences of tokens; `connector`: of people's accounts
+        at sources. Raises TlsUnusable."""
+        self.connections = Connections(limits, sources, own, connector)
 
     async def close(self) -> None:
         await self.connections.close()
@@ -94,7 +104,17 @@ class Client:
         headers = await auth_headers(pool, caller, scopes)
         response = await self.forward(pool, _with(request, headers), reader)
         again = request.stream is None  # which is read once only
-        if response.status == 401 and invalidate_token(pool, caller, headers, scopes) and again:
+        if response.status not in REFUSED:
+            return response
+        if caller.account is not None and pool.connector is not None:
+            challenge = response.headers.get("WWW-Authenticate", "")
+            account = await pool.connector.renew(
+                caller.account, status=response.status, challenge=challenge
+            )
+            caller, renewed = copy_with(caller, account=account), account is not None
+        else:
+            renewed = response.status == 401 and invalidate_token(pool, caller, headers, scopes)
+        if renewed and again:
             headers = await auth_headers(pool, caller, scopes)
             response = await self.forward(pool, _with(request, headers), reader)
         return response
@@ -113,7 +133,9 @@ class Client:
         that came with its head is not passed to `reader`."""
         # in one function: every call of a service passes here
         if headers is None:
-            headers = request.headers if not pool.headers else pool.with_configured(request.headers)
+            headers = request.headers
+            if pool.headers:
+                headers = pool.with_configured(headers, request.proofs)
         limits = self.connections.limits
         limit_bytes, pause_s = limits.response_limit_bytes, limits.retry_backoff_s
         repeatable = (request.idempotent or request.method in IDEMPOTENT) and request.stream is None
@@ -167,9 +189,10 @@ class Client:
         _, slash, path = address.partition("/")
         return slash + path
 
-    def caller(self, source: Source, context: Context) -> Caller | None:
-        """The caller to authenticate as at `source`, if it requires one. Raises UpstreamFailed."""
-        return on_behalf(self.connections.of(source), context)
+    async def caller(self, source: Source, context: Context) -> Caller | None:
+        """The caller to authenticate as at `source`, if it requires one. Raises UpstreamFailed, and
+        what a Connector raises."""
+        return await on_behalf(self.connections.of(source), source, context)
 
 
 def _failure(

@@ -6,7 +6,7 @@ Certificate verification cannot be switched off.
 import asyncio
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ from config.sources import SchemeSettings, SourceSettings, Tls
 from gateway.http_client.deadline import Deadlines
 from gateway.http_client.http1 import DEFAULT_HEADERS, FixedHeaders, Http1Response, Site, TooLarge
 from gateway.http_client.pool import Pool
+from gateway.upstreams.auth.accounts import Connector
 from gateway.upstreams.auth.caller import OwnAudiences
 from gateway.upstreams.auth.tokens import AccessTokens, SourceExchange
 from registry.documents.ssrf_protection import PublicResolver, check_url_host
@@ -127,8 +128,10 @@ class SourcePool:
         stored: Entries = NO_ENTRIES,
         own: OwnAudiences = NOBODY,
         tls: Contexts = USUAL,
+        connector: Connector | None = None,
     ) -> None:
-        """`stored`: credentials of the registry; `own`: the gateway's own names."""
+        """`stored`: credentials of the registry; `own`: the gateway's own names; `connector`:
+        None where people have no accounts here."""
         self.source = source.name
         self.address = adjusted.base_url or _address(source)  # None while unknown
         self.base_url = self.address.rstrip("/") if self.address else None  # paths follow it
@@ -155,7 +158,12 @@ class SourcePool:
         self.redirected_to: str | None = (
             None  # where the server sent its last requests, if anywhere
         )
-        self.by_caller = self.forward_token or self.exchange is not None
+        self.connector = connector if adjusted.connect.mode != "off" else None
+        self.by_caller = (
+            self.forward_token or self.exchange is not None or self.connector is not None
+        )
+        own_header = (adjusted.connect.header,) if self.connector is not None else ()
+        self._proofs = (*CALLER_TOKENS, *own_header)  # by which callers authenticate themselves
         self.limits = limits
         self.retired = False  # no new use may begin
         self.unheld = asyncio.Event()  # no long-lived user keeps it open
@@ -200,16 +208,19 @@ class SourcePool:
         if self._holders == 0:
             self.unheld.set()
 
-    def with_configured(self, asked: Mapping[str, str]) -> Mapping[str, str]:
-        """The headers of a call; configured ones win, and are sent only to addresses set by the
-        operator. Raises UpstreamFailed."""
+    def with_configured(
+        self, asked: Mapping[str, str], proofs: Collection[str] = ()
+    ) -> Mapping[str, str]:
+        """The headers of a call; configured ones win over all but `proofs`, by which the caller
+        is authenticated, and are sent only to addresses set by the operator. Raises
+        UpstreamFailed."""
         if not self.headers:
             return asked
         if not self.trusted:
             raise UpstreamFailed(self.untrusted_text("configured headers"))
         headers = self.headers
         if self.by_caller:  # a caller's tokens win: configured ones are for requests without them
-            proved = {name.lower() for name in CALLER_TOKENS if name in asked}
+            proved = {name.lower() for name in (*self._proofs, *proofs) if name in asked}
             headers = {name: value for name, value in headers.items() if name.lower() not in proved}
         configured = {name.lower() for name in headers}
         kept = {name: value for name, value in asked.items() if name.lower() not in configured}
@@ -288,10 +299,15 @@ class Connections:
     """The pools of all sources."""
 
     def __init__(
-        self, limits: Limits, sources: Mapping[str, SourceSettings], own: OwnAudiences = NOBODY
+        self,
+        limits: Limits,
+        sources: Mapping[str, SourceSettings],
+        own: OwnAudiences = NOBODY,
+        connector: Connector | None = None,
     ) -> None:
         """`own`: the gateway's own names, as audiences of tokens. Raises TlsUnusable."""
         self.limits = limits
+        self._connector = connector
         self._sources = sources
         self._tls = contexts(sources)
         self._own = own
@@ -347,6 +363,7 @@ class Connections:
             stored=self._stored.get(place, NO_ENTRIES),
             own=self._own,
             tls=self._tls.get(place, USUAL),
+            connector=self._connector,
         )
         self._pools[place] = (source, pool)
         return pool

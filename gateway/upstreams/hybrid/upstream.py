@@ -307,7 +307,7 @@ class Post:
     @property
     def key(self) -> _Key:
         """Batch key: calls share a batch if all but our own ids is equal."""
-        owner = (self.caller.token, self.caller.scope_token) if self.caller else None
+        owner = (self.caller.digest, self.caller.scope_token) if self.caller else None
         return id(self.source), self.target, self.idempotent, tuple(self.headers.items()), owner
 
 
@@ -417,7 +417,11 @@ class HybridUpstream:
         options = cast("HybridOptions", source.options)  # of their kind of source
         data = data_of(binding, arguments)
         try:
-            post = self._post(binding, source, context)
+            caller = None
+            # public actions may be called by unauthenticated callers
+            if self._client.connections.of(source).by_caller and context.identity.verified:
+                caller = await self._client.caller(source, context)
+            post = self._post(binding, source, context, caller)
             if options.dialect == "legacy":
                 body = encode(legacy(binding.service, data))
                 response = await self._client.send(source, post.request(body))
@@ -432,10 +436,10 @@ class HybridUpstream:
         [result] = await exchange(self._client, post, [request])
         return result
 
-    def _post(self, binding: HybridBinding, source: Source, context: Context) -> Post:
+    def _post(
+        self, binding: HybridBinding, source: Source, context: Context, caller: Caller | None
+    ) -> Post:
         query = binding.side == "query"
-        # public actions may be called by unauthenticated callers
-        caller = self._client.caller(source, context) if context.identity.verified else None
         # a base URL with a path of its own is the whole address, whatever the side
         target = "" if self._client.base_path(source) else PATHS[binding.side or "command"]
         headers = passed_headers(context, query)

@@ -44,8 +44,10 @@ TROUBLE = (aiohttp.ClientError, OSError, TooLarge, MalformedMessage)
 class HttpStatusError(UpstreamFailed):
     """An HTTP error status without a JSON-RPC error."""
 
-    def __init__(self, text: str, status: int, detail: str = "") -> None:
+    def __init__(self, text: str, status: int, detail: str = "", challenge: str = "") -> None:
+        """`challenge`: the WWW-Authenticate of a 401 or 403."""
         super().__init__(text, down=status in OUTAGE_STATUSES, detail=detail)
+        self.challenge = challenge
         self.http_status = status
         self.is_session_unknown = status == 404
 
@@ -239,7 +241,8 @@ class ServerEndpoint:
         """The error for a response other than 2xx."""
         status = response.status
         if status in (401, 403):
-            return HttpStatusError(self._proof_error(response), status)
+            challenge = response.headers.get("WWW-Authenticate", "")
+            return HttpStatusError(self._proof_error(response), status, challenge=challenge)
         if 300 <= status < 400:
             return self._redirect_error(response)
         try:

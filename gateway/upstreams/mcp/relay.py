@@ -129,7 +129,8 @@ class McpRelay:
             asker=asker,
             server=V2026_07_28,
         )
-        link, caller = await server.stateless(), server.caller(context)
+        link = await server.stateless()
+        caller = await server.caller(context) if server.by_caller else None
 
         async def send(headers: Headers) -> Members:
             headers = {**request.headers, **headers} if headers else request.headers
@@ -247,7 +248,7 @@ class McpRelay:
         capabilities: Mapping[str, Any],
         handler: MessageHandler,
     ) -> Members:
-        caller = server.caller(context)
+        caller = await server.caller(context) if server.by_caller else None
         key = self._session_key(server, request, context, capabilities=capabilities, caller=caller)
         params = handshake_params(request.params, context.revision.tasks)
 

@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -427,10 +428,16 @@ class McpServer:
         if before is not None:
             await before.close()
 
-    def caller(self, context: Context) -> Caller | None:
-        """The caller to authenticate as, None if the server gets none. Raises UpstreamFailed."""
+    async def caller(self, context: Context) -> Caller | None:
+        """The caller to authenticate as. Raises UpstreamFailed, and what a Connector raises."""
         pool = self._transport.pool
-        return None if pool is None else on_behalf(pool, context)
+        return None if pool is None else await on_behalf(pool, self.source, context)
+
+    @property
+    def by_caller(self) -> bool:
+        """Whether callers authenticate themselves at the server."""
+        pool = self._transport.pool
+        return pool is not None and pool.by_caller
 
     def authenticate(
         self, caller: Caller | None, send: Callable[[Headers], Awaitable[Members]]
@@ -470,6 +477,13 @@ async def _authenticate(
     try:
         return await send(headers)
     except HttpStatusError as refused:
-        if refused.http_status != 401 or not invalidate_token(pool, caller, headers):
+        if caller.account is not None and pool.connector is not None:
+            account = await pool.connector.renew(
+                caller.account, status=refused.http_status, challenge=refused.challenge
+            )
+            if account is None:
+                raise
+            caller = replace(caller, account=account)
+        elif refused.http_status != 401 or not invalidate_token(pool, caller, headers):
             raise
     return await send(await auth_headers(pool, caller))

@@ -22,6 +22,7 @@ from gateway.telemetry.traces import TRACEPARENT, parse
 from gateway.upstreams.auth.credentials import Credentials, fixed_credentials
 from gateway.upstreams.http import responses_as_results
 from gateway.upstreams.http.client import (
+    REFUSED,
     Client,
     Download,
     HttpRequest,
@@ -335,7 +336,7 @@ class OpenAPIUpstream:
                 response = await self._client.forward(
                     pool, request, reader, headers=headers, inline_bytes=self._inline_bytes
                 )
-                if response.status == 401 and self._is_renewed(binding, source, headers):
+                if response.status == 401 and self._is_invalidated(binding, source, headers):
                     calling = _Calling(source, reader, context)
                     response = await self._send(calling, binding, request)
             if response.status in REDIRECTS:
@@ -370,23 +371,24 @@ class OpenAPIUpstream:
             response = await self._send(calling, binding, request)
         return response
 
-    def _is_renewed(
+    def _is_invalidated(
         self, binding: OpenAPIBinding, source: Source, sent: Mapping[str, str] | None
     ) -> bool:
         """Whether a retry after a 401 gets new credentials."""
         if sent is None or not binding.security:
             return False
-        return self._credentials.renew(source, binding.security, sent)
+        return self._credentials.invalidate(source, binding.security, sent)
 
     async def _send(
         self, calling: "_Calling", binding: OpenAPIBinding, request: HttpRequest
     ) -> HttpResponse:
-        """Send the request with credentials; after a 401 to a fetched token, retry once with a new
-        one."""
+        """Send the request with credentials; after a refusal of a fetched token, retry once with a
+        new one."""
         source, security, context = calling.source, binding.security, calling.context
         proved = await self._credentials.apply(source, security, request, context)
         response = await self._deliver(calling, proved)
-        if response.status == 401 and self._credentials.renew(source, security, proved.headers):
+        refused = response.status in REFUSED
+        if refused and await self._credentials.renew(source, security, proved, response):
             proved = await self._credentials.apply(source, security, request, context)
             response = await self._deliver(calling, proved)
         return response

@@ -1,0 +1,15 @@
+"""Settings of connections: accounts of people at the services behind the gateway."""
+
+from msgspec import Struct
+
+from config.value_types import Count, Seconds
+
+
+class ConnectionsSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    ticket_s: Seconds
+    tickets: Count
+    per_person: Count
+    attempt_s: Seconds
+    idle_s: Seconds
+    cached: Count
+    renew_timeout_s: Seconds

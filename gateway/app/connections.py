@@ -1,0 +1,128 @@
+"""Wiring of connections. Imported only where people log in."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from config.settings import Settings
+from gateway.app.access import Access
+from gateway.audit.records import AuditEntry, printable
+from gateway.connections.connector import PersonalConnector
+from gateway.connections.pages import ConnectionPages, ServiceFacts
+from gateway.connections.record import ConnectionAct
+from gateway.connections.requirements import header_credential, requirement
+from gateway.context import Context, Identity, new_request_id
+from gateway.login.server import LoginServer
+from gateway.upstreams.http.connections import Connections
+from registry.catalog.catalogs import Catalogs
+from schemas.binding import Credential
+from schemas.errors import Fault
+from schemas.jsonrpc import Request, encode
+from schemas.mcp.revisions import V2025_11_25
+
+WRONG = 300  # characters of the text of a failed check
+
+
+class _Text(Struct):
+    text: str = ""
+
+
+class _Checked(Struct, rename="camel"):
+    content: list[_Text] = []
+    is_error: bool = False
+
+
+class ConnectionWiring:
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        connector: PersonalConnector,
+        *,
+        access: Access,
+        catalogs: Catalogs,
+        pools: Connections,
+        outcome: Callable[[Context, Request], Awaitable[Any]],
+    ) -> None:
+        self._settings = settings
+        self._connector = connector
+        self._access = access
+        self._catalogs = catalogs
+        self._pools = pools
+        self._outcome = outcome
+
+    def pages(self, login: LoginServer) -> ConnectionPages:
+        return ConnectionPages(
+            self._connector,
+            settings=self._settings,
+            accounts=login.accounts,
+            facts=self._facts,
+            check=self._check,
+            identify=self._access.identify,
+            record=self._record,
+            route=login.page_route,
+        )
+
+    def _facts(self, tenant: str, place: str) -> ServiceFacts | None:
+        """Facts of a source by settings and catalog; None for one that has no tools."""
+        catalog = self._catalogs.of(tenant)
+        source = next((each for each in catalog.sources.values() if each.place == place), None)
+        if source is None:
+            return None
+        tools = [tool for tool in catalog.tools if tool.source == source.name]
+        connect = self._connector.connect_of(place)
+        adjusted = self._settings().sources[place]
+        counted: Counter[tuple[Credential, ...]] = Counter()
+        if source.facts.schemes:
+            for tool in tools:
+                security = tool.binding.security
+                wanted = requirement(security, connect, own=adjusted.credentials, mine={})
+                if wanted is not None:
+                    counted[wanted.needed] += 1
+        else:
+            counted[header_credential(connect),] += 1
+        needed = counted.most_common(1)[0][0] if counted else ()
+        address = self._pools.of(source).base_url or ""
+        return ServiceFacts(
+            source,
+            urlsplit(address).hostname or "",
+            len(tools),
+            sum(tool.annotations.read_only_hint is not True for tool in tools),
+            needed,
+        )
+
+    async def _check(self, identity: Identity, tool: str) -> str:
+        """Call a tool without arguments for a person: "" or what went wrong."""
+        context = Context(identity, V2025_11_25, new_request_id())
+        params = {"name": tool, "arguments": {}}
+        answer = await self._outcome(context, Request("2.0", "tools/call", params, id=1))
+        if isinstance(answer, Fault):
+            return answer.message[:WRONG]
+        result = msgspec.json.decode(encode(answer), type=_Checked)
+        if not result.is_error:
+            return ""
+        texts = (each.text for each in result.content if each.text)
+        return next(texts, "the service refused it")[:WRONG]
+
+    def _record(self, act: ConnectionAct) -> None:
+        self._access.remember_entry(partial(_entry, act))
+
+
+def _entry(act: ConnectionAct, now: datetime) -> AuditEntry:
+    """The record of an act."""
+    return AuditEntry(
+        act.tenant,
+        now,
+        printable(act.principal),
+        "",
+        "connection",
+        method=act.act,
+        subject=printable(act.subject),
+        decision=act.decision,
+        outcome="ok" if act.decision == "allow" else "403",
+    )

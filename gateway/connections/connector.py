@@ -1,0 +1,437 @@
+"""People's accounts at sources, as calls need them: read once, renewed by one gateway at a time.
+
+A process remembers what it has read until a notification, or the interval of the access feed, says
+that something has changed; a renewed token is no such change, since the one before is good until it
+ends. Of a call without a usable connection nothing reaches the service.
+"""
+
+import asyncio
+import hashlib
+import logging
+import math
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Literal
+from uuid import UUID
+
+import anyio
+import msgspec
+
+from config.settings import Settings
+from config.sources import Connect, SchemeSettings
+from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewals
+from gateway.connections.requirements import header_credential, header_value, requirement
+from gateway.connections.trials import trial_of
+from gateway.context import Context
+from gateway.upstreams.auth.accounts import Account, Security
+from registry.access.secrets import Keys, SecretRefused
+from registry.connections.accounts import (
+    Connections,
+    Owner,
+    StoredConnection,
+    erase_connections,
+)
+from registry.connections.tickets import Tickets
+from registry.database.postgres import AWAY, Pool, borrow
+from schemas.binding import Credential
+from schemas.errors import ConnectionRequired, Forbidden, Unavailable
+from schemas.source import Source
+
+log = logging.getLogger("toolgate.connections")
+
+Reason = Literal["missing", "expired", "scopes", "refused", "suspended"]
+TEXTS: Mapping[Reason, str] = {
+    "missing": "{title} needs your own account there. Open {url} to connect it, then call again.",
+    "expired": "Your account at {title} has to be connected again. Open {url}, then call again.",
+    "scopes": "{title} needs more rights than you have given. Open {url}, then call again.",
+    "refused": "{title} refuses the account that you have connected. Open {url} to connect it "
+    "again, then call again.",
+    "suspended": "Your connection to {title} is suspended. Open {url} to connect it again.",
+}
+POLL_S = 0.1  # while another gateway renews
+NOTED_S = 3600.0  # between notes of use
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The connections of a person to a source, as they were read."""
+
+    rows: Mapping[str, StoredConnection]  # by scheme
+    entries: Mapping[str, SchemeSettings]  # of those that can be used
+    renew_at: float  # monotonic time; of the first token that ends
+    generation: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    url: str
+    expires: str
+    until: float  # monotonic time, at which another one is made
+
+
+class PersonalConnector:
+    """Implements `Connector`."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        pool: Callable[[], Pool | None],
+        renewals: Renewals | None = None,
+    ) -> None:
+        """`settings`: as they are now; `renewals` None: no tokens that end."""
+        self._settings = settings
+        self._opened = pool
+        self._renewals = renewals
+        now = settings()
+        self._host_id = now.tenant.host_id
+        self._keys = Keys.of(now.secrets)
+        self._public_url = now.server.public_url.rstrip("/")
+        self._generation = 0
+        self._held: OrderedDict[Owner, _Held] = OrderedDict()
+        self._links: OrderedDict[tuple[Owner, Reason, bytes], _Link] = OrderedDict()
+        self._renewing: dict[UUID, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()  # set, and replaced, with each change
+
+    async def load(self, _pool: Pool) -> None:
+        """Read connections again from now on: some have changed, or may have."""
+        self._generation += 1
+        self._links.clear()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def connect_of(self, place: str) -> Connect:
+        """The settings of a source, by its place."""
+        adjusted = self._settings().sources.get(place)
+        return Connect() if adjusted is None else adjusted.connect
+
+    @property
+    def connections(self) -> Connections:
+        """Raises Unavailable."""
+        return Connections(self._pool(), self._host_id, self._keys)
+
+    @property
+    def tickets(self) -> Tickets:
+        """Raises Unavailable."""
+        return Tickets(self._pool(), self._host_id)
+
+    async def account(self, source: Source, security: Security, context: Context) -> Account | None:
+        connect = self.connect_of(source.place)
+        declared = source.facts.schemes
+        if declared and not security:
+            return None
+        security = security or ((header_credential(connect),),)
+        if not context.identity.verified:
+            text = f"{source.name} was not called: its callers connect accounts of their own, and "
+            raise Forbidden(text + "this caller is not known. Log in, or send an API key.")
+        owner = Owner(context.principal.tenant, context.principal.id, source.place)
+        held = await self._read(owner)
+        if (trial := trial_of(owner)) is not None:
+            held = replace(held, entries=trial, renew_at=math.inf, key=secrets.token_hex())
+        own = self._settings().sources[source.place].credentials
+        wanted = requirement(security, connect, own=own, mine=held.entries)
+        if wanted is None:
+            return None
+        if wanted.missing:
+            raise await self.connection_fault(owner, wanted.needed, _reason(held, wanted.missing))
+        lacking = [each for each in wanted.needed if not _has_scopes(held, each)]
+        if lacking:
+            raise await self.connection_fault(owner, wanted.needed, "scopes")
+        self._check_presence(context, source, held, wanted.needed)
+        if held.renew_at <= time.monotonic():
+            held = await self._renew(owner, held, wanted.needed)
+        headers = {}
+        if not declared:
+            name = connect.header
+            headers = {name: header_value(connect, held.entries[name])}
+        return Account(
+            owner,
+            held.key,
+            wanted.needed,
+            held.entries,
+            frozenset(connect.schemes) or None,
+            headers,
+        )
+
+    async def renew(self, account: Account, *, status: int, challenge: str) -> Account | None:
+        owner, needed = account.owner, account.needed
+        if status == 403:
+            if 'error="insufficient_scope"' not in challenge:
+                return None
+            raise await self.connection_fault(owner, needed, "scopes")
+        self._held.pop(owner, None)
+        held = await self._read(owner)
+        if all(held.entries.get(name) == entry for name, entry in account.entries.items()):
+            rows = [row for each in needed if (row := held.rows.get(each.scheme)) is not None]
+            if not any(row.kind == "oauth" for row in rows):
+                raise await self.connection_fault(owner, needed, "refused")
+            held = await self._renew(owner, held, needed, refused=True)
+        if any(each.scheme not in held.entries for each in needed):
+            raise await self.connection_fault(owner, needed, _reason(held, needed))
+        headers = account.headers
+        if headers:
+            connect = self.connect_of(owner.source)
+            headers = {name: header_value(connect, held.entries[name]) for name in headers}
+        return replace(account, key=held.key, entries=held.entries, headers=headers)
+
+    async def offer(self, owner: Owner, needed: Sequence[Credential]) -> str:
+        """A link by which a person connects of their own accord. Raises Unavailable."""
+        return (await self._link(owner, needed, "missing")).url
+
+    async def disconnect(
+        self, tenant: str, id_: str, principal: str | None = None
+    ) -> StoredConnection | None:
+        """End a connection of a tenant, or of one person alone; returns it as it was. Its token is
+        revoked at its server as far as that is possible (RFC 7009)."""
+        row = await self.connections.delete(tenant, id_, principal)
+        await self.load_now()
+        if row is None or row.kind != "oauth" or self._renewals is None:
+            return row
+        owner = Owner(tenant, row.principal, row.source, row.label)
+        try:
+            secret = self.connections.open(owner, row)
+            await self._renewals.revoke(owner, row, secret)
+        except (SecretRefused, RenewalFailed, RenewalRefused) as error:
+            log.warning(
+                "connection_not_revoked", extra={"connection": str(row.id), "reason": str(error)}
+            )
+        return row
+
+    async def erase(self, tenant: str, principal: str) -> None:
+        """Delete what a person has connected, and their links."""
+        if (pool := self._opened()) is None:
+            return
+        for row in await self.connections.all(tenant, principal):
+            await self.disconnect(tenant, str(row.id), principal)
+        async with borrow(pool) as connection:
+            await erase_connections(connection, self._host_id, tenant, principal)
+
+    async def load_now(self) -> None:
+        """Act by a change that this process has made; others are notified of it."""
+        await self.load(self._pool())
+
+    async def connection_fault(
+        self, owner: Owner, needed: Sequence[Credential], reason: Reason
+    ) -> ConnectionRequired:
+        """The fault of a call whose person has to connect. Raises Unavailable."""
+        link = await self._link(owner, needed, reason)
+        title = self.connect_of(owner.source).title or owner.source
+        text = TEXTS[reason].format(title=title, url=link.url)
+        return ConnectionRequired(
+            text,
+            url=link.url,
+            source=owner.source,
+            reason=reason,
+            expires=link.expires,
+            wait=partial(self._wait, owner, needed),
+        )
+
+    async def _wait(self, owner: Owner, needed: Sequence[Credential], seconds: float) -> bool:
+        """Wait until a person has connected; returns whether they have."""
+        with anyio.move_on_after(seconds):
+            while True:
+                changed = self._changed
+                held = await self._read(owner)
+                if all(each.scheme in held.entries for each in needed):
+                    return True
+                await changed.wait()
+        return False
+
+    async def _link(self, owner: Owner, needed: Sequence[Credential], reason: Reason) -> _Link:
+        wanted = msgspec.json.encode(needed)
+        key = owner, reason, wanted
+        link = self._links.get(key)
+        if link is not None and link.until > time.monotonic():
+            return link
+        settings = self._settings().connections
+        try:
+            text = await self.tickets.make(
+                owner,
+                msgspec.to_builtins(needed),
+                reason=reason,
+                lasts_s=settings.ticket_s,
+                limit=settings.tickets,
+            )
+        except AWAY as error:
+            raise Unavailable("The database does not answer") from error
+        expires = datetime.now(UTC) + timedelta(seconds=settings.ticket_s)
+        link = _Link(
+            f"{self._public_url}/connect/{text}",
+            expires.isoformat(timespec="seconds"),
+            time.monotonic() + settings.ticket_s / 2,
+        )
+        self._links[key] = link
+        while len(self._links) > settings.cached:
+            self._links.popitem(last=False)
+        return link
+
+    def _check_presence(
+        self, context: Context, source: Source, held: _Held, needed: Sequence[Credential]
+    ) -> None:
+        """Refuse work without its person, unless they have allowed that. Raises Forbidden."""
+        if not context.absent:
+            return
+        if self.connect_of(source.place).absent != "allow":
+            why = f"sources.{source.place}.connect.absent does not allow that"
+        elif all(held.rows[each.scheme].away for each in needed):
+            return
+        else:
+            why = f"they have not allowed that ({self._public_url}/connect)"
+        raise Forbidden(
+            f"{source.name} was not called: it takes the caller's own account, who is absent, and "
+            f"{why}"
+        )
+
+    async def _read(self, owner: Owner) -> _Held:
+        """Everything that a person has connected there. Raises Unavailable."""
+        held = self._held.get(owner)
+        if held is not None and held.generation == self._generation:
+            self._held.move_to_end(owner)
+            return held
+        generation = self._generation
+        try:
+            connections = self.connections
+            rows = await connections.of(owner)
+            await self._note_use(connections, rows)
+        except AWAY as error:
+            if held is not None:  # good until its tokens end
+                return held
+            raise Unavailable("The database does not answer") from error
+        held = self._hold(owner, rows, generation)
+        self._held[owner] = held
+        while len(self._held) > self._settings().connections.cached:
+            self._held.popitem(last=False)
+        return held
+
+    def _hold(self, owner: Owner, rows: Sequence[StoredConnection], generation: int) -> _Held:
+        entries: dict[str, SchemeSettings] = {}
+        waits_s = math.inf
+        for row in rows:
+            if row.state != "ok" or self._is_idle(row):
+                continue
+            try:
+                entries[row.scheme] = self.connections.open(owner, row).entry
+            except SecretRefused as error:
+                reason = {"connection": str(row.id), "reason": str(error)}
+                log.error("connection_unreadable", extra=reason)
+                continue
+            waits_s = min(waits_s, row.waits_s)
+        named = ",".join(sorted(str(row.id) for row in rows))
+        return _Held(
+            {row.scheme: row for row in rows},
+            entries,
+            time.monotonic() + waits_s,
+            generation,
+            hashlib.sha256(f"account:{named}".encode()).hexdigest(),
+        )
+
+    def _is_idle(self, row: StoredConnection) -> bool:
+        """Whether a token was left unused for so long that it is not renewed any more."""
+        last = row.used or row.created
+        idle = timedelta(seconds=self._settings().connections.idle_s)
+        return row.kind == "oauth" and datetime.now(UTC) - last > idle
+
+    async def _note_use(self, connections: Connections, rows: Sequence[StoredConnection]) -> None:
+        since = datetime.now(UTC) - timedelta(seconds=NOTED_S)
+        unnoted = [row.id for row in rows if row.used is None or row.used < since]
+        if unnoted:
+            await connections.note_use(unnoted)
+
+    async def _renew(
+        self, owner: Owner, held: _Held, needed: Sequence[Credential], *, refused: bool = False
+    ) -> _Held:
+        """The connections with renewed tokens. Raises ConnectionRequired where they cannot be, and
+        Unavailable where that is not known. `refused`: the present ones are useless."""
+        for each in needed:
+            row = held.rows.get(each.scheme)
+            if row is None or row.kind != "oauth" or not (refused or row.waits_s < math.inf):
+                continue
+            if row.id not in self._renewing:
+                task = asyncio.create_task(self._renew_row(owner, row))
+                self._renewing[row.id] = task
+                task.add_done_callback(partial(self._forget, row.id))
+            try:
+                # a caller may be cancelled; the others still need the token
+                await asyncio.shield(self._renewing[row.id])
+            except RenewalRefused as error:
+                self._held.pop(owner, None)
+                raise await self.connection_fault(owner, needed, "expired") from error
+            except (RenewalFailed, *AWAY) as error:
+                if refused or row.expires is None or row.expires <= datetime.now(UTC):
+                    text = f"{owner.source} was not called: its token could not be renewed"
+                    raise Unavailable(text) from error
+                return held  # it still has some seconds
+        self._held.pop(owner, None)
+        return await self._read(owner)
+
+    def _forget(self, id_: UUID, task: asyncio.Task[None]) -> None:
+        self._renewing.pop(id_, None)
+        if not task.cancelled():
+            task.exception()  # retrieved, since all callers may have been cancelled
+
+    async def _renew_row(self, owner: Owner, row: StoredConnection) -> None:
+        """Renew a token, or wait for the gateway that does. Raises RenewalRefused and
+        RenewalFailed."""
+        timeout_s = self._settings().connections.renew_timeout_s
+        connections = self.connections
+        with anyio.move_on_after(timeout_s * 2):
+            while not await connections.begin_renewal(row.id, row.version, timeout_s):
+                await asyncio.sleep(POLL_S)
+                now = [each for each in await connections.of(owner) if each.id == row.id]
+                if not now or now[0].version != row.version:
+                    return
+                if now[0].state == "expired":
+                    raise RenewalRefused(now[0].failure)
+            await self._renew_alone(connections, owner, row)
+            return
+        raise RenewalFailed("another gateway is at it")
+
+    async def _renew_alone(
+        self, connections: Connections, owner: Owner, row: StoredConnection
+    ) -> None:
+        try:
+            if self._renewals is None:
+                raise RenewalRefused("there is no OAuth here")
+            renewed = await self._renewals.renew(owner, row, connections.open(owner, row))
+        except (RenewalRefused, RenewalFailed) as error:
+            log.warning(
+                "connection_not_renewed", extra={"connection": str(row.id), "reason": str(error)}
+            )
+            with suppress(*AWAY):
+                over = isinstance(error, RenewalRefused)
+                await connections.fail_renewal(row, str(error)[:500], over=over)
+            raise
+        except SecretRefused as error:
+            raise RenewalRefused(str(error)) from error
+        await connections.store_renewal(
+            owner, row, renewed.secret, lasts_s=renewed.lasts_s, scopes=renewed.scopes
+        )
+
+    def _pool(self) -> Pool:
+        pool = self._opened()
+        if pool is None:
+            raise Unavailable("The database does not answer yet")
+        return pool
+
+
+def _reason(held: _Held, missing: Sequence[Credential]) -> Reason:
+    rows = [held.rows.get(each.scheme) for each in missing]
+    states = {row.state for row in rows if row is not None}
+    if "suspended" in states:
+        return "suspended"
+    return "expired" if states else "missing"
+
+
+def _has_scopes(held: _Held, credential: Credential) -> bool:
+    """Whether the person has granted what the operation needs; a server that said nothing of
+    scopes may have granted them."""
+    row = held.rows.get(credential.scheme)
+    if row is None or row.kind != "oauth" or not row.scopes:
+        return True
+    return set(credential.scopes) <= set(row.scopes)

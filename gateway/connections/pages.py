@@ -1,0 +1,460 @@
+"""Pages on which people connect their accounts: `/connect`, and the links of `/connect/TICKET`.
+
+A link grants nothing. Whoever opens it has to be who made the call: else one person's account would
+serve another's calls (MCP, elicitation, phishing). The link ends with success and not with being
+opened, since scanners of mail and chat open links.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from config.settings import Settings
+from config.sources import SchemeSettings
+from gateway.connections.connector import PersonalConnector
+from gateway.connections.record import ConnectionAct, RecordConnection
+from gateway.connections.trials import trying
+from gateway.console.page_request import read_form
+from gateway.console.sessions import csrf_token, is_csrf_token
+from gateway.context import Identify, Identity
+from gateway.login import pages
+from gateway.login.accounts import Account, Accounts, Visit, is_same_origin
+from gateway.operations.problems import ProblemDetails
+from gateway.operations.request_parsing import headers_of, receive_body
+from registry.access.secrets import SecretRefused, check_secret
+from registry.connections.accounts import Kind, NewConnection, Owner, Secret, TooManyConnections
+from registry.connections.tickets import Ticket, digest_of
+from schemas.binding import Credential
+from schemas.source import Source
+
+log = logging.getLogger("toolgate.connections")
+
+FORM_BYTES = 65_536
+HINT = 4  # characters of a key that are shown later
+SHORTEST = 12  # characters of a key of which any are shown
+NO_STORE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
+
+GONE = "This link is not open any more."
+CALL_AGAIN = "Call the tool again: you then get another link."
+FOREIGN = "This link belongs to somebody else's call."
+OWN_LINK = "Open the link that your own program showed you, logged in as yourself."
+FOREIGN_FORM = "This form was not sent by a page of this gateway."
+EMPTY = "Something is missing: fill in every field."
+MULTILINE = "A key is one line of text."
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFacts:
+    """Facts that a person should know of a service before they connect, none of them a text of a
+    tool."""
+
+    source: Source
+    host: str
+    tools: int
+    writing: int  # of those, the ones that may change something
+    needed: tuple[Credential, ...]  # by most of them
+
+
+class Field(Struct, frozen=True):
+    """A scheme on the page: what a person types, or where they are led."""
+
+    name: str
+    scheme: str
+    kind: Literal["key", "basic"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """A ticket, and whoever has opened it."""
+
+    visit: Visit
+    account: Account
+    ticket: Ticket
+    facts: ServiceFacts
+
+
+Check = Callable[[Identity, str], Awaitable[str]]
+"""Call a tool for a person: "" or what went wrong."""
+
+
+class OAuthConnections(Protocol):
+    """Connections by OAuth: a person's way to an authorization server and back."""
+
+    def host_of(self, source: Source, wanted: Sequence[Credential]) -> str:
+        """The host at which a person would log in; "" where they type a key instead."""
+
+    async def begin(
+        self, ticket: Ticket, source: Source, *, digest: bytes, browser: str, away: bool
+    ) -> str:
+        """The URL to send a browser to. Raises ProblemDetails."""
+
+    async def finish(self, request: Request, visit: Visit, account: Account) -> Response:
+        """The page at the end of the way."""
+
+
+class ConnectionPages:
+    def __init__(
+        self,
+        connector: PersonalConnector,
+        *,
+        settings: Callable[[], Settings],
+        accounts: Accounts,
+        facts: Callable[[str, str], ServiceFacts | None],
+        check: Check,
+        identify: Identify,
+        record: RecordConnection,
+        route: Callable[..., Route],
+        oauth: OAuthConnections | None = None,
+    ) -> None:
+        """`facts`: of a source, by tenant and place; `identify`: the caller of a request with a
+        credential; `route`: a guarded route of the login; `oauth` None: keys alone."""
+        self._connector = connector
+        self._settings = settings
+        self._accounts = accounts
+        self._facts = facts
+        self._check = check
+        self._identify = identify
+        self._record = record
+        self._route = route
+        self._oauth = oauth
+        self._public_url = settings().server.public_url.rstrip("/")
+        self._prefix = urlsplit(self._public_url).path
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        return [
+            self._route("/connect", self.own, "GET", "POST"),
+            self._route("/connect/{ticket}", self.connect, "GET", "POST"),
+            self._route("/connect/{source:path}/callback", self.callback, "GET"),
+        ]
+
+    async def own(self, request: Request) -> Response:
+        """`/connect`: a person's connections, each of which they can end, and what they can
+        connect."""
+        visit = await self._accounts.visit(request)
+        if visit.account is None:
+            return self._log_in("/connect")
+        person = visit.account.person
+        if request.method == "POST":
+            form = await self._form(request)
+            if not self._is_ours(request, visit, form):
+                return self._problem(request, 403, FOREIGN_FORM, "")
+            return await self._change(visit.account, form)
+        rows = await self._connector.connections.all(person.tenant, person.principal)
+        connected = {row.source for row in rows}
+        sources = self._settings().sources
+        places = [place for place, adjusted in sources.items() if adjusted.connect.mode != "off"]
+        facts = (self._facts(person.tenant, place) for place in places)
+        offered = [each for each in facts if each and each.source.place not in connected]
+        return self._page(
+            request,
+            visit,
+            "connections.html",
+            account=visit.account,
+            rows=rows,
+            offered=offered,
+            title=self._title,
+            absent={name for name, each in sources.items() if each.connect.absent == "allow"},
+        )
+
+    async def _change(self, account: Account, form: Mapping[str, str]) -> Response:
+        """End a connection, allow or forbid its use in absence, or begin one."""
+        person = account.person
+        connections = self._connector.connections
+        if ended := form.get("end"):
+            await self.disconnect(person.tenant, ended, person.principal)
+        elif changed := form.get("away"):
+            allowed = form.get("allowed") == "yes"
+            if await connections.set_away(person.tenant, person.principal, changed, allowed):
+                act = "away" if allowed else "home"
+                self._record(ConnectionAct(act, changed, "allow", person.tenant, person.principal))
+        elif place := form.get("connect"):
+            facts = self._facts(person.tenant, place)
+            if facts is not None and self._connector.connect_of(place).mode != "off":
+                owner = Owner(person.tenant, person.principal, place)
+                link = await self._connector.offer(owner, facts.needed)
+                return RedirectResponse(link, 303, NO_STORE)
+        return RedirectResponse(f"{self._prefix}/connect", 303, NO_STORE)
+
+    async def disconnect(self, tenant: str, id_: str, principal: str | None = None) -> bool:
+        """End a connection, and revoke it at its server as far as that is possible."""
+        row = await self._connector.disconnect(tenant, id_, principal)
+        if row is not None:
+            act = ConnectionAct("disconnect", row.source, "allow", tenant, row.principal)
+            self._record(act)
+        return row is not None
+
+    async def connect(self, request: Request) -> Response:
+        """`/connect/TICKET`: what a person is asked for, and their answer."""
+        text = request.path_params["ticket"]
+        if request.headers.get("authorization"):
+            return await self._connect_by_program(request, text)
+        visit = await self._accounts.visit(request)
+        if visit.account is None:
+            return self._log_in(f"/connect/{text}")
+        opened = await self._open(request, visit, visit.account, text)
+        if isinstance(opened, Response):
+            return opened
+        if request.method == "GET":
+            return self._ask(request, opened)
+        form = await self._form(request)
+        if not self._is_ours(request, visit, form):
+            return self._problem(request, 403, FOREIGN_FORM, CALL_AGAIN)
+        if form.get("choice") == "deny":
+            return RedirectResponse(f"{self._prefix}/connect", 303, NO_STORE)
+        away = form.get("away") == "yes"
+        if form.get("choice") == "authorize" and self._oauth is not None:
+            url = await self._oauth.begin(
+                opened.ticket,
+                opened.facts.source,
+                digest=digest_of(text),
+                browser=visit.browser,
+                away=away,
+            )
+            return RedirectResponse(url, 303, NO_STORE)
+        entries = _entries_of(credentials_of(opened.ticket), form)
+        if isinstance(entries, str):
+            return self._ask(request, opened, notice=entries)
+        identity = self._accounts.identity(opened.account)
+        wrong = await self._store(opened.ticket, identity, entries, away=away)
+        if wrong:
+            return self._ask(request, opened, notice=wrong)
+        await self._connector.tickets.use_up(digest_of(text))
+        return self._success_page(request, opened)
+
+    async def callback(self, request: Request) -> Response:
+        """`/connect/SOURCE/callback`: the answer of an authorization server."""
+        visit = await self._accounts.visit(request)
+        if self._oauth is None or visit.account is None or not visit.browser:
+            return self._problem(request, 400, GONE, CALL_AGAIN)
+        return await self._oauth.finish(request, visit, visit.account)
+
+    async def _connect_by_program(self, request: Request, text: str) -> Response:
+        """A program that sends what its caller connects, with a credential of this gateway: callers
+        with an API key have no browser. The body is {"schemes": {NAME: entry}, "away": false}, an
+        entry as in `sources.NAME.credentials`."""
+        identity = await self._identify(request.scope)
+        if identity.refusal is not None:
+            raise identity.refusal
+        ticket = await self._connector.tickets.find(text)
+        principal = identity.principal
+        if ticket is None:
+            raise ProblemDetails(404, "not-found", f"{GONE} {CALL_AGAIN}")
+        if (ticket.tenant, ticket.principal) != principal.key or not identity.verified:
+            raise ProblemDetails(403, "forbidden", FOREIGN)
+        wanted = credentials_of(ticket)
+        if request.method == "GET":
+            schemes = [{"name": each.scheme, "kind": each.kind} for each in wanted]
+            return JSONResponse({"source": ticket.source, "schemes": schemes})
+        body = await receive_body(request.receive, headers_of(request.scope), FORM_BYTES, "64 KiB")
+        try:
+            sent = msgspec.json.decode(body, type=_Sent)
+        except msgspec.MsgspecError as error:
+            raise ProblemDetails(400, "invalid", f"the body: {error}") from error
+        if sent.schemes.keys() != {each.scheme for each in wanted}:
+            names = ", ".join(each.scheme for each in wanted)
+            raise ProblemDetails(422, "invalid", f"schemes: expected {names}")
+        wrong = await self._store(ticket, identity, sent.schemes, away=sent.away)
+        if wrong:
+            raise ProblemDetails(422, "invalid", wrong)
+        await self._connector.tickets.use_up(digest_of(text))
+        return JSONResponse({"source": ticket.source, "state": "ok"})
+
+    async def _open(
+        self, request: Request, visit: Visit, account: Account, text: str
+    ) -> _Visit | Response:
+        ticket = await self._connector.tickets.find(text)
+        if ticket is None:
+            return self._problem(request, 404, GONE, CALL_AGAIN)
+        person = account.person
+        if (ticket.tenant, ticket.principal) != (person.tenant, person.principal):
+            return self._problem(request, 403, FOREIGN, OWN_LINK)
+        facts = self._facts(person.tenant, ticket.source)
+        if facts is None or self._connector.connect_of(ticket.source).mode == "off":
+            return self._problem(request, 404, GONE, CALL_AGAIN)
+        return _Visit(visit, account, ticket, facts)
+
+    async def _store(
+        self,
+        ticket: Ticket,
+        identity: Identity,
+        entries: Mapping[str, SchemeSettings],
+        *,
+        away: bool,
+    ) -> str:
+        """Store what a person gives, after a tool could be called with it, where the settings name
+        one; returns what is wrong."""
+        connect, owner = self._connector.connect_of(ticket.source), ticket.owner
+        act = ConnectionAct("connect", ticket.source, "allow", ticket.tenant, ticket.principal)
+        kinds: dict[str, Kind] = {each.scheme: _kind_of(each) for each in credentials_of(ticket)}
+        try:
+            for scheme, entry in entries.items():
+                check_secret(ticket.source, scheme, entry)
+                if entry.client_id or entry.token_url:
+                    return "expected value, token, or username and password"
+            if connect.check:
+                with trying(owner, entries):
+                    wrong = await self._check(identity, connect.check)
+                if wrong:
+                    self._record(msgspec.structs.replace(act, decision="deny"))
+                    return wrong
+            for scheme, entry in entries.items():
+                await self._connector.connections.put(
+                    owner,
+                    NewConnection(
+                        scheme, kinds[scheme], Secret(entry), hint=_hint(entry), away=away
+                    ),
+                    self._settings().connections.per_person,
+                )
+        except (SecretRefused, TooManyConnections) as error:
+            return str(error)
+        await self._connector.load_now()
+        self._record(act)
+        return ""
+
+    def _ask(self, request: Request, opened: _Visit, *, notice: str = "") -> Response:
+        ticket, facts = opened.ticket, opened.facts
+        connect = self._connector.connect_of(ticket.source)
+        wanted = credentials_of(ticket)
+        oauth = None
+        if self._oauth is not None:
+            oauth = self._oauth.host_of(facts.source, wanted)
+        return self._page(
+            request,
+            opened.visit,
+            "connect.html",
+            status=422 if notice else 200,
+            account=opened.account,
+            title=self._title(ticket.source),
+            facts=facts,
+            reason=ticket.reason,
+            fields=[] if oauth else _fields(wanted),
+            oauth=oauth,
+            scopes=sorted({scope for each in wanted for scope in each.scopes}),
+            help=connect.help,
+            absent=connect.absent == "allow",
+            notice=notice,
+        )
+
+    def _success_page(self, request: Request, opened: _Visit) -> Response:
+        return self._page(
+            request, opened.visit, "connected.html", title=self._title(opened.ticket.source)
+        )
+
+    def _title(self, place: str) -> str:
+        return self._connector.connect_of(place).title or place
+
+    def _page(
+        self, request: Request, visit: Visit, template: str, *, status: int = 200, **values: Any
+    ) -> Response:
+        """A page with a form, whose token belongs to the browser's cookie."""
+        cookie = Response()
+        browser = self._accounts.bind(cookie, visit.browser)
+        response = pages.page(
+            request, template, status, prefix=self._prefix, token=csrf_token(browser), **values
+        )
+        response.headers.raw.extend(
+            header for header in cookie.headers.raw if header[0] == b"set-cookie"
+        )
+        return response
+
+    def _problem(self, request: Request, status: int, text: str, advice: str) -> Response:
+        response = pages.page(
+            request,
+            "problem.html",
+            status,
+            prefix=self._prefix,
+            text=text,
+            advice=advice,
+            client="",
+            detail="",
+            again="",
+        )
+        number = response.headers["x-request-id"]
+        log.info(
+            "connection_page_refused",
+            extra={"request_id": number, "status": status, "reason": text},
+        )
+        return response
+
+    def _log_in(self, below: str) -> Response:
+        query = urlencode({"next": below})
+        return RedirectResponse(f"{self._prefix}/login?{query}", 303, NO_STORE)
+
+    def _is_ours(self, request: Request, visit: Visit, form: Mapping[str, str]) -> bool:
+        return is_same_origin(request.headers, self._public_url) and is_csrf_token(
+            visit.browser, form.get("_csrf", "")
+        )
+
+    async def _form(self, request: Request) -> Mapping[str, str]:
+        """The fields of a form, the last of each name. Raises ProblemDetails."""
+        body = await receive_body(
+            request.receive, headers_of(request.scope), FORM_BYTES, "64 KiB of a form"
+        )
+        try:
+            return {name: values[-1] for name, values in read_form(body).items()}
+        except ValueError:
+            return {}
+
+
+class _Sent(Struct, frozen=True, forbid_unknown_fields=True):
+    schemes: dict[str, SchemeSettings]
+    away: bool = False
+
+
+def credentials_of(ticket: Ticket) -> Sequence[Credential]:
+    return msgspec.convert(ticket.wanted, tuple[Credential, ...])
+
+
+def _fields(wanted: Sequence[Credential]) -> list[Field]:
+    return [
+        Field(f"scheme-{i}", each.scheme, "basic" if each.kind == "basic" else "key")
+        for i, each in enumerate(wanted)
+    ]
+
+
+def _entries_of(
+    wanted: Sequence[Credential], form: Mapping[str, str]
+) -> dict[str, SchemeSettings] | str:
+    """Entries that a person has typed, by scheme; a text where that cannot be used."""
+    entries: dict[str, SchemeSettings] = {}
+    for field, credential in zip(_fields(wanted), wanted, strict=True):
+        text = form.get(field.name, "").strip()
+        user = form.get(f"{field.name}-user", "").strip()
+        if not text or (field.kind == "basic" and not user):
+            return EMPTY
+        if not text.isprintable() or not user.isprintable():
+            return MULTILINE
+        if field.kind == "basic":
+            entries[credential.scheme] = SchemeSettings(username=user, password=text)
+        elif credential.kind in ("apiKey", "http"):
+            entries[credential.scheme] = SchemeSettings(value=text)
+        else:
+            entries[credential.scheme] = SchemeSettings(token=text.removeprefix("Bearer ").strip())
+    return entries
+
+
+def _kind_of(credential: Credential) -> Kind:
+    match credential.kind:
+        case "basic":
+            return "basic"
+        case "apiKey":
+            return "api_key"
+        case _:
+            return "bearer"
+
+
+def _hint(entry: SchemeSettings) -> str:
+    """The end of a key, or the name of a user, by which its owner knows it again."""
+    if entry.username:
+        return entry.username[:40]
+    text = entry.value or entry.token or ""
+    return text[-HINT:] if len(text) >= SHORTEST else ""

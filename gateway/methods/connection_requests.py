@@ -1,0 +1,74 @@
+"""Requests to a caller to connect an account, in the words of their client (MCP, elicitation).
+
+client                                      answer
+2026-07-28 that can open addresses          input_required; the retry goes on, or waits
+2025-11-25 that can open addresses          the error URLElicitationRequired (-32042)
+any other of MCP                            an error result, whose text person and model can use
+any other                                   the error, with the link in `data`
+
+A client that accepts has opened the address, no more: the retry waits for the person.
+"""
+
+from typing import Any
+
+from msgspec import Raw
+
+from gateway.context import Context
+from gateway.methods.results_by_revision import call_result
+from gateway.protocol.client_features import ELICIT, RefusalReason, for_client
+from gateway.protocol.revision_adapter import Members
+from gateway.protocol.upstream_errors import URL_ELICITATION_REQUIRED
+from schemas.errors import ConnectionRequired, RelayedFault
+from schemas.jsonrpc import Request, encode
+from schemas.mcp.messages import CallToolResult
+from schemas.tool import TextContent, ToolResult
+
+META_CONNECT = "toolgate/connect"  # in a result: where to connect, at which source, why
+STATE = "toolgate/connect:"  # begins a requestState, whose rest counts the requests
+INPUT = "connect"
+MOST = 3  # requests of one call
+
+
+def times_asked(request: Request) -> int:
+    """How often the client was asked already for the call that it retries."""
+    state = _params(request).get("requestState")
+    if not isinstance(state, str) or not state.startswith(STATE):
+        return 0
+    count = state.removeprefix(STATE)
+    return min(int(count), MOST) if count.isascii() and count.isdecimal() and len(count) < 3 else 0
+
+
+def is_declined(request: Request) -> bool:
+    """Whether the person did not want to open the address."""
+    answers = _params(request).get("inputResponses")
+    answer = answers.get(INPUT) if isinstance(answers, dict) else None
+    return isinstance(answer, dict) and answer.get("action") in ("decline", "cancel")
+
+
+def ask_to_connect(
+    fault: ConnectionRequired, context: Context, asked: int
+) -> CallToolResult | Members:
+    """The answer to a call that needs an account. Raises RelayedFault where it is an
+    error, and `fault` to clients that are none of MCP."""
+    revision = context.revision
+    wanted = {"mode": "url", "url": fault.url, "message": fault.message}
+    params = for_client(ELICIT, wanted, revision, dict(context.capabilities))
+    if not isinstance(params, RefusalReason):
+        if revision.handshake:
+            data = {"elicitations": [params], META_CONNECT: fault.data}
+            raise RelayedFault(URL_ELICITATION_REQUIRED, fault.message, data) from fault
+        if asked < MOST:
+            return {
+                "resultType": Raw(b'"input_required"'),
+                "inputRequests": Raw(encode({INPUT: {"method": ELICIT, "params": params}})),
+                "requestState": Raw(encode(f"{STATE}{asked + 1}")),
+            }
+    if not revision.mcp:
+        raise fault
+    said = (TextContent(fault.message),)
+    meta = {META_CONNECT: fault.data}
+    return call_result(ToolResult(said, is_error=True, meta=meta), context)
+
+
+def _params(request: Request) -> dict[str, Any]:
+    return request.params if isinstance(request.params, dict) else {}

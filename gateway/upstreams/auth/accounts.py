@@ -1,0 +1,57 @@
+"""A person's own account at a source, where its settings have `connect`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from config.sources import SchemeSettings
+from gateway.context import Context
+from registry.connections.accounts import Owner
+from schemas.binding import Credential
+from schemas.source import Source
+
+Security = tuple[tuple[Credential, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Everything that a person has connected at a source. `key` tells accounts apart, also those of
+    one person: sessions and caches at the source belong to one of them."""
+
+    owner: Owner
+    key: str
+    needed: tuple[Credential, ...]  # by the call, of its person
+    entries: Mapping[str, SchemeSettings] = field(repr=False)  # by scheme, the person's own
+    personal: frozenset[str] | None = None  # the schemes that people satisfy; None: all
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # of a source without any
+
+    def select(self, security: Security) -> Security:
+        """The alternatives in which something is the person's: no other may stand in for them."""
+        if self.personal is None:
+            return security
+        return tuple(
+            alternative
+            for alternative in security
+            if not alternative or any(each.scheme in self.personal for each in alternative)
+        )
+
+    def with_entries(self, own: Mapping[str, SchemeSettings]) -> dict[str, SchemeSettings]:
+        """The entries of the person, and those of the operator for all other schemes."""
+        if self.personal is None:
+            return dict(self.entries)
+        kept = {name: entry for name, entry in own.items() if name not in self.personal}
+        return {**kept, **self.entries}
+
+
+class Connector(Protocol):
+    """People's accounts at the sources that ask for them."""
+
+    async def account(self, source: Source, security: Security, context: Context) -> Account | None:
+        """The account of a caller; None where the call needs none. `security`: of the tool, empty
+        for a source that declares no schemes. Raises ConnectionRequired, Forbidden for a caller
+        who cannot have one, and Unavailable."""
+
+    async def renew(self, account: Account, *, status: int, challenge: str) -> Account | None:
+        """The account with new credentials after the service refused it with a `status` and its
+        WWW-Authenticate; None where the refusal is about the request. Raises ConnectionRequired
+        where its person has to act, and Unavailable."""

@@ -1,0 +1,297 @@
+"""Connections of people: rows, and the secrets in them.
+
+Every secret is encrypted for its row, so that one copied to another person, source or scheme cannot
+be opened. A token is stored before it is used: the next refresh needs what came with it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID, uuid4
+
+import msgspec
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+from psycopg.sql import SQL
+from psycopg.types.json import Jsonb
+
+from config.sources import SchemeSettings
+from registry.access.secrets import Keys, SecretRefused
+from registry.access.vault import SealedColumn, Vault
+from registry.database.postgres import Pool, borrow
+from schemas.errors import ToolgateError
+
+Kind = Literal["api_key", "basic", "bearer", "oauth"]
+State = Literal["ok", "expired", "suspended"]
+
+
+class TooManyConnections(ToolgateError):
+    """A person has as many connections as one may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A person at a source: `principal` is that of their calls, whatever they logged in with."""
+
+    tenant: str
+    principal: str
+    source: str
+    label: str = ""
+
+
+class Secret(Struct, frozen=True, omit_defaults=True):
+    """Everything of a connection that nobody may read."""
+
+    entry: SchemeSettings  # what calls are sent with
+    refresh: str = ""
+    client_secret: str = ""  # of a client that registered itself
+
+
+class Connection(Struct, frozen=True):
+    """A connection, without its secret."""
+
+    id: UUID
+    principal: str
+    source: str
+    scheme: str
+    label: str
+    kind: Kind
+    state: State
+    hint: str  # the last characters of a key
+    scopes: list[str]
+    issuer: str
+    client_id: str
+    server: dict[str, Any] | None  # the authorization server as it was at the first connection
+    version: int
+    away: bool
+    failure: str
+    expires: datetime | None
+    created: datetime
+    used: datetime | None
+
+
+class StoredConnection(Connection, frozen=True):
+    """A connection as a call reads it."""
+
+    sealed: bytes
+    waits_s: float  # before its token should be renewed; 0: now
+
+
+class NewConnection(Struct, frozen=True):
+    """A connection to make, or to replace."""
+
+    scheme: str
+    kind: Kind
+    secret: Secret
+    hint: str = ""
+    scopes: tuple[str, ...] = ()
+    issuer: str = ""
+    client_id: str = ""
+    server: dict[str, Any] | None = None
+    away: bool = False
+    lasts_s: float | None = None  # of its token; None: for good
+
+
+_SHOWN = SQL(
+    "connection_id AS id, principal, source, scheme, label, kind, state, hint, scopes, issuer,"
+    " client_id, server, version, away, failure, expires_ts AS expires, created_ts AS created,"
+    " used_ts AS used"
+)
+# 30 s before the end, or at half of a shorter life
+_WAITS = SQL(
+    "coalesce(extract(epoch FROM expires_ts - now() - least(interval '30 s',"
+    " (expires_ts - renewed_ts) / 2))::float8, 'infinity'::float8) AS waits_s"
+)
+_OWNED = SQL("host_id = %s AND tenant_id = %s AND principal = %s AND source = %s AND label = %s")
+
+
+class Connections:
+    """All methods raise `psycopg.OperationalError`."""
+
+    def __init__(self, pool: Pool, host_id: str, keys: Keys) -> None:
+        self._pool = pool
+        self._host_id = host_id
+        self._vault = Vault(keys, host_id)
+
+    async def of(self, owner: Owner) -> Sequence[StoredConnection]:
+        """The connections of a person to a source, one for each scheme."""
+        async with borrow(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(StoredConnection))
+            await cursor.execute(
+                SQL("SELECT {}, sealed, {} FROM connection_t WHERE {}").format(
+                    _SHOWN, _WAITS, _OWNED
+                ),
+                self._place(owner),
+            )
+            return await cursor.fetchall()
+
+    async def all(
+        self, tenant: str, principal: str | None = None, source: str | None = None
+    ) -> Sequence[Connection]:
+        """The connections of a tenant, or of one person, or to one source."""
+        async with borrow(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(Connection))
+            await cursor.execute(
+                SQL(
+                    "SELECT {} FROM connection_t WHERE host_id = %s AND tenant_id = %s"
+                    " AND (%s::text IS NULL OR principal = %s)"
+                    " AND (%s::text IS NULL OR source = %s)"
+                    " ORDER BY source, principal, label, scheme"
+                ).format(_SHOWN),
+                [self._host_id, tenant, principal, principal, source, source],
+            )
+            return await cursor.fetchall()
+
+    async def put(self, owner: Owner, new: NewConnection, limit: int) -> UUID:
+        """Make a connection, in place of the one before. Raises SecretRefused, and
+        TooManyConnections where the person has `limit` others."""
+        id_ = uuid4()
+        sealed = self._seal(id_, owner, new.scheme, new.secret)
+        async with borrow(self._pool) as connection, connection.transaction():
+            await connection.execute(
+                SQL("DELETE FROM connection_t WHERE {} AND scheme = %s").format(_OWNED),
+                [*self._place(owner), new.scheme],
+            )
+            rows = await connection.execute(
+                "SELECT count(*) FROM connection_t WHERE (host_id, tenant_id, principal)"
+                " = (%s, %s, %s)",
+                [self._host_id, owner.tenant, owner.principal],
+            )
+            row = await rows.fetchone()
+            if row is not None and row[0] >= limit:
+                raise TooManyConnections(
+                    f"there are {row[0]} connections already (connections.per_person): disconnect "
+                    "one that is not needed"
+                )
+            await connection.execute(
+                "INSERT INTO connection_t (host_id, connection_id, tenant_id, principal, source,"
+                " label, scheme, kind, hint, scopes, issuer, client_id, server, sealed, away,"
+                " expires_ts) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,"
+                " now() + make_interval(secs => %s))",
+                [
+                    *(self._host_id, id_, owner.tenant, owner.principal, owner.source),
+                    *(owner.label, new.scheme, new.kind, new.hint, [*new.scopes], new.issuer),
+                    new.client_id,
+                    None if new.server is None else Jsonb(new.server),
+                    *(sealed, new.away, new.lasts_s),
+                ],
+            )
+        return id_
+
+    async def begin_renewal(self, id_: UUID, version: int, timeout_s: float) -> bool:
+        """Whether the caller is to renew the token of this `version`: one gateway at a time may,
+        until `timeout_s` have passed."""
+        async with borrow(self._pool) as connection:
+            done = await connection.execute(
+                "UPDATE connection_t SET renewing_ts = now() WHERE host_id = %s"
+                " AND connection_id = %s AND version = %s AND (renewing_ts IS NULL"
+                " OR renewing_ts < now() - make_interval(secs => %s))",
+                [self._host_id, id_, version, timeout_s],
+            )
+            return done.rowcount == 1
+
+    async def store_renewal(
+        self,
+        owner: Owner,
+        row: Connection,
+        secret: Secret,
+        *,
+        lasts_s: float,
+        scopes: Sequence[str],
+    ) -> bool:
+        """Store a renewed token; returns False where the connection has ended meanwhile."""
+        sealed = self._seal(row.id, owner, row.scheme, secret)
+        async with borrow(self._pool) as connection:
+            done = await connection.execute(
+                "UPDATE connection_t SET sealed = %s, version = version + 1, renewing_ts = NULL,"
+                " renewed_ts = now(), state = 'ok', failure = '', scopes = %s, expires_ts = now()"
+                " + make_interval(secs => %s) WHERE host_id = %s AND connection_id = %s"
+                " AND version = %s",
+                [sealed, [*scopes], lasts_s, self._host_id, row.id, row.version],
+            )
+            return done.rowcount == 1
+
+    async def fail_renewal(self, row: Connection, failure: str, *, over: bool) -> None:
+        """Note why a token could not be renewed; `over`: its person has to connect again."""
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                "UPDATE connection_t SET renewing_ts = NULL, failure = %s,"
+                " state = CASE WHEN %s THEN 'expired' ELSE state END WHERE host_id = %s"
+                " AND connection_id = %s AND version = %s",
+                [failure, over, self._host_id, row.id, row.version],
+            )
+
+    async def set_state(self, id_: UUID, version: int, state: State, failure: str = "") -> None:
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                "UPDATE connection_t SET state = %s, failure = %s WHERE host_id = %s"
+                " AND connection_id = %s AND version = %s",
+                [state, failure, self._host_id, id_, version],
+            )
+
+    async def set_away(self, tenant: str, principal: str, id_: str, away: bool) -> bool:
+        async with borrow(self._pool) as connection:
+            done = await connection.execute(
+                "UPDATE connection_t SET away = %s WHERE host_id = %s AND tenant_id = %s"
+                " AND principal = %s AND connection_id::text = %s",
+                [away, self._host_id, tenant, principal, id_],
+            )
+            return done.rowcount == 1
+
+    async def note_use(self, ids: Sequence[UUID]) -> None:
+        async with borrow(self._pool) as connection:
+            await connection.execute(
+                "UPDATE connection_t SET used_ts = now() WHERE host_id = %s"
+                " AND connection_id = ANY(%s)",
+                [self._host_id, [*ids]],
+            )
+
+    async def delete(
+        self, tenant: str, id_: str, principal: str | None = None
+    ) -> StoredConnection | None:
+        """Delete a connection of a tenant, or of one person alone; returns it as it was."""
+        async with borrow(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(StoredConnection))
+            await cursor.execute(
+                SQL(
+                    "DELETE FROM connection_t WHERE host_id = %s AND tenant_id = %s"
+                    " AND connection_id::text = %s AND (%s::text IS NULL OR principal = %s)"
+                    " RETURNING {}, sealed, {}"
+                ).format(_SHOWN, _WAITS),
+                [self._host_id, tenant, id_, principal, principal],
+            )
+            return await cursor.fetchone()
+
+    def open(self, owner: Owner, row: StoredConnection) -> Secret:
+        """Raises SecretRefused."""
+        plain = self._vault.unseal(
+            row.sealed, SealedColumn.CONNECTION, *_row_place(row.id, owner, row.scheme)
+        )
+        try:
+            return msgspec.json.decode(plain, type=Secret)
+        except msgspec.MsgspecError as error:
+            raise SecretRefused("a connection was stored by another release") from error
+
+    def _seal(self, id_: UUID, owner: Owner, scheme: str, secret: Secret) -> bytes:
+        place = _row_place(id_, owner, scheme)
+        return self._vault.seal(msgspec.json.encode(secret), SealedColumn.CONNECTION, *place)
+
+    def _place(self, owner: Owner) -> list[str]:
+        return [self._host_id, owner.tenant, owner.principal, owner.source, owner.label]
+
+
+async def erase_connections(
+    connection: AsyncConnection[Any], host_id: str, tenant: str, principal: str
+) -> None:
+    """Delete all connections of a person, and their open links."""
+    for statement in (
+        SQL("DELETE FROM connection_t WHERE (host_id, tenant_id, principal) = (%s, %s, %s)"),
+        SQL("DELETE FROM connection_ticket_t WHERE (host_id, tenant_id, principal) = (%s, %s, %s)"),
+    ):
+        await connection.execute(statement, [host_id, tenant, principal])
+
+
+def _row_place(id_: UUID, owner: Owner, scheme: str) -> tuple[str, ...]:
+    return (str(id_), owner.tenant, owner.principal, owner.source, scheme, owner.label)
