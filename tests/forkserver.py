@@ -1,10 +1,11 @@
 """Fork server of the tests: `python -m gateway ...` without the second of CPU that imports take.
 
-As a plugin of pytest, this module hands such commands of `subprocess` and `asyncio` to one process
-for each worker of the suite, which has imported the gateway and forks for each of them. The fork
-has the arguments, environment, folder, streams and process group that the command would have, runs
-the module as `__main__` with nothing open or started, and ends as an interpreter does. It becomes
-a child of the test's process, so that signals and exit codes are its own.
+As a plugin of pytest, this module hands such commands of `subprocess` and `asyncio`, and that of
+the process which reads files, to one process for each worker of the suite, which has imported the
+gateway and forks for each of them. The fork has the arguments, environment, folder, streams and
+process group that the command would have, runs the module as `__main__` with nothing open or
+started, and ends as an interpreter does. It becomes a child of the test's process, so that signals
+and exit codes are its own.
 
 What differs from a new interpreter: all commands are imported, and random seeds of hashes are the
 same for all. Tests of imports, installed packages or signals while Python starts need another
@@ -33,6 +34,8 @@ from typing import Any, TextIO
 
 ROOT = Path(__file__).parents[1]
 MODULES = ("gateway", "tests.", "examples.")  # those with a dot: all below
+READER = "gateway.wings.documents.reading.reader_process"
+ISOLATED = ("-I", "-m", READER)
 # Beginnings of the names of variables that Python reads at its start, and rich when it is imported.
 READ_EARLY = (
     *("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "OPENBLAS_", "OMP_", "TZ"),
@@ -40,6 +43,8 @@ READ_EARLY = (
 )
 ENVIRONMENT = dict(os.environ)  # before tests change it
 UNBUFFERED = "PYTHONUNBUFFERED"
+# The reader writes to no terminal, and its interpreter reads no variable of Python.
+READ_EARLY_ISOLATED = ("LD_", "MALLOC_", "TZ")
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 SIZE = 4  # bytes of a number on the socket
 
@@ -71,19 +76,24 @@ def execute_or_fork(process: subprocess.Popen[Any], *args: Any) -> None:
 
 def is_forked(given: Mapping[str, Any]) -> bool:
     args = given["args"]
+    if not (isinstance(args, (list, tuple)) and len(args) > 2 and args[0] == sys.executable):
+        return False
+    isolated = tuple(args[1:4]) == ISOLATED
+    names = READ_EARLY_ISOLATED if isolated else READ_EARLY
     return (
-        isinstance(args, (list, tuple))
-        and len(args) > 2
-        and args[:2] == type(args)((sys.executable, "-m"))
-        and (args[2] == MODULES[0] or str(args[2]).startswith(MODULES[1:]))
+        (isolated or (args[1] == "-m" and is_ours(str(args[2]))))
         and not (given["preexec_fn"] or given["pass_fds"] or given["shell"])
         and given["close_fds"]
         and given["umask"] < 0
         and given["uid"] is given["gid"] is given["gids"] is None
         and not any(map(os.isatty, stream_descriptors(given)))
-        and early_variables(environment(given)) == early_variables(ENVIRONMENT)
+        and early_variables(environment(given), names) == early_variables(ENVIRONMENT, names)
         and Path(given["cwd"] or ".").is_dir()
     )
+
+
+def is_ours(module: str) -> bool:
+    return module == MODULES[0] or module.startswith(MODULES[1:])
 
 
 def stream_descriptors(given: Mapping[str, Any]) -> list[int]:
@@ -96,11 +106,9 @@ def environment(given: Mapping[str, Any]) -> Mapping[str, str]:
     return os.environ if given["env"] is None else given["env"]
 
 
-def early_variables(env: Mapping[str, str]) -> dict[str, str]:
+def early_variables(env: Mapping[str, str], names: tuple[str, ...] = READ_EARLY) -> dict[str, str]:
     return {
-        name: value
-        for name, value in env.items()
-        if name.startswith(READ_EARLY) and name != UNBUFFERED
+        name: value for name, value in env.items() if name.startswith(names) and name != UNBUFFERED
     }
 
 
@@ -183,6 +191,8 @@ def main(fd: int) -> None:
 def import_gateway() -> None:
     for target, _ in importlib.import_module("gateway.cli.main").COMMANDS.values():
         importlib.import_module(target.partition(":")[0])
+    importlib.import_module(READER)
+    del sys.modules[READER]  # it will be `__main__`
 
 
 def serve(link: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -226,9 +236,10 @@ def run_module(request: Mapping[str, Any], streams: Sequence[int]) -> None:
     sys.stdout = sys.__stdout__ = stream(1, sys.stdout)
     sys.stderr = sys.__stderr__ = stream(2, sys.stderr)
     sys.orig_argv[:] = request["args"]
-    sys.argv[:] = request["args"][1:2] + request["args"][3:]
-    sys.path[0] = request["cwd"]
-    runpy.run_module(request["args"][2], run_name="__main__", alter_sys=True)
+    *options, module = request["args"][1 : request["args"].index("-m") + 2]
+    sys.argv[:] = ["-m", *request["args"][len(options) + 2 :]]
+    sys.path[:1] = [] if "-I" in options else [request["cwd"]]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def stream(fd: int, inherited: TextIO) -> io.TextIOWrapper:

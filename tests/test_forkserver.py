@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -11,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 
+from gateway.wings.documents.reading.limits import DEFAULT_LIMITS
+from gateway.wings.documents.reading.process_pool import ReadingWorkers
 from tests import forkserver
 
 pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="children are adopted on Linux only")
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform != "linux", reason="children are adopted on Linux only"),
 ]
 
 STATE = (sys.executable, "-m", "tests.process_state")
@@ -79,7 +84,6 @@ def test_settings_of_a_test_reach_its_commands_alone(
     assert (ports, len(forks)) == ([1235, 1234], 2)
 
 
-@pytest.mark.anyio
 async def test_signals_and_streams_of_a_forked_process_are_its_own(forks: list[int]) -> None:
     process = await create_subprocess_exec(
         *STATE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -103,6 +107,21 @@ async def test_signals_and_streams_of_a_forked_process_are_its_own(forks: list[i
 def test_other_commands_get_an_interpreter(forks: list[int], command: tuple[str, ...]) -> None:
     subprocess.run([sys.executable, *command], check=True, capture_output=True)
     assert not forks
+
+
+async def test_process_that_reads_files_is_forked_with_its_own_limits(
+    forks: list[int],
+) -> None:
+    """Its folder, session and limit of memory are those of a new interpreter."""
+    workers = ReadingWorkers(1)
+    with anyio.fail_after(60):
+        read = await workers.read("a.txt", b"Herons eat fish.")
+        [pid] = forks
+        process = psutil.Process(pid)
+        assert (process.cwd(), os.getsid(pid), process.ppid()) == ("/", pid, os.getpid())
+        assert resource.prlimit(pid, resource.RLIMIT_AS)[0] == DEFAULT_LIMITS.memory_bytes
+        await workers.close()
+    assert read.text == "Herons eat fish."
 
 
 def test_unusual_start_is_left_to_the_system(forks: list[int]) -> None:

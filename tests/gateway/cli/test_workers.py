@@ -71,7 +71,8 @@ def described(folder: Path, service: Recorder) -> Path:
 async def gateway(
     settings_file: Path, database_settings: DatabaseSettings
 ) -> AsyncIterator[Served]:
-    async with workers("2", TOOLGATE_DATABASE__URL=database_settings.url) as gateway:
+    often = {"TOOLGATE_EMBEDDING__POLL_S": "0.2"}
+    async with workers("2", TOOLGATE_DATABASE__URL=database_settings.url, **often) as gateway:
         yield gateway
 
 
@@ -94,6 +95,7 @@ class Shared:
 
 SHARED = """
 server: {{workers: {}, keep_alive_s: 600}}
+embedding: {{poll_s: 0.2}}
 sources:
   pets: {{openapi: pets.json, base_url: '{}'}}
   portal: {{python: more.py}}
@@ -482,19 +484,6 @@ async def embedded(gateway: Served) -> None:
     await gateway.event("texts_embedded")
 
 
-async def test_workers_share_a_model_process_replaced_after_a_kill(
-    shared: Shared, http: aiohttp.ClientSession
-) -> None:
-    gateway = shared.gateway
-    for _ in range(10):
-        assert "listPets" in await search_tools_text(http, gateway, "all animals of the shop")
-    [model] = [pid for pid in processes(gateway) if "onnxruntime" in _maps(pid)]
-    os.kill(model, signal.SIGKILL)
-    await gateway.event("worker_died", pid=model)
-    assert "listPets" in await search_tools_text(http, gateway, "list pets")
-    await children(gateway)
-
-
 async def test_doctor_names_a_stalled_worker_and_the_status_is_degraded(
     shared: Shared, http: aiohttp.ClientSession
 ) -> None:
@@ -653,6 +642,20 @@ async def listening(
         session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **ACCEPT}
     session["MCP-Protocol-Version"] = str(RESUMING["protocolVersion"])
     return session, await http.get(gateway.url + "/mcp", headers=session)
+
+
+async def test_workers_share_a_model_process_replaced_after_a_kill(
+    shared: Shared, http: aiohttp.ClientSession
+) -> None:
+    """Last of the tests with `shared`: its workers are degraded until the model answers a probe."""
+    gateway = shared.gateway
+    for _ in range(10):
+        assert "listPets" in await search_tools_text(http, gateway, "all animals of the shop")
+    [model] = [pid for pid in processes(gateway) if "onnxruntime" in _maps(pid)]
+    os.kill(model, signal.SIGKILL)
+    await gateway.event("worker_died", pid=model)
+    assert "listPets" in await search_tools_text(http, gateway, "list pets")
+    await children(gateway)
 
 
 async def test_a_source_that_fails_at_one_worker_is_spared_by_all(
