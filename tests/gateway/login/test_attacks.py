@@ -17,13 +17,13 @@ from jwt.algorithms import ECAlgorithm
 from msgspec.structs import replace
 
 from config.access import IssuerSettings
+from config.conflicts import LOGIN_PATHS
 from config.login import LoginClient, ProviderSettings, shared_names
 from config.settings import DatabaseSettings
 from gateway.guards.host_and_origin import OriginGuard
 from gateway.login.clients import ASSERTION, LoginClients, is_document_url
 from gateway.login.providers import Provider, ProviderRefused
 from gateway.login.redirects import matches, redirect_problem
-from gateway.login.server import ANY_ORIGIN
 from registry.login.people import People
 from schemas.errors import ImportRejected
 from tests.gateway.login.company import (
@@ -269,7 +269,7 @@ async def test_the_guard_of_origins_lets_only_paths_of_the_login_through() -> No
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    guard = OriginGuard(app, [], [], ANY_ORIGIN)
+    guard = OriginGuard(app, [], [], (*LOGIN_PATHS, "/.well-known"))
     for path, status in (
         ("/token", 200), ("/login/callback/corp", 200), ("/.well-known/jwks.json", 200),
         ("/tokens/mcp", 403), ("/login-mcp", 403), ("/mcp", 403),
