@@ -71,7 +71,7 @@ class ImportOptions(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def pin(self) -> bool:
-        """Whether changed definitions are held back until approved."""
+        """Whether changed definitions are held back until accepted."""
         return False
 
 
@@ -90,7 +90,7 @@ class McpOptions(ImportOptions, frozen=True, omit_defaults=True):
     era: Literal["auto", "handshake", "stateless"] = "auto"  # auto: detected
     prefix: Prefix = "conditional"  # when names are prefixed with the source's name
     own_sessions: bool = False  # each client session gets its own session at the server
-    pin: bool = False  # changed definitions are held back until approved
+    pin: bool = False  # changed definitions are held back until accepted
 
 
 class CredentialName(Struct, frozen=True):

@@ -375,7 +375,7 @@ GROUPS: Mapping[str, CommandGroup] = {
         },
     ),
     "tools": CommandGroup(
-        help="List, show, search, approve, call, add and change tools.",
+        help="List, show, search, accept, call, add and change tools.",
         resources=(
             RESOURCES + "tools:ToolOperations", RESOURCES + "manual_tools:ManualToolOperations"
         ),
@@ -384,7 +384,7 @@ GROUPS: Mapping[str, CommandGroup] = {
             "list": ("gateway.cli.tools.command:list_", "List the tools."),
             "search": ("gateway.cli.tools.search:search_", "Search tools by what they do."),
             "show": ("gateway.cli.tools.show:show", "Show a tool and its arguments."),
-            "approve": ("gateway.cli.tools.approve:approve", "Approve tools that were held back."),
+            "accept": ("gateway.cli.tools.accept:accept", "Accept tools that were held back."),
             "call": ("gateway.cli.tools.call:call", "Call a tool and print its result."),
             "add": ("gateway.cli.tools.add:add", "Add a tool manually."),
             "edit": CommandRow(

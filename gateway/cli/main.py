@@ -23,7 +23,7 @@ COMMANDS = {
         "gateway.cli.running.connect:connect",
         "Connect a stdio client to a server of streamable HTTP.",
     ),
-    "tools": ("gateway.cli.operations:tools", "List, show, search, call and approve tools."),
+    "tools": ("gateway.cli.operations:tools", "List, show, search, call and accept tools."),
     "sources": (
         "gateway.cli.operations:sources",
         "List, compare, update and remove sources.",

@@ -180,7 +180,7 @@ class SavedTools:
     removed: tuple[str, ...]
     names: Mapping[str, str]  # key of the operation -> name of its tool
     refused: Mapping[str, str] = field(default_factory=dict)  # key -> name taken by another tool
-    held: Mapping[str, str] = field(default_factory=dict)  # name of tool -> what to approve
+    held: Mapping[str, str] = field(default_factory=dict)  # name of tool -> what to accept
     items: ItemsSaved = field(default_factory=ItemsSaved)
 
 

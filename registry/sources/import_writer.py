@@ -429,7 +429,7 @@ class ImportWriter:
         saved: SavedTools,
         before: PreviousImport | None,
     ) -> dict[str, str]:
-        """Hold back unapproved tools; reasons by name of tool."""
+        """Hold back changed tools; reasons by name of tool."""
         pinning = SourcePins(self._connection, self._host_id, api_id)
         if not self._source.options.pin:
             await pinning.forget()
@@ -529,7 +529,7 @@ class ImportWriter:
 
 
 def _documents(drafts: Sequence[ToolDraft]) -> dict[str, bytes]:
-    """The definitions to approve, by key."""
+    """The definitions to accept, by key."""
     return {
         draft.key: document(draft, draft.binding.peer_name)
         for draft in drafts

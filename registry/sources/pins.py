@@ -1,8 +1,8 @@
-"""Pins: approved definitions of another server's tools.
+"""Pins: accepted definitions of another server's tools.
 
 A pinned source is trusted on first import (trust on first use). The model also reads what the tools
-state later: a tool that is new, or differs from the approved definition, is held back until it is
-approved.
+state later: a tool that is new, or differs from the accepted definition, is held back until it is
+accepted.
 """
 
 import logging
@@ -37,11 +37,11 @@ WHERE (tool.host_id, tool.endpoint_id) = (endpoint.host_id, endpoint.endpoint_id
 
 @dataclass(frozen=True, slots=True)
 class HeldTool:
-    """A tool that waits for approval."""
+    """A tool that waits to be accepted."""
 
     name: str
     source: str
-    pin: Document | None  # the approved definition; None: never approved
+    pin: Document | None  # the accepted definition; None: never accepted
     held: Document
 
     @property
@@ -50,7 +50,7 @@ class HeldTool:
 
 
 def document(draft: ToolDraft, name: str) -> bytes:
-    """The definition to approve of a tool that its server calls `name`, in canonical form.
+    """The definition to accept of a tool that its server calls `name`, in canonical form.
 
     It has every field that clients receive, known here or not: what a model reads or a client acts
     on. Invisible characters are escaped, so that a reviewer sees them. Keys are sorted: a server
@@ -92,7 +92,7 @@ class SourcePins:
         self._values: dict[str, Any] = {"host": host_id, "api": api_id}
 
     async def trust(self, documents: dict[str, bytes]) -> None:
-        """Approve all of `documents`, by key of the operation."""
+        """Accept all of `documents`, by key of the operation."""
         await self._connection.execute(_TRUST, self._with(documents))
 
     async def hold_back(self, documents: dict[str, bytes]) -> dict[str, str]:
@@ -109,7 +109,7 @@ class SourcePins:
 
     async def extend(self, documents: dict[str, bytes]) -> None:
         """Complete the pins of a release that pinned fewer members of a tool, where those pinned
-        are unchanged. The added members count as approved."""
+        are unchanged. The added members count as accepted."""
         done = await self._connection.execute(_EXTEND, self._with(documents))
         if done.rowcount:
             log.warning("pins_extended", extra={"tools": done.rowcount})
@@ -157,7 +157,7 @@ WHERE (tool.host_id, tool.endpoint_id) = (endpoint.host_id, endpoint.endpoint_id
 
 
 class Pins:
-    """Tools that wait for approval. All methods raise `psycopg.OperationalError`."""
+    """Tools that wait to be accepted. All methods raise `psycopg.OperationalError`."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -178,8 +178,8 @@ class Pins:
             )
             return [HeldTool(*row) async for row in rows]
 
-    async def approve(self, host_id: str, tools: Sequence[HeldTool]) -> list[str]:
-        """Approve these tools, unless they changed since the review; returns their names."""
+    async def accept(self, host_id: str, tools: Sequence[HeldTool]) -> list[str]:
+        """Accept these tools, unless they changed since the review; returns their names."""
         looked_at = [{"name": tool.name, "held": tool.held} for tool in tools]
         async with borrow(self._pool) as connection, connection.transaction():
             rows = await connection.execute(

@@ -117,7 +117,7 @@ class ToolStore:
         self, host_id: str, *, held: bool = False, source: str | None = None
     ) -> list[Tool]:
         """The active tools, ordered by name, or those of one source; with `held` instead those that
-        wait for approval and are not served."""
+        wait to be accepted and are not served."""
         async with borrow(self._pool) as connection, connection.cursor() as cursor:
             for json_type in ("json", "jsonb"):
                 cursor.adapters.register_loader(json_type, RawLoader)

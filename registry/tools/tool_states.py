@@ -38,14 +38,14 @@ class ToolState:
     toolsets: list[str]
     tags: list[str]
     service: str | None  # id of its hybrid action
-    approved: Any  # of a held tool: its last approved definition; None: it was never approved
-    waiting: Any  # of a held tool: its changed definition, not yet approved
+    accepted: Any  # of a held tool: its last accepted definition; None: it was never accepted
+    waiting: Any  # of a held tool: its changed definition, not yet accepted
     updated: datetime
     version: int  # number of writes of the row
 
     @property
     def held_reason(self) -> str | None:
-        return None if self.waiting is None else reason(self.approved, self.waiting)
+        return None if self.waiting is None else reason(self.accepted, self.waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ _ROW = b"""
         tool.tool_metadata #> '{routing,semanticKeywords}' AS keywords,
         tool.binding ->> 'type' AS protocol, tool.lifecycle_status AS lifecycle, tool.toolsets,
         tool.tags, tool.binding ->> 'service' AS service,
-        CASE WHEN tool.held IS NOT NULL THEN tool.pin END AS approved, tool.held AS waiting,
+        CASE WHEN tool.held IS NOT NULL THEN tool.pin END AS accepted, tool.held AS waiting,
         tool.update_ts AS updated, tool.aggregate_version AS version
     FROM tool_t AS tool
     LEFT JOIN api_endpoint_t AS endpoint USING (host_id, endpoint_id)

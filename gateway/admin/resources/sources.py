@@ -102,7 +102,7 @@ class CredentialView(Struct, frozen=True):
 
 class SourceDetail(SourceView, frozen=True):
     """A source. `items`: numbers of its prompts, resources and templates; `held`: names of tools
-    that wait for approval; `aliases`: former names that still call a tool; `advice`: what to
+    that wait to be accepted; `aliases`: former names that still call a tool; `advice`: what to
     configure where calls would be refused."""
 
     untagged = frozenset({"items", "held", "aliases", "credentials", "advice"})

@@ -1,4 +1,4 @@
-"""Tools: served, waiting for approval, disabled."""
+"""Tools: served, waiting to be accepted, disabled."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -73,7 +73,7 @@ class ToolRow(Struct, frozen=True):
 class ToolView(TaggedView, frozen=True):
     """Details of a tool. `target`: of its calls, in words; `binding`: how it is called, for
     operators, because some have keys or code; `waiting`: its own description that
-    awaits approval; `approved`: the last approved one."""
+    waits to be accepted; `accepted`: the last accepted one."""
 
     # workers, settings and the caller change them
     untagged = frozenset({"embedding", "target", "binding"})
@@ -102,7 +102,7 @@ class ToolView(TaggedView, frozen=True):
     output_schema: Any
     annotations: Any
     held_reason: str | None
-    approved: Any
+    accepted: Any
     waiting: Any
     updated: datetime
     version: int
@@ -263,9 +263,9 @@ class ToolOperations:
                 self.enable, ToolView, match="optional", of="getTool",
             ),
             Operation(
-                "approveTool", "POST", f"{item}/approve",
-                "Approve the reviewed definition of a held tool.", WRITE,
-                self.approve, ToolView, match="required", of="getTool",
+                "acceptTool", "POST", f"{item}/accept",
+                "Accept the reviewed definition of a held tool.", WRITE,
+                self.accept, ToolView, match="required", of="getTool",
             ),
         )  # fmt: skip
 
@@ -367,12 +367,12 @@ class ToolOperations:
         await self._manual(asked).enable([asked.names["tool"]])
         return await self.get(asked)
 
-    async def approve(self, asked: OperationInput) -> ToolView:
+    async def accept(self, asked: OperationInput) -> ToolView:
         seen: ToolView = asked.present
         if seen.waiting is None:
-            raise conflict(f"{seen.name} does not wait for approval.")
-        held = HeldTool(seen.name, seen.source, seen.approved, seen.waiting)
-        if not await Pins(self._ground.pool).approve(asked.tenant, [held]):
+            raise conflict(f"{seen.name} does not wait to be accepted.")
+        held = HeldTool(seen.name, seen.source, seen.accepted, seen.waiting)
+        if not await Pins(self._ground.pool).accept(asked.tenant, [held]):
             raise conflict(f"{seen.name} changed in the meantime: look at it again.")
         return await self.get(asked)
 

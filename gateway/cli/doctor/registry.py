@@ -161,13 +161,13 @@ async def toolsets(
 
 
 async def held_back(pins: Pins, host_id: str) -> AsyncIterator[Check]:
-    """Tools that wait for approval."""
+    """Tools that wait to be accepted."""
     held = await pins.list_held(host_id)
     if held:
         names = ", ".join(tool.name for tool in held[:SHOWN])
         more = f" and {len(held) - SHOWN} more" if len(held) > SHOWN else ""
-        hint = "see `toolgate tools approve --help`"
-        yield Check("pins", "warning", f"{names}{more} held back until approved; {hint}")
+        hint = "see `toolgate tools accept --help`"
+        yield Check("pins", "warning", f"{names}{more} held back until accepted; {hint}")
 
 
 async def jobs(database: Database, settings: JobsSettings) -> Check:

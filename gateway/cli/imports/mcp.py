@@ -59,7 +59,7 @@ class WithCommand(ReportingCommand):
     "--own-sessions", is_flag=True, help="Open an upstream session for each client session."
 )
 @click.option(
-    "--pin", is_flag=True, help="Hold back new and changed tools until they are approved."
+    "--pin", is_flag=True, help="Hold back new and changed tools until they are accepted."
 )
 @import_options
 @settings_option

@@ -74,7 +74,7 @@ def print_saved(name: str, saved: Json) -> None:
         say(f"Prompts and resources of {name}: {_changes(saved['items'])}.")
     if saved["held"]:
         count = "1 tool waits" if saved["held"] == 1 else f"{saved['held']} tools wait"
-        say(f"{count} for approval: toolgate tools approve --source {name} --diff", "yellow")
+        say(f"{count} to be accepted: toolgate tools accept --source {name} --diff", "yellow")
 
 
 def _print_server(report: Json) -> None:

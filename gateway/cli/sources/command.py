@@ -73,7 +73,7 @@ def show(_settings: Settings, connect: Connect, name: str, as_json: bool) -> Non
     for line in (*_server_lines(source), *_credential_lines(source), *_aliases(source)):
         say(f"  {line}")
     for held in source["held"]:
-        say(f"  held  {held}: see `toolgate tools approve {held} --diff`", "yellow")
+        say(f"  held  {held}: see `toolgate tools accept {held} --diff`", "yellow")
 
 
 def _server_lines(source: Json) -> Iterator[str]:
@@ -88,7 +88,7 @@ def _server_lines(source: Json) -> Iterator[str]:
     if options.get("own_sessions"):
         yield "calls each client session has its own session at the server"
     if options.get("pin"):
-        yield "pins  new and changed tools wait for approval"
+        yield "pins  new and changed tools wait to be accepted"
 
 
 def _credential_lines(source: Json) -> Iterator[str]:

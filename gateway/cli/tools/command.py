@@ -67,7 +67,7 @@ def list_(
     else:
         remark(how_to_get_tools(settings))
     if held:
-        remark(f"{held} of them wait for approval: toolgate tools approve --all --diff")
+        remark(f"{held} of them wait to be accepted: toolgate tools accept --all --diff")
 
 
 async def _tools(connect: Connect, operation: str, among: Json) -> list[dict[str, Any]]:

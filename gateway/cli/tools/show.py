@@ -51,8 +51,8 @@ def show(_settings: Settings, connect: Connect, name: str, as_json: bool) -> Non
     say("")
     _print_arguments(arguments)
     if tool["state"] == "held":
-        approval = f"toolgate tools approve {tool['name']} --diff"
-        say(f"\nHeld back: {tool['held_reason']}. Now: {approval}", "red")
+        remedy = f"toolgate tools accept {tool['name']} --diff"
+        say(f"\nHeld back: {tool['held_reason']}. Now: {remedy}", "red")
     else:
         say(f"\nTry: {example(tool['name'], arguments)}")
 

@@ -54,7 +54,7 @@ TITLES: Mapping[str, str] = {
     "deleteRule": "Delete",
     "disableTool": "Disable",
     "enableTool": "Enable",
-    "approveTool": "Approve the definition",
+    "acceptTool": "Accept the definition",
     "describeTool": "Change the description",
     "resetDescription": "Reset the description",
     "changeMetadata": "Change the metadata",

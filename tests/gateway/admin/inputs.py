@@ -93,7 +93,7 @@ CASES: Mapping[str, Case] = {
     ),
     "disableTool": Case({"tool": "NAME"}, NO_TOOL, [MADE]),
     "enableTool": Case({"tool": "NAME"}, NO_TOOL, [MADE, ("disableTool", {"tool": "NAME"})]),
-    "approveTool": Case(None, {"tool": "getPet", "if_match": "*"}),
+    "acceptTool": Case(None, {"tool": "getPet", "if_match": "*"}),
     "createTool": Case(TOOL, on(TOOL, description=1)),
     "editTool": Case({"tool": "NAME", "title": "t"}, {"tool": "NAME", "title": 1}, [MADE]),
     "deleteTool": Case({"tool": "NAME"}, NO_TOOL, [MADE]),

@@ -74,7 +74,7 @@ async def test_every_operation_is_called_and_has_the_described_effect(
     restarted = await api("POST", "/restart", **bearer(roles=["operator"]))
     assert restarted.json == {"restarts": "settings"}
     await imported(ToolStore(database.pool), snapshot(tool("a")), spec(pin=True))
-    await approving(api, database)
+    await accepting(api, database)
     assert api.called == {one.id for one in operations_of(parts)}
 
 
@@ -505,8 +505,8 @@ async def evaluating(api: Admin) -> None:
     assert used.status == 403
 
 
-async def approving(api: Admin, database: Database) -> None:
-    """What a server says of a tool that was approved is served when somebody has looked at it."""
+async def accepting(api: Admin, database: Database) -> None:
+    """What a server says of a tool that was accepted is served when somebody has looked at it."""
     store = ToolStore(database.pool)
     await imported(store, snapshot(tool("a", description="New words")), spec(pin=True))
     (waits,) = (await api("GET", "/tools?state=held")).json["items"]
@@ -514,12 +514,12 @@ async def approving(api: Admin, database: Database) -> None:
     looked_at = await api("GET", at)
     assert looked_at.json["held_reason"] == "description changed"
     assert looked_at.json["waiting"]["description"] == "New words"
-    assert (await api("POST", f"{at}/approve")).status == 428
+    assert (await api("POST", f"{at}/accept")).status == 428
     await imported(store, snapshot(tool("a", description="Newer words")), spec(pin=True))
-    assert (await api("POST", f"{at}/approve", **looked_at.tag)).status == 412
+    assert (await api("POST", f"{at}/accept", **looked_at.tag)).status == 412
     tag = (await api("GET", at)).tag
-    assert (await api("POST", f"{at}/approve", **tag)).json["state"] == "served"
-    assert (await api("POST", f"{at}/approve", **{"If-Match": "*"})).status == 409
+    assert (await api("POST", f"{at}/accept", **tag)).json["state"] == "served"
+    assert (await api("POST", f"{at}/accept", **{"If-Match": "*"})).status == 409
 
 
 async def test_pages_lead_from_the_first_to_the_last(api: Admin, parts: AdminParts) -> None:

@@ -504,7 +504,7 @@ async def audited(house: House, of_registry: set[str]) -> None:
 
         await until(complete)
         found = await records(way)
-        for id_ in expected - {"approveTool", "restartGateway"}:  # without a valid input here
+        for id_ in expected - {"acceptTool", "restartGateway"}:  # without a valid input here
             invalid = CASES[id_].invalid
             can_fail = invalid is not None and offers(
                 way, house.operations[id_], invalid, of_registry

@@ -126,7 +126,7 @@ def test_sources_are_shown_with_the_information_of_their_servers(
         "  has   1 prompt, 2 resources, 1 template",
         "  is    lists 1.5",
         "  names prefix conditional",
-        "  pins  new and changed tools wait for approval",
+        "  pins  new and changed tools wait to be accepted",
     ]
     report = toolgate("sources", "show", "fs", "--json").json
     assert (report["prompt"], report["resource"], report["held"]) == (1, 2, [])
@@ -159,7 +159,7 @@ def test_held_changes_are_reported(held: Toolgate) -> None:
         "held      new: new",
         "lists 1.5: 2 held, 1 imported",
     ]
-    assert "2 tools wait for approval: toolgate tools approve --source fs --diff" in ran.out
+    assert "2 tools wait to be accepted: toolgate tools accept --source fs --diff" in ran.out
     assert held("tools", "list").out.splitlines() == [
         "echo  fs  held back: description changed",
         "new   fs  held back: new",
@@ -172,25 +172,25 @@ def test_held_changes_are_reported(held: Toolgate) -> None:
     ]
     assert "Held back: description changed." in held("tools", "show", "echo").out
     assert held("tools", "show", "new", "--json").json["held_reason"] == "new"
-    assert "held  echo: see `toolgate tools approve echo --diff`" in held(
+    assert "held  echo: see `toolgate tools accept echo --diff`" in held(
         "sources", "show", "fs"
     ).out  # fmt: skip
     assert held("tools", "call", "echo").code == 1
 
 
-def test_changes_are_shown_before_approval(held: Toolgate) -> None:
+def test_changes_are_shown_before_acceptance(held: Toolgate) -> None:
     held("sources", "refresh", "fs")
-    ran = held("tools", "approve", "echo", "--diff")
+    ran = held("tools", "accept", "echo", "--diff")
     assert (ran.code, ran.err) == (
         2,
-        "toolgate: no terminal to confirm: add --yes to approve echo\n",
+        "toolgate: no terminal to confirm: add --yes to accept echo\n",
     )
     assert '-  "description": "Old.",' in ran.out
     assert '+  "description": "New.",' in ran.out
     assert "inputSchema" in ran.out  # what did not change stands beside it
     assert "Approved" not in ran.out
-    assert '+  "name": "new",' in held("tools", "approve", "--source", "fs", "--diff").out
-    ran = held("tools", "approve", "--all", "--diff", "--yes")
+    assert '+  "name": "new",' in held("tools", "accept", "--source", "fs", "--diff").out
+    ran = held("tools", "accept", "--all", "--diff", "--yes")
     assert ran.out.endswith("Approved echo.\nApproved new.\n")
     assert "held" not in held("tools", "list").out
 
@@ -199,11 +199,11 @@ def test_changes_are_shown_before_approval(held: Toolgate) -> None:
     ("names", "left"),
     [(["echo"], ["new"]), (["--source", "fs"], []), (["--all"], []), (["echo", "new"], [])],
 )
-def test_tools_are_approved_by_name_by_source_or_all(
+def test_tools_are_accepted_by_name_by_source_or_all(
     held: Toolgate, names: list[str], left: list[str]
 ) -> None:
     held("sources", "refresh", "fs")
-    assert held("tools", "approve", *names).code == 0
+    assert held("tools", "accept", *names).code == 0
     listed = held("tools", "list", "--json").json
     assert [one["name"] for one in listed if one["held_reason"]] == left
     assert "held" not in held("sources", "refresh", "fs").out or left
@@ -218,16 +218,16 @@ def test_tools_are_approved_by_name_by_source_or_all(
         (["--source", "f-s"], (1, "There is no source 'f-s'. Did you mean fs?")),
     ],
 )
-def test_invalid_approvals_are_refused(
+def test_invalid_acceptances_are_refused(
     held: Toolgate, args: list[str], expected: tuple[int, str]
 ) -> None:
-    ran = held("tools", "approve", *args)
+    ran = held("tools", "accept", *args)
     assert (ran.code, ran.err) == (expected[0], f"toolgate: {expected[1]}\n")
 
 
-def test_where_nothing_waits_there_is_nothing_to_approve(held: Toolgate) -> None:
-    assert held("tools", "approve", "--all").out == "No tool waits for approval.\n"
-    assert held("tools", "approve", "same").out == "No tool waits for approval.\n"
+def test_no_tool_is_accepted_where_none_waits(held: Toolgate) -> None:
+    assert held("tools", "accept", "--all").out == "No tool waits to be accepted.\n"
+    assert held("tools", "accept", "same").out == "No tool waits to be accepted.\n"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Pins: what is new, or says something else than was approved, is held back."""
+"""Pins: what is new, or says something else than was accepted, is held back."""
 
 from typing import Any
 
@@ -109,7 +109,7 @@ async def test_members_may_come_in_another_order(store: ToolStore) -> None:
     assert await served(store) == ["a"]
 
 
-async def test_a_held_tool_stays_held_until_approved(
+async def test_a_held_tool_stays_held_until_accepted(
     store: ToolStore, pins: Pins, database: Database
 ) -> None:
     await pinned(store, tool("a"))
@@ -118,7 +118,7 @@ async def test_a_held_tool_stays_held_until_approved(
         await pinned(store, changed)
         assert await served(store) == []
     async with notices(database) as heard:
-        assert await pins.approve(HOST, await pins.list_held(HOST)) == ["a"]
+        assert await pins.accept(HOST, await pins.list_held(HOST)) == ["a"]
     assert heard == [HOST]
     [found] = await store.tools(HOST)
     assert found.description == "New."
@@ -129,7 +129,7 @@ async def test_a_held_tool_stays_held_until_approved(
     assert await served(store) == []
 
 
-async def test_a_tool_back_at_its_approved_definition_is_served_again(store: ToolStore) -> None:
+async def test_a_tool_back_at_its_accepted_definition_is_served_again(store: ToolStore) -> None:
     await pinned(store, tool("a"))
     await pinned(store, tool("a", description="x"))
     await pinned(store, tool("a"))
@@ -146,12 +146,12 @@ async def test_a_tool_returning_changed_is_held(store: ToolStore) -> None:
     assert await served(store) == ["b"]
 
 
-async def test_a_change_after_the_review_is_not_approved(store: ToolStore, pins: Pins) -> None:
+async def test_a_change_after_the_review_is_not_accepted(store: ToolStore, pins: Pins) -> None:
     await pinned(store, tool("a"), tool("b"))
     await pinned(store, tool("a", description="1"), tool("b", description="1"))
     looked_at = await pins.list_held(HOST)
     await pinned(store, tool("a", description="2"), tool("b", description="1"))
-    assert await pins.approve(HOST, looked_at) == ["b"]
+    assert await pins.accept(HOST, looked_at) == ["b"]
     assert await served(store) == ["b"]
 
 
@@ -214,7 +214,7 @@ async def test_removed_members_are_reviewed_too(store: ToolStore) -> None:
     assert report.saved.held == {"a": "annotations and _meta changed"}
 
 
-async def test_approvers_see_hidden_characters(store: ToolStore, pins: Pins) -> None:
+async def test_reviewers_see_hidden_characters(store: ToolStore, pins: Pins) -> None:
     await pinned(store, tool("a", description="Echo."))
     hidden = "Echo.\U000e0053end\u202e\x1b[2J\0"
     schema = {"type": "object", "properties": {"q\u200b": {"enum": ["a\u2063"]}}}
@@ -222,7 +222,7 @@ async def test_approvers_see_hidden_characters(store: ToolStore, pins: Pins) -> 
     [held] = await pins.list_held(HOST)
     assert held.held["description"] == "Echo.\\u{e0053}end\\u{202e}\\u{1b}[2J\\u{0}"
     assert held.held["inputSchema"]["properties"] == {"q\\u{200b}": {"enum": ["a\\u{2063}"]}}
-    assert await pins.approve(HOST, [held]) == ["a"]
+    assert await pins.accept(HOST, [held]) == ["a"]
     [served_now] = await store.tools(HOST)
     assert served_now.description == "Echo.end[2J\ufffd"
     assert bytes(served_now.input_schema).isascii()

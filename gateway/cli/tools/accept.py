@@ -1,4 +1,4 @@
-"""`toolgate tools approve`: approve the current definitions of tools of other MCP servers."""
+"""`toolgate tools accept`: accept the current definitions of tools of other MCP servers."""
 
 import difflib
 from collections.abc import Sequence
@@ -25,12 +25,12 @@ STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--source", metavar="NAME", help="Approve all held tools of this source.")
-@click.option("--all", "everything", is_flag=True, help="Approve all held tools.")
+@click.option("--source", metavar="NAME", help="Accept all held tools of this source.")
+@click.option("--all", "everything", is_flag=True, help="Accept all held tools.")
 @click.option("--diff", is_flag=True, help="Show the changes first, and ask for confirmation.")
 @yes_option
 @settings_option
-def approve(
+def accept(
     settings: Settings,
     names: tuple[str, ...],
     source: str | None,
@@ -38,37 +38,37 @@ def approve(
     diff: bool,
     yes: bool,
 ) -> None:
-    """Approve tools that were held back. They belong to a pinned source, and are new or have a
+    """Accept tools that were held back. They belong to a pinned source, and are new or have a
     changed definition. A running gateway serves them at once.
 
     Models trust the description of a tool like your own instructions: review it with --diff.
 
     \b
     Examples:
-      toolgate tools approve --source crm --diff
-      toolgate tools approve find_customer
-      toolgate tools approve --all --yes
+      toolgate tools accept --source crm --diff
+      toolgate tools accept find_customer
+      toolgate tools accept --all --yes
     """
     if sum((bool(names), source is not None, everything)) != 1:
         fail("expected names of tools, or --source NAME, or --all", USAGE)
     held = run(_held_tools(settings, names, source))
     if not held:
-        say("No tool waits for approval.")
+        say("No tool waits to be accepted.")
         return
     if diff:
         for tool in held:
             _print_diff(tool.value)
         if not yes:
             first = held[0].value["name"]
-            ask("approve", first if len(held) == 1 else f"these {len(held)} tools")
-    run(_approve(settings, held))
+            ask("accept", first if len(held) == 1 else f"these {len(held)} tools")
+    run(_accept(settings, held))
 
 
 def _print_diff(tool: Json) -> None:
     about = f"  of {tool['source']}: {tool['held_reason']}"
     out.print(Text(tool["name"], "bold").append(about, "not bold"))
-    before = _lines(tool["approved"]) if tool["approved"] else []
-    changes = difflib.unified_diff(before, _lines(tool["waiting"]), "approved", "now", lineterm="")
+    before = _lines(tool["accepted"]) if tool["accepted"] else []
+    changes = difflib.unified_diff(before, _lines(tool["waiting"]), "accepted", "now", lineterm="")
     for line in changes:
         out.print(Text(harmless(line), STYLES.get(line[:1], "")))
     remark("")
@@ -97,9 +97,9 @@ async def _held_tools(
         return [await operations.call("getTool", {"tool": name}) for name in dict.fromkeys(wanted)]
 
 
-async def _approve(settings: Settings, held: Sequence[GatewayAnswer]) -> None:
+async def _accept(settings: Settings, held: Sequence[GatewayAnswer]) -> None:
     async with open_operations(settings) as operations:
         for tool in held:
             name = tool.value["name"]
-            await operations.call("approveTool", {"tool": name, "if_match": tool.etag})
-            say(f"Approved {name}.")
+            await operations.call("acceptTool", {"tool": name, "if_match": tool.etag})
+            say(f"Accepted {name}.")
