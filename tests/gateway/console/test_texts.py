@@ -8,6 +8,7 @@ from string import Formatter
 import pytest
 
 from gateway.admin.resource_views import VIEWS
+from gateway.connections import pages as connection_pages
 from gateway.console.navigation import GROUPS, OF_WINGS
 from gateway.console.page_request import RENDERED, markdown
 from gateway.console.pages.access import csv_cell
@@ -50,7 +51,9 @@ def used_texts() -> Iterator[str]:
     for group, places in (*GROUPS.items(), *OF_WINGS.items()):
         yield from (group.capitalize(), *(place.title for place in places))
     yield from TITLES.values()
-    yield from (text for name, text in vars(login_texts).items() if name.isupper())
+    for module in (login_texts, connection_pages):
+        constants = (text for name, text in vars(module).items() if name.isupper())
+        yield from (text for text in constants if isinstance(text, str))
 
 
 def names(text: str) -> set[str]:
