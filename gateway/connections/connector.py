@@ -262,7 +262,7 @@ class PersonalConnector:
             raise Unavailable("The database does not answer") from error
         expires = datetime.now(UTC) + timedelta(seconds=settings.ticket_s)
         link = _Link(
-            f"{self._public_url}/connect/{text}",
+            f"{self._public_url}/connect?ticket={text}",
             expires.isoformat(timespec="seconds"),
             time.monotonic() + settings.ticket_s / 2,
         )

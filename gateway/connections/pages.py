@@ -1,4 +1,5 @@
-"""Pages on which people connect their accounts: `/connect`, and the links of `/connect/TICKET`.
+"""Pages on which people connect their accounts: `/connect`, and links with a ticket in the query,
+which no log has.
 
 A link grants nothing. Whoever opens it has to be who made the call: else one person's account would
 serve another's calls (MCP, elicitation, phishing). The link ends with success and not with being
@@ -24,7 +25,7 @@ from gateway.connections.record import ConnectionAct, RecordConnection
 from gateway.connections.trials import trying
 from gateway.console.page_request import read_form
 from gateway.console.sessions import csrf_token, is_csrf_token
-from gateway.context import Identify, Identity
+from gateway.context import Identify, Identity, new_request_id
 from gateway.login import pages
 from gateway.login.accounts import Account, Accounts, Visit, is_same_origin
 from gateway.operations.problems import ProblemDetails
@@ -40,6 +41,7 @@ log = logging.getLogger("toolgate.connections")
 FORM_BYTES = 65_536
 HINT = 4  # characters of a key that are shown later
 SHORTEST = 12  # characters of a key of which any are shown
+PROBLEM = "application/problem+json"
 NO_STORE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
 
 GONE = "This link is not open any more."
@@ -131,8 +133,7 @@ class ConnectionPages:
     @property
     def routes(self) -> list[BaseRoute]:
         return [
-            self._route("/connect", self.own, "GET", "POST"),
-            self._route("/connect/{ticket}", self.connect, "GET", "POST"),
+            self._route("/connect", self.connect, "GET", "POST"),
             self._route("/connect/{source:path}/callback", self.callback, "GET"),
         ]
 
@@ -193,13 +194,15 @@ class ConnectionPages:
         return row is not None
 
     async def connect(self, request: Request) -> Response:
-        """`/connect/TICKET`: what a person is asked for, and their answer."""
-        text = request.path_params["ticket"]
+        """`/connect?ticket=`: what a person is asked for, and their answer."""
+        text = request.query_params.get("ticket", "")
+        if not text:
+            return await self.own(request)
         if request.headers.get("authorization"):
-            return await self._connect_by_program(request, text)
+            return await self._answer_program(request, text)
         visit = await self._accounts.visit(request)
         if visit.account is None:
-            return self._log_in(f"/connect/{text}")
+            return self._log_in(f"/connect?{urlencode({'ticket': text})}")
         opened = await self._open(request, visit, visit.account, text)
         if isinstance(opened, Response):
             return opened
@@ -236,6 +239,15 @@ class ConnectionPages:
         if self._oauth is None or visit.account is None or not visit.browser:
             return self._problem(request, 400, GONE, CALL_AGAIN)
         return await self._oauth.finish(request, visit, visit.account)
+
+    async def _answer_program(self, request: Request, text: str) -> Response:
+        """The answer to a program, whose errors are problems as those of the admin API (RFC
+        9457)."""
+        try:
+            return await self._connect_by_program(request, text)
+        except ProblemDetails as problem:
+            body = problem.encode(new_request_id())
+            return Response(body, problem.status, problem.headers, PROBLEM)
 
     async def _connect_by_program(self, request: Request, text: str) -> Response:
         """A program that sends what its caller connects, with a credential of this gateway: callers
