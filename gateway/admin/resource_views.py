@@ -74,6 +74,14 @@ VIEWS: Mapping[str, ResourceView] = {
             empty="Nobody is logged in.",
         ),
         ResourceView(
+            "clients", "Clients", "listClients",
+            (("name", "Name", "text"), ("kind", "Kind", "badge"), ("client_id", "Client", "code"),
+             ("grants", "Grants", "number"), ("used", "Last used", "time")),
+            shows="getClient", key="id", parameter="client", names="client_id",
+            acts=("deleteClient",),
+            empty="No program has registered, or published a document about itself.",
+        ),
+        ResourceView(
             "tools", "Tools", "listTools",
             (("name", "Name", "code"), ("source", "Source", "code"),
              ("description", "Description", "text")),

@@ -185,6 +185,21 @@ GROUPS: Mapping[str, CommandGroup] = {
             "end": CommandRow(operation="endLogin", says="Ended {login}."),
         },
     ),
+    "clients": CommandGroup(
+        help="""List and remove clients that registered, or publish a document about themselves.
+
+        A client is named by its client_id. Removing it ends what people gave it; one with a
+        document is known again when it comes back, and asks people again.
+        """,
+        resources=(RESOURCES + "logins:LoginOperations",),
+        view="clients",
+        needs=("login.enabled",),
+        rows={
+            "list": CommandRow(operation="listClients"),
+            "show": CommandRow(operation="getClient"),
+            "remove": CommandRow(operation="deleteClient", each=True, says="Removed {typed}."),
+        },
+    ),
     "agents": CommandGroup(
         help="""List, show, add and remove agents, and grant skills to them.
 

@@ -51,6 +51,7 @@ COMMANDS = {
     "users": ("gateway.cli.operations:users", "Add and change users who have a password."),
     "people": ("gateway.cli.operations:people", "List and disable people who have logged in."),
     "logins": ("gateway.cli.operations:logins", "List and end logins of people."),
+    "clients": ("gateway.cli.operations:clients", "List and remove clients of the login."),
     "admin": (
         "gateway.cli.admin:admin",
         "Call operations of the admin API by their names.",

@@ -33,6 +33,7 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
         Place("Users", "users", "agent", "listUsers"),
         Place("People", "people", "agent", "listPeople"),
         Place("Logins", "logins", "plug", "listLogins"),
+        Place("Clients", "clients", "plug", "listClients", for_operators=True),
         Place("Revocations", "revocations", "ban", "listRevocations"),
         Place("Secrets", "secrets", "lock", "listSecrets"),
     ),

@@ -5,14 +5,28 @@ from typing import Any, Literal
 
 from msgspec import Struct
 from psycopg import AsyncConnection
+from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from registry.database.postgres import Pool, borrow
+from registry.login.logins import end_client
 
 UNUSED = timedelta(days=1)  # after which a registration that nobody used is deleted
 FORGOTTEN = timedelta(days=180)  # likewise one that was used, since its last use
 
 Kind = Literal["registered", "document"]
+
+
+class ClientRow(Struct, frozen=True):
+    """A client in a list; `grants` are those that programs have by it now."""
+
+    client_id: str
+    kind: Kind
+    name: str
+    redirects: list[str]
+    created: datetime
+    used: datetime | None
+    grants: int
 
 
 class StoredClient(Struct, frozen=True):
@@ -41,6 +55,33 @@ class Clients:
             )
             row = await rows.fetchone()
         return None if row is None else StoredClient(*row)
+
+    async def all(self) -> list[ClientRow]:
+        """All clients, by id."""
+        async with borrow(self._pool) as connection:
+            cursor = connection.cursor(row_factory=class_row(ClientRow))
+            await cursor.execute(
+                "SELECT c.client_id, kind, coalesce(document->>'client_name', '') AS name,"
+                " coalesce(document->'redirect_uris', '[]') AS redirects, created_ts AS created,"
+                " used_ts AS used, coalesce(g.grants, 0) AS grants FROM login_client_t AS c"
+                " LEFT JOIN (SELECT client_id, count(*) AS grants FROM login_grant_t"
+                " WHERE host_id = %s AND taken_ts IS NOT NULL GROUP BY client_id) AS g"
+                " ON g.client_id = c.client_id WHERE host_id = %s ORDER BY c.client_id",
+                [self._host_id, self._host_id],
+            )
+            return await cursor.fetchall()
+
+    async def remove(self, client_id: str) -> bool:
+        """Delete a client, what programs have by it, and what people have allowed it; returns
+        whether it was there."""
+        async with borrow(self._pool) as connection, connection.transaction():
+            done = await connection.execute(
+                "DELETE FROM login_client_t WHERE (host_id, client_id) = (%s, %s)",
+                [self._host_id, client_id],
+            )
+            if done.rowcount:
+                await end_client(connection, self._host_id, client_id)
+        return done.rowcount == 1
 
     async def add(self, client: StoredClient, most_unused: int, flood_s: float) -> bool:
         """Store a registration; False where there are `most_unused` that nobody has used within

@@ -543,6 +543,18 @@ async def end_grants(
         await _revoke(connection, tenant, ids)
 
 
+async def end_client(connection: AsyncConnection[Any], host_id: str, client_id: str) -> None:
+    """End what programs have by a client, at all tenants, and forget what people allowed it."""
+    cursor = connection.cursor(row_factory=class_row(Grant))
+    await cursor.execute(
+        SQL("{} WHERE host_id = %s AND g.client_id = %s").format(_GRANT), [host_id, client_id]
+    )
+    await end_grants(connection, host_id, await cursor.fetchall())
+    await connection.execute(
+        "DELETE FROM login_consent_t WHERE host_id = %s AND client_id = %s", [host_id, client_id]
+    )
+
+
 async def _revoke(connection: AsyncConnection[Any], tenant: str, ids: Sequence[UUID]) -> None:
     """Revoke the access tokens whose `sid` is one of these, until they have expired by
     themselves."""

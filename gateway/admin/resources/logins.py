@@ -1,4 +1,4 @@
-"""People who have logged in, and their logins."""
+"""People who have logged in, their logins, and the clients that got something by these."""
 
 import hashlib
 from collections.abc import Sequence
@@ -18,7 +18,8 @@ from gateway.operations.operation import (
     OperationInput,
 )
 from gateway.operations.pages import ListPage, Paging
-from gateway.operations.problems import not_found
+from gateway.operations.problems import ProblemDetails, not_found
+from registry.login.clients import ClientRow, Clients, Kind
 from registry.login.logins import LoginRow, Logins
 from registry.login.people import People, PersonRow
 
@@ -36,6 +37,20 @@ class PersonView(Struct, frozen=True):
     first: datetime
     last: datetime
     disabled: datetime | None
+
+
+class ClientView(Struct, frozen=True):
+    """A client that registered itself, or whose document is remembered; `grants` are those that
+    people gave it and that have not ended."""
+
+    id: str
+    client_id: str
+    name: str
+    kind: Kind
+    redirects: tuple[str, ...]
+    created: datetime
+    used: datetime | None
+    grants: int
 
 
 class LoginFilter(Paging, frozen=True):
@@ -92,6 +107,20 @@ class LoginOperations:
                 "End a login, with what programs have by it.", WRITE, self.end, status=204,
                 types=login,
             ),
+            Operation(
+                "listClients", "GET", "/clients",
+                "List the clients that registered, or that publish a document about themselves.",
+                READ, self.clients, ListPage[ClientView], query=Paging, problems=(403,),
+            ),
+            Operation(
+                "getClient", "GET", "/clients/{client}", "Show a client.", READ, self.client,
+                ClientView, types={"client": Identifier}, problems=(403,),
+            ),
+            Operation(
+                "deleteClient", "DELETE", "/clients/{client}",
+                "Remove a client, whose grants end.", WRITE, self.remove_client, status=204,
+                types={"client": Identifier}, problems=(403,),
+            ),
         )  # fmt: skip
 
     async def people(self, asked: OperationInput) -> ListPage[PersonView]:
@@ -125,6 +154,21 @@ class LoginOperations:
             raise not_found("login", asked.names["login"])
         await self._reload("revocations")
 
+    async def clients(self, asked: OperationInput) -> ListPage[ClientView]:
+        views = [_client_view(row) for row in await self._clients(asked).all()]
+        return self._ground.pages.page(asked.query, views, lambda view: view.client_id)
+
+    async def client(self, asked: OperationInput) -> ClientView:
+        for row in await self._clients(asked).all():
+            if _client_handle(row.client_id) == asked.names["client"]:
+                return _client_view(row)
+        raise not_found("client", asked.names["client"])
+
+    async def remove_client(self, asked: OperationInput) -> None:
+        client = await self.client(asked)
+        await self._clients(asked).remove(client.client_id)
+        await self._reload("revocations")
+
     async def _set_disabled(self, asked: OperationInput, disabled: bool) -> PersonView:
         person = await self.person(asked)
         await self._people.set_disabled(asked.tenant, person.principal, disabled)
@@ -135,6 +179,13 @@ class LoginOperations:
     def _people(self) -> People:
         return People(self._ground.pool, self._ground.host_id)
 
+    def _clients(self, asked: OperationInput) -> Clients:
+        """Raises ProblemDetails for callers who are no operators."""
+        if not self._ground.is_operator(asked):
+            text = f"This takes the role {self._ground.operator_role}: it is about all tenants."
+            raise ProblemDetails(403, "insufficient-role", text)
+        return Clients(self._ground.pool, self._ground.host_id)
+
     @property
     def _logins(self) -> Logins:
         return Logins(self._ground.pool, self._ground.host_id)
@@ -143,6 +194,24 @@ class LoginOperations:
 def handle_of(principal: str) -> str:
     """The id of a person in addresses, where a principal could have any characters."""
     return hashlib.sha256(b"person " + principal.encode()).hexdigest()[:32]
+
+
+def _client_handle(client_id: str) -> str:
+    """The id of a client in addresses, where a client_id may be a URL."""
+    return hashlib.sha256(b"client " + client_id.encode()).hexdigest()[:32]
+
+
+def _client_view(row: ClientRow) -> ClientView:
+    return ClientView(
+        id=_client_handle(row.client_id),
+        client_id=row.client_id,
+        name=row.name[:200],
+        kind=row.kind,
+        redirects=tuple(row.redirects),
+        created=row.created,
+        used=row.used,
+        grants=row.grants,
+    )
 
 
 def _view(row: PersonRow) -> PersonView:

@@ -7,8 +7,10 @@ import pytest
 
 from config.settings import DatabaseSettings
 from registry.access.keys import ApiKeys
+from registry.login.clients import Clients, StoredClient
+from registry.login.logins import Consent, Logins
 from tests.fixtures_database import HOST
-from tests.gateway.login.company import browsing, company
+from tests.gateway.login.company import REDIRECT, browsing, company
 from tests.gateway.login.test_users import NEW, PASSWORD, Town, log_in, set_password, town
 
 pytestmark = pytest.mark.anyio
@@ -148,3 +150,55 @@ async def test_users_of_another_tenant_are_not_there(database_settings: Database
         user = await made.users.find("zoe")
         assert user is not None
         assert user.disabled is None
+
+
+async def test_operators_remove_clients_with_their_grants(
+    database_settings: DatabaseSettings,
+) -> None:
+    """LOG-19: clients belong to no tenant, so that their list is for operators."""
+    async with town(database_settings) as made, browsing() as browser:
+        await made.user(browser)
+        client, tokens = await made.granted(browser)
+        ask = await asking(made, "admin:logins:read", "admin:logins:write", roles=("operator",))
+        other, kept = await made.granted(browser)
+        _, listed = await ask("GET", "/clients")
+        views = {view["client_id"]: view for view in listed["items"]}
+        view = views[client]
+        assert (view["name"], view["kind"], view["grants"]) == ("Test", "registered", 1)
+        assert view["redirects"] == [REDIRECT]
+        assert not {"secret", "document"} & set(view)
+        path = f"/clients/{view['id']}"
+        assert (await ask("GET", path))[1] == view
+        for scopes, roles in ((("admin",), ()), (("admin:logins:read",), ("operator",))):
+            stranger = await asking(made, *scopes, roles=roles)
+            assert (await stranger("DELETE", path))[0] == 403, scopes
+            assert (await stranger("GET", "/clients"))[0] == (200 if roles else 403)
+
+        assert (await ask("DELETE", path))[0] == 204
+        assert await made.status(tokens["access_token"]) == 401
+        status, answer = await made.refresh(client, tokens["refresh_token"])
+        assert (status, answer["error"]) == (401, "invalid_client")
+        assert (await browser.get(made.authorize(client))).status == 400
+        assert (await ask("DELETE", path))[0] == 404
+        assert await made.status(kept["access_token"]) == 200
+        assert (await made.refresh(other, kept["refresh_token"]))[0] == 200
+        assert (await browser.get(f"{made.url}/login/sessions")).status == 200
+
+
+async def test_a_removed_document_asks_people_again(
+    database_settings: DatabaseSettings,
+) -> None:
+    """CIMD: the client is known again when it comes back, without what people allowed."""
+    async with town(database_settings) as made:
+        document = {"client_name": "Pad", "redirect_uris": ["https://pad.example/back"]}
+        host_id, pool = made.tenant, made.users._pool
+        stored = StoredClient("https://pad.example/client.json", "document", document)
+        await Clients(pool, host_id).put_document(stored, 10)
+        target, resource = "pad.example", f"{made.url}/mcp"
+        consent = Consent(made.tenant, "user:ann", stored.client_id, target, resource, ())
+        await Logins(pool, host_id).add_consent(consent)
+        ask = await asking(made, "admin", roles=("operator",))
+        (view,) = (await ask("GET", "/clients"))[1]["items"]
+        assert (view["name"], view["kind"], view["used"]) == ("Pad", "document", None)
+        assert (await ask("DELETE", f"/clients/{view['id']}"))[0] == 204
+        assert not await Logins(pool, host_id).has_consent(consent)

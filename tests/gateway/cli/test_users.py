@@ -30,6 +30,7 @@ def test_a_user_is_added_and_invited(toolgate: Toolgate) -> None:
     assert toolgate("users", "show", "ann", "--json", **LOGIN).json["roles"] == []
     assert toolgate("people", "list", "--json", **LOGIN).json == []
     assert toolgate("logins", "list", "--json", **LOGIN).json == []
+    assert toolgate("clients", "list", "--json", **LOGIN).json == []
     assert toolgate("users", "remove", "ann", "--yes", **LOGIN).out == "Removed ann.\n"
     assert toolgate("users", "show", "ann", **LOGIN).code == 1
 
