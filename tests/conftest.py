@@ -3,8 +3,10 @@
 import gc
 import logging
 import os
+import sys
 from collections.abc import Iterator
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -28,6 +30,18 @@ collect_ignore = [] if os.environ.get("TOOLGATE_BROWSER") else ["browser"]
 
 LOGGERS = ("", "toolgate", "toolgate.access", "uvicorn")
 LEVELS = {name: logging.getLogger(name).level for name in LOGGERS}
+
+
+WORKERS_OF_A_CORE = 2  # tests wait for half of their time: for processes, databases, deadlines
+WORKER_BYTES = 3 * 2**29  # with its PostgreSQL, fork server and children
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Workers of `--numprocesses auto`: as many as the cores and the free memory can bear."""
+    cores = len(psutil.Process().cpu_affinity()) if sys.platform == "linux" else os.cpu_count() or 1
+    room = psutil.virtual_memory().available // WORKER_BYTES
+    return max(1, min(cores * WORKERS_OF_A_CORE, room))
 
 
 def pytest_collection_finish() -> None:
