@@ -88,12 +88,17 @@ class AdminAction:
         )
 
 
+class _NamedEntry(Struct, frozen=True):
+    name: str = ""
+
+
 class _NamedBody(Struct, frozen=True):
     """The members of a body that name its subject."""
 
     name: str = ""
     subject: str | None = None
     jti: str | None = None
+    tools: tuple[_NamedEntry | str, ...] = ()  # texts are no new ones
 
 
 _named_body = msgspec.json.Decoder(_NamedBody)
@@ -104,7 +109,8 @@ def _named_in(body: bytes) -> str:
         named = _named_body.decode(body)
     except msgspec.DecodeError:  # none, or one that was refused
         return ""
-    return named.name or named.subject or named.jti or ""
+    several = ", ".join(tool.name for tool in named.tools if isinstance(tool, _NamedEntry))
+    return named.name or named.subject or named.jti or several
 
 
 Record = Callable[[AdminAction], None]

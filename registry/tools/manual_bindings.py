@@ -396,7 +396,7 @@ def _name_of(url: str) -> str:
 
 
 def tool_kind(wanted: ToolRequest) -> str:
-    """The one of WAYS that is set. Raises ToolRefused unless exactly one is."""
+    """The one of TOOL_KINDS that is set. Raises ToolRefused unless exactly one is."""
     kinds = [kind for kind in TOOL_KINDS if getattr(wanted, kind) is not None]
     if not kinds:
         raise ToolRefused(
@@ -589,5 +589,4 @@ _MAKERS: Mapping[str, Callable[[ToolRequest, KnownSources], NewTool]] = {
     "mcp": _mcp,
     "function": _function,
     "code": _script,
-    "script": _script,
 }

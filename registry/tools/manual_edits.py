@@ -17,7 +17,7 @@ from schemas.json_schema.checker import Checker
 from schemas.source import HybridOptions, Source
 from schemas.tool import Annotations, Tool, ToolDraft
 
-TOOL_KINDS = ("rest", "graphql", "hybrid", "mcp", "function", "script", "code")
+TOOL_KINDS = ("rest", "graphql", "hybrid", "mcp", "function", "code")
 Lifecycle = Literal["active", "deprecated", "retired"]
 Cost = Literal["low", "medium", "high"]
 Weight = Annotated[float, Meta(gt=0, le=100)]
@@ -33,38 +33,65 @@ Name64 = Annotated[str, Meta(max_length=64)]
 
 
 class ToolRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Exactly one of WAYS defines the call; `url` or `source` its target."""
+    """Exactly one of TOOL_KINDS defines the call; `url` or `source` its target."""
 
     name: ToolName
-    description: str = ""
-    title: str | None = None
-    input_schema: dict[str, Any] | None = None
-    output_schema: dict[str, Any] | None = None
-    rest: str | None = None  # GET https://api.example.com/pets/{id}, or GET /pets/{id}
-    graphql: str | None = None  # query ($id: ID!) { pet(id: $id) { name } }
-    hybrid: str | None = None  # host/service/action/version
-    mcp: str | None = None  # name of a tool of `source`
-    function: str | None = None  # a name in `functions` of the settings
-    script: str | None = None  # path of a file with source code
-    code: str | None = None  # the source code itself
-    language: Language | None = None  # of `script` and `code`
-    url: str | None = None
-    source: str | None = None
-    scope: str | None = None  # of a hybrid action
-    side: Side | None = None
-    dialect: Literal["jsonrpc", "legacy"] = "jsonrpc"
-    annotations: Annotations | None = None
-    tags: tuple[str, ...] = ()
-    toolsets: tuple[str, ...] = ()
-    examples: tuple[dict[str, Any], ...] = ()  # arguments of calls
-    keywords: tuple[str, ...] = ()
-    domain: Name128 | None = None
-    namespace: Name128 | None = None
-    tier: Name64 | None = None
-    weight: Weight | None = None
-    lifecycle: Lifecycle | None = None
-    personas: str | None = None
-    cost: Cost | None = None
+    description: Annotated[str, Meta(description="description for models")] = ""
+    title: Annotated[str | None, Meta(description="name for people")] = None
+    input_schema: Annotated[
+        dict[str, Any] | None, Meta(description="JSON Schema of the arguments")
+    ] = None
+    output_schema: Annotated[
+        dict[str, Any] | None, Meta(description="JSON Schema of the results")
+    ] = None
+    rest: Annotated[
+        str | None, Meta(description='HTTP request, as "GET https://example.com/pets/{id}"')
+    ] = None
+    graphql: Annotated[
+        str | None, Meta(description="GraphQL operation with one field, a query or a mutation")
+    ] = None
+    hybrid: Annotated[
+        str | None, Meta(description="action of a hybrid service: host/service/action/version")
+    ] = None
+    mcp: Annotated[str | None, Meta(description="tool of the MCP server `source`")] = None
+    function: Annotated[str | None, Meta(description="function of `functions` in the settings")] = (
+        None
+    )
+    code: Annotated[
+        str | None, Meta(description="source code of a script that defines main(arguments)")
+    ] = None
+    language: Annotated[Language | None, Meta(description="language of the script")] = None
+    url: Annotated[
+        str | None, Meta(description="target of a GraphQL operation or a hybrid action")
+    ] = None
+    source: Annotated[
+        str | None, Meta(description="source whose base URL and credentials are used")
+    ] = None
+    scope: Annotated[
+        str | None, Meta(description="scopes of a hybrid action; one of them is required")
+    ] = None
+    side: Annotated[Side | None, Meta(description="portal path of a hybrid action")] = None
+    dialect: Annotated[
+        Literal["jsonrpc", "legacy"], Meta(description="dialect of a hybrid service")
+    ] = "jsonrpc"
+    annotations: Annotated[
+        Annotations | None, Meta(description="hints about the effect of a call")
+    ] = None
+    tags: Annotated[tuple[str, ...], Meta(description="tag")] = ()
+    toolsets: Annotated[tuple[str, ...], Meta(description="toolset of the tool")] = ()
+    examples: Annotated[
+        tuple[dict[str, Any], ...], Meta(description="arguments of an example call")
+    ] = ()
+    keywords: Annotated[tuple[str, ...], Meta(description="keyword for the search")] = ()
+    domain: Annotated[Name128 | None, Meta(description="routing domain")] = None
+    namespace: Annotated[Name128 | None, Meta(description="semantic namespace")] = None
+    tier: Annotated[Name64 | None, Meta(description="sensitivity tier, of policy.tiers")] = None
+    weight: Annotated[Weight | None, Meta(description="weight in search")] = None
+    lifecycle: Annotated[
+        Lifecycle | None, Meta(description="lifecycle; retired tools are not found")
+    ] = None
+    personas: Annotated[str | None, Meta(description="target personas")] = None
+    cost: Annotated[Cost | None, Meta(description="cost of a call")] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from anyio import to_thread
-from msgspec import Meta, convert
+from msgspec import Meta, Struct, convert
 
 from config.settings import Scripts
 from config.sources import SourceSettings
@@ -32,7 +32,7 @@ from gateway.operations.operation import (
     OperationInput,
     OperationOutput,
 )
-from gateway.operations.problems import Mistake, ProblemDetails, conflict, invalid
+from gateway.operations.problems import ProblemDetails, conflict
 from gateway.state.fair_limiter import FairLimiter
 from registry.importers.drafts import truncate
 from registry.sources.tool_store import ToolStore
@@ -42,12 +42,14 @@ from registry.tools.manual_edits import (
     KnownFunction,
     KnownSources,
     ManualEdit,
+    NewTool,
     ToolRequest,
 )
 from registry.tools.manual_tools import ManualTools
+from schemas.urls import without_queries
 
 WRITE = "admin:registry:write"
-RUNS_HERE = frozenset({"function", "script", "code"})  # kinds of tools without a source
+RUNS_HERE = frozenset({"function", "code"})  # kinds of tools without a source
 
 
 class ToolEdit(Metadata, frozen=True):
@@ -69,14 +71,37 @@ class ToolEdit(Metadata, frozen=True):
     ] = None
 
 
+class ToolBatch(Struct, frozen=True, forbid_unknown_fields=True):
+    """Tools to create: all of them, or none. `dry_run`: only report them."""
+
+    tools: Annotated[tuple[ToolRequest, ...], Meta(min_length=1, max_length=1000)]
+    dry_run: bool = False
+
+
+class CreatedTool(Struct, frozen=True):
+    """A manual tool. `source`: that of its calls; `base_url`: of a source that it makes."""
+
+    name: str
+    title: str | None
+    description: str
+    input_schema: Any
+    source: str | None
+    base_url: str | None
+
+
+class CreatedTools(Struct, frozen=True):
+    tools: tuple[CreatedTool, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class ManualToolSettings:
-    """Current settings that manual tools depend on."""
+    """Current settings that manual tools depend on. `at_machine`: see `JobParts`."""
 
     sources: Callable[[], Mapping[str, SourceSettings]]
     functions: Callable[[], Mapping[str, Function]]
     scripts: Callable[[], Scripts]
     private_networks: bool
+    at_machine: bool
 
 
 class ManualToolOperations:
@@ -97,7 +122,9 @@ class ManualToolOperations:
     @classmethod
     def of(cls, parts: RegistryParts) -> "ManualToolOperations":
         networks = parts.settings.imports.private_networks
-        makings = ManualToolSettings(parts.sources, parts.functions, parts.scripts, networks)
+        makings = ManualToolSettings(
+            parts.sources, parts.functions, parts.scripts, networks, parts.at_machine
+        )
         tools, secrets = ToolOperations.of(parts), SecretOperations.of(parts)
         return cls(parts.ground, tools, secrets, makings)
 
@@ -108,6 +135,11 @@ class ManualToolOperations:
             Operation(
                 "createTool", "POST", "/tools", "Create a manual tool.", WRITE, self.create,
                 ToolView, 201, body=ToolRequest,
+            ),
+            Operation(
+                "createTools", "POST", "/imports/tools",
+                "Create manual tools: all of them, or none.", WRITE, self.create_all, CreatedTools,
+                body=ToolBatch,
             ),
             Operation(
                 "editTool", "PUT", item, "Change the description and metadata of a tool.", WRITE,
@@ -121,23 +153,43 @@ class ManualToolOperations:
 
     async def create(self, asked: OperationInput) -> OperationOutput:
         body: ToolRequest = asked.body
-        self._tools.check_tier(body.tier)
-        if body.script is not None:
-            raise invalid(
-                "Files are not read.", Mistake("give its text as code", pointer="/script")
-            )
-        if tool_kind(body) in RUNS_HERE:
-            self._check_operator(asked, "What runs in the gateway")
-        if body.code is not None and not self._makings.scripts().enabled:
-            raise conflict("Scripts are switched off (scripts.enabled).")
-        known = await self._known_sources(asked)
-        async with self._making.turn(asked.tenant, asked.principal.id):
-            new = await to_thread.run_sync(make_tool, body, known)
-        if new.address is not None:
-            new = replace(new, address=await self._restrict_address(asked, new.address, known))
-        await self._manual(asked).add([new])
+        await self._add(asked, {"": body})
         view = await self._tools.get(replace(asked, names={"tool": body.name}))
         return OperationOutput(view, location=f"/tools/{body.name}")
+
+    async def create_all(self, asked: OperationInput) -> CreatedTools:
+        body: ToolBatch = asked.body
+        wanted = {f"/tools/{at}": request for at, request in enumerate(body.tools)}
+        made = await self._add(asked, wanted, dry_run=body.dry_run)
+        return CreatedTools(tuple(map(_created_tool, made)))
+
+    async def _add(
+        self, asked: OperationInput, wanted: Mapping[str, ToolRequest], *, dry_run: bool = False
+    ) -> list[NewTool]:
+        """Add the tools, by their places in the request. Raises ProblemDetails."""
+        for place, request in wanted.items():
+            self._check_request(asked, request, place)
+        known = await self._known_sources(asked)
+        made = [await self._make(asked, request, known) for request in wanted.values()]
+        await self._manual(asked).add(made, dry_run=dry_run)
+        return made
+
+    def _check_request(self, asked: OperationInput, request: ToolRequest, place: str) -> None:
+        self._tools.check_tier(request.tier, place)
+        if tool_kind(request) in RUNS_HERE:
+            self._check_operator(asked, "What runs in the gateway")
+        is_off = not self._makings.scripts().enabled and not self._makings.at_machine
+        if request.code is not None and is_off:
+            raise conflict("Scripts are switched off (scripts.enabled).")
+
+    async def _make(
+        self, asked: OperationInput, request: ToolRequest, known: KnownSources
+    ) -> NewTool:
+        async with self._making.turn(asked.tenant, asked.principal.id):
+            new = await to_thread.run_sync(make_tool, request, known)
+        if new.address is None or self._makings.at_machine:
+            return new
+        return replace(new, address=await self._restrict_address(asked, new.address, known))
 
     async def edit(self, asked: OperationInput) -> ToolView:
         said: ToolEdit = asked.body
@@ -208,3 +260,15 @@ class ManualToolOperations:
 
     def _manual(self, asked: OperationInput) -> ManualTools:
         return ManualTools(self._ground.pool, asked.tenant)
+
+
+def _created_tool(new: NewTool) -> CreatedTool:
+    draft, address = new.draft, new.address
+    return CreatedTool(
+        name=draft.name,
+        title=draft.title,
+        description=draft.description,
+        input_schema=draft.input_schema,
+        source=address.name if address else None,
+        base_url=without_queries(address.base_url) if address and address.base_url else None,
+    )

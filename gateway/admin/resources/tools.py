@@ -349,12 +349,12 @@ class ToolOperations:
         await self._manual(asked).edit(name, change, user, version_of(asked))
         return await self.get(asked)
 
-    def check_tier(self, tier: str | None) -> None:
-        """Raises Problem for an unknown tier; "" is none."""
+    def check_tier(self, tier: str | None, place: str = "") -> None:
+        """Raises Problem for an unknown tier; "" is none. `place`: of its object in the body."""
         if tier and tier not in self._tiers:
             hint = did_you_mean(tier, self._tiers)
             text = f"expected one of {', '.join(self._tiers)}. {hint}".rstrip()
-            raise invalid("There is no such tier.", Mistake(text, pointer="/tier"))
+            raise invalid("There is no such tier.", Mistake(text, pointer=f"{place}/tier"))
 
     async def reset(self, asked: OperationInput) -> None:
         await self._manual(asked).reset_description(asked.names["tool"], version_of(asked))

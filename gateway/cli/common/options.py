@@ -3,14 +3,13 @@
 import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import click
 
 from gateway.cli.common.failure import USAGE, fail
-from schemas.similar_names import did_you_mean
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
 LONGEST_DAYS = 3650
@@ -114,32 +113,3 @@ def json_option(command: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")(
         command
     )
-
-
-_FINDING = (
-    click.option(
-        "--keyword",
-        "keywords",
-        metavar="WORD",
-        multiple=True,
-        help="Keyword for the search; repeatable.",
-    ),
-    click.option("--domain", metavar="TEXT", help="Routing domain."),
-    click.option("--namespace", metavar="TEXT", help="Semantic namespace."),
-    click.option("--tier", metavar="TEXT", help="Sensitivity tier."),
-    click.option("--weight", type=Number(0, 100, min_open=True), help="Weight in search."),
-)
-
-
-def finding_options(command: F) -> F:
-    """Options of manual metadata that help or hinder finding a tool."""
-    for option in reversed(_FINDING):
-        command = option(command)
-    return command
-
-
-def check_tier(tier: str | None, known: Sequence[str]) -> None:
-    """Fail if `policy.tiers`, which are `known`, lack the tier; "" is none."""
-    if tier and tier not in known:
-        hint = did_you_mean(tier, known) or f"policy.tiers has {', '.join(known)}."
-        fail(f"There is no tier {tier!r}. {hint}", USAGE)

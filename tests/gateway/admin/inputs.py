@@ -95,6 +95,7 @@ CASES: Mapping[str, Case] = {
     "enableTool": Case({"tool": "NAME"}, NO_TOOL, [MADE, ("disableTool", {"tool": "NAME"})]),
     "acceptTool": Case(None, {"tool": "getPet", "if_match": "*"}),
     "createTool": Case(TOOL, on(TOOL, description=1)),
+    "createTools": Case({"tools": [TOOL]}, {"tools": [on(TOOL, rest=1)]}),
     "editTool": Case({"tool": "NAME", "title": "t"}, {"tool": "NAME", "title": 1}, [MADE]),
     "deleteTool": Case({"tool": "NAME"}, NO_TOOL, [MADE]),
     # search and embeddings

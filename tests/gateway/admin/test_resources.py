@@ -65,6 +65,7 @@ async def test_every_operation_is_called_and_has_the_described_effect(
     await metadata_and_embeddings(api)
     await skills_and_agents(api)
     await tools_by_hand(api, database)
+    await several_tools(api)
     await explaining(api, parts, database)
     await trying(api)
     await evaluating(api)
@@ -222,6 +223,21 @@ async def tools_by_hand(api: Admin, database: Database) -> None:
         assert (await api("DELETE", "/tools/weather")).status == status
     assert (await api("PUT", "/tools/weather", said)).status == 404
     assert (await api("GET", "/sources")).json == {"items": []}
+
+
+async def several_tools(api: Admin) -> None:
+    """All tools of a request are made, or none; a dry run makes none."""
+    first = {"name": "first", "description": "D.", "rest": "GET https://first.example/x"}
+    second = {"name": "second", "description": "D.", "rest": "GET /x", "source": "nowhere"}
+    assert (await api("POST", "/imports/tools", {"tools": [first, second]})).status == 422
+    dry = await api("POST", "/imports/tools", {"tools": [first], "dry_run": True})
+    assert [made["source"] for made in dry.json["tools"]] == ["first-example"]
+    assert (await api("GET", "/tools/first")).status == 404
+    assert (await api("POST", "/imports/tools", {"tools": [first]})).status == 200
+    assert (await api("GET", "/tools/first")).json["manual"]
+    wrong = {"tools": [{**first, "name": "third", "tier": "none"}]}
+    refused = (await api("POST", "/imports/tools", wrong)).json
+    assert refused["errors"][0]["pointer"] == "/tools/0/tier"
 
 
 async def test_tools_keep_their_given_names_exactly(api: Admin) -> None:
@@ -782,7 +798,7 @@ async def test_a_tool_made_by_hand_reaches_no_further_than_its_maker(
         ({"function": "shout"}, 201),
         ({"function": "shout", "input_schema": schema}, 201),
         ({**code}, 409),  # scripts are off
-        ({"script": "/etc/passwd", "language": "python"}, 422),
+        ({"script": "/etc/passwd", "language": "python"}, 422),  # no member
     ]
     for number, (way, by_operator) in enumerate(ways):
         wanted = {"name": f"t{number}", "description": "D.", **way}
