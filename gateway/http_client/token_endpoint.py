@@ -9,7 +9,7 @@ import base64
 import ssl
 from collections.abc import Mapping
 from typing import Any, Literal
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import msgspec
@@ -126,17 +126,23 @@ class TokenEndpoint:
     def token(self, answer: TokenAnswer, requested_at: float) -> AccessToken:
         """The token in `answer`, with its expiry. Raises TokenFailed. `requested_at`: when it was
         requested (s, monotonic clock)."""
-        try:
-            lasts_s = UNSAID_S if answer.expires_in is None else float(answer.expires_in)
-        except ValueError as error:
-            raise self.failure("answered something that is no token") from error
+        lasts_s = self.lifetime_s(answer)
+        lasts_s = UNSAID_S if lasts_s is None else lasts_s
+        return AccessToken(answer.access_token, requested_at + lasts_s - min(EARLY_S, lasts_s / 2))
+
+    def lifetime_s(self, answer: TokenAnswer) -> float | None:
+        """Lifetime of the token in `answer`, which can be sent; None where it is not said. Raises
+        TokenFailed."""
         if answer.token_type.lower() != "bearer":
             raise self.failure("answered a token that is not of the type Bearer")
         if not answer.access_token:
             raise self.failure("answered something that is no token")
         if not answer.access_token.isascii() or not answer.access_token.isprintable():
             raise self.failure("answered a token that cannot be sent")
-        return AccessToken(answer.access_token, requested_at + lasts_s - min(EARLY_S, lasts_s / 2))
+        try:
+            return None if answer.expires_in is None else float(answer.expires_in)
+        except ValueError as error:
+            raise self.failure("answered something that is no token") from error
 
     def failure(self, what: str, *, rejected: bool = False, error: str = "") -> TokenFailed:
         text = f"has no token for {self._purpose}: its token_url {what}"
@@ -157,8 +163,9 @@ class TokenEndpoint:
         elif self.login.client_auth == "body":
             form = {**form, "client_id": name, "client_secret": secret}
         else:
-            # section 2.3.1: form-encoded first, which escapes ":"
-            headers["Authorization"] = basic(quote_plus(name), quote_plus(secret))
+            # section 2.3.1: form-encoded first, which escapes ":"; a blank as %20, since some
+            # servers read no "+"
+            headers["Authorization"] = basic(quote(name, safe=""), quote(secret, safe=""))
         async with http.post(
             self.login.token_url,
             data=urlencode(form).encode(),

@@ -25,6 +25,7 @@ class SealedColumn(Enum):
         ("connection_id", "tenant_id", "principal", "source", "scheme", "label"),
     )
     CONNECTION_ATTEMPT = ("connection_attempt_t", "sealed", ("digest",))
+    UPSTREAM_CLIENT = ("upstream_client_t", "sealed", ("issuer", "callback"))
 
     def __init__(self, table: str, column: str, place: Sequence[str]) -> None:
         self.table = table

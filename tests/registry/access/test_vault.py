@@ -15,6 +15,7 @@ from gateway.operations.operation import OperationDependencies, OperationInput
 from gateway.operations.pages import Pages
 from registry.access.secrets import Keys, SecretRefused
 from registry.access.vault import SealedColumn, Vault
+from registry.connections import CONNECTIONS
 from registry.database.postgres import Database
 from registry.login import LOGIN
 from registry.login.keys import SigningKeys
@@ -94,7 +95,8 @@ async def test_sealed_columns_exist_in_migrations() -> None:
         "TOOLGATE_SERVER__PUBLIC_URL": "https://gateway.example",
     }
     settings = load(None, env)
-    texts = [read(file) for part in components_of(settings) for file in part.folder.iterdir()]
+    components = {*components_of(settings), CONNECTIONS}
+    texts = [read(file) for part in components for file in part.folder.iterdir()]
     for column in SealedColumn:
         (table,) = (text for text in texts if f"CREATE TABLE {column.table} (" in text)
         body = table.split(f"CREATE TABLE {column.table} (")[1].split("\n);")[0]

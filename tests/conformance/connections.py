@@ -1,0 +1,125 @@
+"""The OAuth client of connections: `python -m tests.conformance.connections URL`, started by the
+suite with the URL of an MCP server that wants a login.
+
+The official client speaks MCP; whatever it is refused for is got by the gateway's own parts, and
+the browser is one that follows the first redirect.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import aiohttp
+import anyio
+import httpx2
+from mcp.client.client import Client as McpClient
+from mcp.client.streamable_http import streamable_http_client
+
+from gateway.connections.oauth.clients import ClientDocuments, OAuthClients, given_client
+from gateway.connections.oauth.discovery import Discovery, McpServer
+from gateway.connections.oauth.grants import Grants, Tokens, choose_scopes
+from gateway.connections.oauth.reach import Limits, Reach
+from gateway.connections.oauth.servers import AuthorizationServer
+from registry.connections.registered_clients import Registration
+from schemas.challenges import Challenge, read_challenge
+from schemas.mcp.revisions import STATELESS
+
+REVISION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "")
+SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
+CONTEXT = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+CALLBACK = "http://127.0.0.1:3333/connect/suite/callback"
+DOCUMENT = "https://conformance-test.local/client-metadata.json"  # the suite's name of ours
+ROUNDS = 3  # of logins for one request
+
+
+@dataclass
+class Rows:
+    """Registrations in memory, by issuer and callback."""
+
+    host_id: str = "suite"
+    stored: dict[tuple[str, str], Registration] = field(default_factory=dict)
+
+    async def find(self, issuer: str, callback: str) -> Registration | None:
+        return self.stored.get((issuer, callback))
+
+    async def find_or_add(
+        self, issuer: str, callback: str, register: Callable[[], Awaitable[Registration]], **_: Any
+    ) -> Registration:
+        self.stored[issuer, callback] = await register()
+        return self.stored[issuer, callback]
+
+
+class Documents(ClientDocuments):
+    def url(self, _method: str) -> str:
+        return DOCUMENT
+
+
+class Connection(httpx2.Auth):
+    """The authentication of one person's requests, which logs in when it is asked to."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._reach = Reach(Limits(private_networks=True))
+        self._discovery = Discovery(self._reach.limits)
+        public = "https://gateway.example.com" if SCENARIO == "auth/basic-cimd" else ""
+        self._clients = OAuthClients(Documents(public, (CALLBACK,)))
+        self._rows = Rows()
+        self._tokens: Tokens | None = None
+        self._turn = anyio.Lock()
+
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        for _ in range(ROUNDS):
+            sent = self._tokens
+            if sent is not None:
+                request.headers["Authorization"] = f"Bearer {sent.access}"
+            response = yield request
+            challenge = read_challenge(response.headers.get_list("www-authenticate"))
+            wider = challenge is not None and challenge.error == "insufficient_scope"
+            if response.status_code != 401 and not (response.status_code == 403 and wider):
+                return
+            async with self._turn:
+                if sent is self._tokens:
+                    self._tokens = await self._connect(challenge)
+
+    async def _connect(self, challenge: Challenge | None) -> Tokens:
+        mcp = McpServer(url=self._url, challenge=challenge)
+        server = (await self._discovery.of_mcp_server(mcp, self._reach, fresh=True)).server
+        grants = Grants(server, await self._client(server), self._reach)
+        had = self._tokens.scopes if self._tokens else ()
+        asked = challenge.scopes if challenge else ()
+        scopes = choose_scopes(server, (), more=(*had, *asked))
+        url, attempt = grants.begin(CALLBACK, "the state", scopes)
+        async with (
+            aiohttp.ClientSession() as http,
+            http.get(url, allow_redirects=False) as answer,
+        ):
+            query = dict(parse_qsl(urlsplit(answer.headers["Location"]).query))
+        assert query["state"] == "the state"
+        return await grants.redeem(attempt, query)
+
+    async def _client(self, server: AuthorizationServer) -> Any:
+        given = None
+        if "client_id" in CONTEXT:
+            given = given_client(server, CONTEXT["client_id"], CONTEXT["client_secret"])
+        return await self._clients.find(server, CALLBACK, self._reach, self._rows, given=given)
+
+
+async def main(url: str) -> None:
+    mode = "auto" if REVISION in STATELESS else "legacy"
+    async with (
+        httpx2.AsyncClient(auth=Connection(url), timeout=30) as http,
+        McpClient(streamable_http_client(url, http_client=http), mode=mode) as mcp,
+    ):
+        await mcp.list_tools()
+        await mcp.call_tool("test-tool", {})
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[-1]))
