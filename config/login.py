@@ -96,6 +96,8 @@ class LoginSettings(Struct, frozen=True, forbid_unknown_fields=True):
     check_s: Seconds
     key_s: Seconds
     document_s: Seconds
+    document_least_s: Seconds
+    document_most_s: Seconds
     timeout_s: Seconds
     requests: Amount
     per_s: Seconds

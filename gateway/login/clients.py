@@ -32,7 +32,7 @@ from gateway.login.answers import LoginError
 from gateway.login.redirects import is_loopback, matches, redirect_problem
 from gateway.state.rates import LocalRates
 from registry.database.postgres import Pool
-from registry.documents.fetch import fetch
+from registry.documents.fetch import FetchedDocument, fetch
 from registry.login.clients import Clients, StoredClient
 from registry.login.logins import Logins
 from schemas.errors import ImportRejected, whole_seconds
@@ -279,7 +279,7 @@ class LoginClients:
             return self._client(stored)
         if time.monotonic() - self._failed.get(client_id, -RETRY_S) >= RETRY_S:
             try:
-                document = await self._fetch_document(client_id)
+                document, fresh_s = await self._fetch_document(client_id)
             except (ImportRejected, LoginError) as error:
                 log.info("client_document_refused", extra={"client": client_id[:200],
                                                            "reason": str(error)[:300]})  # fmt: skip
@@ -287,16 +287,16 @@ class LoginClients:
                     self._failed.clear()
                 self._failed[client_id] = time.monotonic()
             else:
-                fresh = now + timedelta(seconds=self._login.document_s)
+                fresh = now + timedelta(seconds=fresh_s)
                 stored = StoredClient(client_id, "document", document, None, fresh)
                 await self._store.put_document(stored, self._login.registrations)
         return None if stored is None else self._client(stored)
 
-    async def _fetch_document(self, client_id: str) -> dict[str, Any]:
-        """Raises ImportRejected and LoginError."""
-        body = await self._fetch(client_id, DOCUMENT_BYTES)
+    async def _fetch_document(self, client_id: str) -> tuple[dict[str, Any], float]:
+        """The document, and how long it is good, s. Raises ImportRejected and LoginError."""
+        fetched = await self._fetch(client_id, DOCUMENT_BYTES)
         try:
-            document, metadata = read_metadata(body)
+            document, metadata = read_metadata(fetched.data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise LoginError(400, "invalid_client", "its document is not as expected") from error
         if metadata.client_id != client_id:
@@ -310,9 +310,13 @@ class LoginClients:
             raise problem
         kept = {name: document[name] for name in ClientMetadata.__struct_fields__
                 if name in document}  # fmt: skip
-        return {**kept, "token_endpoint_auth_method": metadata.token_endpoint_auth_method or "none"}
+        kept["token_endpoint_auth_method"] = metadata.token_endpoint_auth_method or "none"
+        login, fresh_s = self._login, fetched.fresh_s
+        if fresh_s is None:
+            return kept, login.document_s
+        return kept, min(max(fresh_s, login.document_least_s), login.document_most_s)
 
-    async def _fetch(self, url: str, limit_bytes: int, *, named: bool = False) -> bytes:
+    async def _fetch(self, url: str, limit_bytes: int, *, named: bool = False) -> FetchedDocument:
         """`named`: an operator chose the URL; else a stranger did, who is sent neither to a file
         nor to a private network, whatever holds for imports. Raises ImportRejected."""
         if not named:
@@ -321,7 +325,7 @@ class LoginClients:
             most, host = self._login.requests, urlsplit(url).netloc.lower()
             if most and self._rates.take(("fetch", host), most, self._login.per_s):
                 raise ImportRejected("its host is asked too often (login.requests)")
-        fetched = await fetch(
+        return await fetch(
             url,
             limit_bytes=limit_bytes,
             timeout_s=self._login.timeout_s,
@@ -329,7 +333,6 @@ class LoginClients:
             named=named,
             redirects=0,
         )
-        return fetched.data
 
     def _problem(self, metadata: ClientMetadata) -> LoginError | None:
         """The reason why a client is not taken."""
@@ -391,9 +394,8 @@ class LoginClients:
             if client.jwks is not None:
                 body = msgspec.json.encode(client.jwks)
             else:
-                body = await self._fetch(
-                    client.jwks_uri, JWKS_BYTES, named=client.kind == "configured"
-                )
+                named = client.kind == "configured"
+                body = (await self._fetch(client.jwks_uri, JWKS_BYTES, named=named)).data
             return read_jwks(body, self._settings.auth.algorithms)
         except (ImportRejected, UnusableKey) as error:
             # foreign servers answer nothing to whoever had them asked

@@ -59,6 +59,7 @@ class FetchedDocument:
     private: bool = field(default=False, compare=False)  # may refer to private networks
     validator: tuple[str, str] = ("", "")  # conditional header of a later request; empty: none
     unchanged: bool = False  # it is as it was with the validator given; `data` is empty
+    fresh_s: float | None = field(default=None, compare=False)  # as its server says, if it does
 
 
 async def fetch(
@@ -193,7 +194,13 @@ async def _follow(
                         b"", _public_url(url), trusted, validator, unchanged=True
                     )
                 data = await _read_response(response, url, limit_bytes)
-                return FetchedDocument(data, _public_url(url), trusted, _validator(response))
+                return FetchedDocument(
+                    data,
+                    _public_url(url),
+                    trusted,
+                    _validator(response),
+                    fresh_s=freshness(response.headers),
+                )
             target = _redirect_target(url, response.headers["Location"])
         if not trusted:
             _check_literal(target, f"{_public_url(url)} redirects to {_public_url(target)}")
@@ -251,6 +258,23 @@ def _validator(response: aiohttp.ClientResponse) -> tuple[str, str]:
         if 0 < len(value) <= _VALIDATOR and value.isprintable():
             return condition, value
     return "", ""
+
+
+def freshness(headers: Mapping[str, str]) -> float | None:
+    """How long an answer is fresh for a shared cache from now on, s (RFC 9111, 4.2.1); None: it
+    does not say."""
+    control = headers.get("Cache-Control", "").lower()
+    parts = (part.partition("=") for part in control.split(","))
+    directives = {name.strip(): value.strip(' "') for name, _, value in parts}
+    if {"no-store", "no-cache", "private"} & directives.keys():
+        return 0.0
+    try:
+        if age := directives.get("s-maxage", directives.get("max-age")):
+            return max(0.0, float(int(age)) - int(headers.get("Age", 0)))
+        ends = parsedate_to_datetime(headers["Expires"])
+        return max(0.0, (ends - parsedate_to_datetime(headers["Date"])).total_seconds())
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return None
 
 
 def _is_fresh(headers: Mapping[str, str]) -> bool:

@@ -41,8 +41,26 @@ async def world(settings: Settings) -> AsyncIterator[Check]:
         yield _certificate(settings.server.tls)
     async for check in _dead_urls(settings):
         yield check
+    for check in login_tokens(settings):
+        yield check
     if settings.state.backend == "redis":
         yield await _redis(settings.state)
+
+
+def login_tokens(settings: Settings) -> Iterator[Check]:
+    """Sources that get the caller's token, which is the gateway's own after a login, and which
+    neither the service nor its authorization server knows."""
+    if not settings.login.enabled:
+        return
+    for name, source in settings.sources.items():
+        for key, given in (("exchange", source.exchange), ("forward_token", source.forward_token)):
+            if given:
+                text = (
+                    f"sources.{name}.{key}: people who log in at the gateway (login.enabled) have "
+                    f"a token of {settings.server.public_url}, which the service has to trust; "
+                    "use connect or credentials for them"
+                )
+                yield Check("login", "warning", text)
 
 
 def _certificate(tls: ListenerTls) -> Check:

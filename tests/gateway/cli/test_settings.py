@@ -145,3 +145,41 @@ def test_a_settings_file_that_is_not_there_is_named(bare: Toolgate, folder: Path
 
 def test_the_source_of_a_list_stays_readable_for_machines(bare: Toolgate, folder: Path) -> None:
     assert json.loads(bare("config", "show", "--json").out)["sources"] == {}
+
+
+SOURCES = """
+sources:
+  mail: {openapi: mail.json, exchange: {token_url: "https://sso.example/token", client_id: gw}}
+  files: {openapi: files.json, forward_token: true}
+  pets: {openapi: pets.json}
+"""
+LOGIN = """
+server: {public_url: "https://gw.example", allowed_hosts: [gw.example]}
+auth: {mode: jwt}
+login: {enabled: true, users: true}
+"""
+
+
+@pytest.mark.parametrize(
+    ("login", "named"),
+    [
+        (LOGIN, {"mail.exchange", "files.forward_token"}),
+        ('auth: {mode: jwt, jwks_url: "https://sso.example/keys"}', set()),
+    ],
+)
+def test_config_check_names_sources_broken_by_the_login(
+    bare: Toolgate, folder: Path, login: str, named: set[str]
+) -> None:
+    """LOG-11: there is nothing to exchange but the gateway's own token."""
+    (folder / "toolgate.yaml").write_text(login + SOURCES)
+    for name in ("mail", "files", "pets"):
+        (folder / f"{name}.json").write_text("{}")
+    key = "a2V5IG9mIHRoaXJ0eS10d28gYnl0ZXMsIG1vc3RseS4="
+    checked = bare("config", "check", TOOLGATE_SECRETS__KEY=key)
+    said = {
+        name
+        for name in ("mail.exchange", "files.forward_token", "pets.exchange")
+        if f"sources.{name}: people who log in" in checked.out + checked.err
+    }
+    assert said == named, checked
+    assert checked.code == 0

@@ -163,7 +163,7 @@ async def test_fetches_of_one_host_are_bounded(
     answers = []
     for url in published.documents:
         try:
-            answers.append((await clients._fetch(url, 100)).decode())
+            answers.append((await clients._fetch(url, 100)).data.decode())
         except ImportRejected as error:
             answers.append(str(error))
     assert answers[:3] == ["{}"] * 3
@@ -660,3 +660,24 @@ async def test_logs_have_no_secret_of_a_login(
         rows = await sql(database_settings, "SELECT row_to_json(a)::text FROM audit_t AS a")
         for each in secrets:
             assert each not in str(rows)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [(None, 3600), (0.0, 300), (299.0, 300), (900.0, 900), (90_000.0, 86_400)],
+)
+async def test_the_age_of_a_document_is_bounded(
+    database_settings: DatabaseSettings,
+    published: Published,
+    said: float | None,
+    expected: int,
+) -> None:
+    """LOG-4: five minutes to a day."""
+    published.fresh_s = said
+    async with company(database_settings) as made, browsing() as browser:
+        await browser.get(made.authorize(DOCUMENT))
+        (row,) = await sql(
+            database_settings,
+            "SELECT extract(epoch FROM fresh_ts - now())::float8 FROM login_client_t",
+        )
+    assert expected - 60 < row[0] <= expected

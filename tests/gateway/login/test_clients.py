@@ -31,6 +31,7 @@ class Published:
 
     def __init__(self) -> None:
         self.documents: dict[str, Any] = {}
+        self.fresh_s: float | None = None
         self.fetched = 0
 
     async def fetch(self, url: str, **asked: Any) -> FetchedDocument:
@@ -41,7 +42,8 @@ class Published:
         self.fetched += 1
         if url not in self.documents:
             raise ImportRejected(f"{url} answered 404.")
-        return FetchedDocument(msgspec.json.encode(self.documents[url]), url)
+        body = msgspec.json.encode(self.documents[url])
+        return FetchedDocument(body, url, fresh_s=self.fresh_s)
 
 
 @pytest.fixture

@@ -6,10 +6,17 @@ from ipaddress import ip_address
 import anyio
 import pytest
 from aiohttp import web
+from multidict import CIMultiDict
 from yarl import URL
 
 from registry.documents import ssrf_protection
-from registry.documents.fetch import REDIRECT_LIMIT, FetchedDocument, _redirect_target, fetch
+from registry.documents.fetch import (
+    REDIRECT_LIMIT,
+    FetchedDocument,
+    _redirect_target,
+    fetch,
+    freshness,
+)
 from schemas.errors import ImportRejected
 
 pytestmark = pytest.mark.anyio
@@ -236,3 +243,38 @@ async def test_a_private_host_may_redirect_within_the_private_network(only_publi
 async def test_a_redirect_may_not_give_up_tls():
     with pytest.raises(ImportRejected, match="redirects from https to http"):
         _redirect_target(URL("https://a.example/"), "http://b.example/x")
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, None),
+        ({"Cache-Control": "max-age=600"}, 600.0),
+        ({"Cache-Control": 'Public, Max-Age="600"', "Age": "100"}, 500.0),
+        ({"Cache-Control": "max-age=600, s-maxage=60"}, 60.0),
+        ({"Cache-Control": "max-age=600", "Age": "9000"}, 0.0),
+        ({"Cache-Control": "max-age=600, no-cache"}, 0.0),
+        ({"Cache-Control": "no-store"}, 0.0),
+        ({"Cache-Control": "private, max-age=600"}, 0.0),
+        ({"Cache-Control": "max-age=soon"}, None),
+        ({"Cache-Control": "max-age=600", "Age": "x"}, None),
+        ({"Cache-Control": f"max-age={'9' * 400}"}, None),
+        (
+            {
+                "Date": "Sat, 28 Nov 2026 10:00:00 GMT",
+                "Expires": "Sat, 28 Nov 2026 10:10:00 GMT",
+            },
+            600.0,
+        ),
+        ({"Date": "Sat, 28 Nov 2026 10:00:00 GMT", "Expires": "0"}, None),
+    ],
+)
+def test_headers_name_the_freshness_of_an_answer(
+    headers: dict[str, str], expected: float | None
+) -> None:
+    assert freshness(CIMultiDict(headers)) == expected
+
+
+async def test_fetched_documents_have_their_freshness():
+    async with serve(answer(text="{}", headers={"Cache-Control": "max-age=77"})) as url:
+        assert (await get(url)).fresh_s == 77.0
