@@ -251,13 +251,13 @@ def commands() -> str:
 
 
 def _commands(command: click.Command, name: str, root: click.Context) -> Iterator[str]:
+    if not isinstance(command, LazyGroup) or command.invoke_without_command:
+        # below the context of `toolgate`, whose settings name the options for help
+        with click.Context(command, info_name=name, parent=root, terminal_width=100) as context:
+            yield f"\n## toolgate {name}\n\n```text\n{command.get_help(context)}\n```\n"
     if isinstance(command, LazyGroup):
         for inner in command.list_commands(root):
             yield from _commands(command.load(inner), f"{name} {inner}".strip(), root)
-        return
-    # below the context of `toolgate`, whose settings name the options for help
-    with click.Context(command, info_name=name, parent=root, terminal_width=100) as context:
-        yield f"\n## toolgate {name}\n\n```text\n{command.get_help(context)}\n```\n"
 
 
 # Admin API and RPC

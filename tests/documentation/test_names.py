@@ -135,12 +135,12 @@ def test_a_wrong_setting_is_found() -> None:
 
 
 def rows(command: click.Command, path: str) -> Iterator[str]:
+    if not isinstance(command, LazyGroup) or command.invoke_without_command:
+        summary = command.get_short_help_str(200).replace("|", "\\|")
+        yield f"| `{path}` | {summary} |"
     if isinstance(command, LazyGroup):
         for name in command.list_commands(click.Context(command)):
             yield from rows(command.load(name), f"{path} {name}")
-    else:
-        summary = command.get_short_help_str(200).replace("|", "\\|")
-        yield f"| `{path}` | {summary} |"
 
 
 def test_the_chapter_on_the_command_line_has_every_command() -> None:

@@ -1,10 +1,12 @@
 """One finding of `toolgate doctor`, and of the commands that check a part alone."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 CheckStatus = Literal["ok", "warning", "failed"]
+MARKS: Mapping[CheckStatus, str] = {"ok": "✓", "warning": "!", "failed": "✗"}
+STYLES: Mapping[CheckStatus, str] = {"ok": "green", "warning": "yellow", "failed": "red"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,11 @@ from config.logging import configure
 from config.settings import LoggingSettings, Settings
 from config.yaml_document import SettingsError
 from gateway.app.components import components_of, has_jobs
-from gateway.cli.common.checks import Check, collect
+from gateway.cli.common.checks import MARKS, STYLES, Check, collect
 from gateway.cli.common.credentials import credentials
 from gateway.cli.common.database import named_file, open_registry, run
 from gateway.cli.common.failure import FAILED, USAGE, fail
+from gateway.cli.common.lazy import LazyGroup
 from gateway.cli.common.lister import open_lister
 from gateway.cli.common.options import config_option, json_option
 from gateway.cli.common.output import out, print_json, print_rows
@@ -60,11 +61,12 @@ from schemas.errors import ToolgateError
 from schemas.mcp.revisions import V2025_11_25
 from schemas.source import Source
 
-MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
-STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
+COMMANDS = {
+    "login": ("gateway.cli.doctor.login:login", "Walk the way of a login as a client does."),
+}
 
 
-@click.command()
+@click.group(cls=LazyGroup, lazy=COMMANDS, invoke_without_command=True)
 @click.option(
     "--route",
     metavar="METHOD",
@@ -78,11 +80,21 @@ STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
 )
 @config_option
 @json_option
-def doctor(config_file: str | None, route: str | None, revision: str | None, as_json: bool) -> None:
+@click.pass_context
+def doctor(
+    ctx: click.Context,
+    config_file: str | None,
+    route: str | None,
+    revision: str | None,
+    as_json: bool,
+) -> None:
     """Check the installation, the settings, the database and the sources.
 
     Exit code 1 when something fails; warnings alone do not.
     """
+    if ctx.invoked_subcommand is not None:
+        named_file(config_file)
+        return
     if route is not None:
         _print_route(named_file(config_file), route, revision or V2025_11_25.name, as_json)
         return
@@ -94,7 +106,7 @@ def doctor(config_file: str | None, route: str | None, revision: str | None, as_
     else:
         _print(checks)
     if any(check.status == "failed" for check in checks):
-        click.get_current_context().exit(FAILED)
+        ctx.exit(FAILED)
 
 
 def _print_route(config_file: str | None, method: str, revision: str, as_json: bool) -> None:

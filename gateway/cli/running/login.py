@@ -4,7 +4,8 @@ import asyncio
 import hmac
 import secrets
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -79,21 +80,9 @@ def logout(url: str) -> None:
 
 async def _log_in(url: str, *, opens: bool) -> None:
     metadata = await _find_metadata(url)
-    arrived: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line = (await reader.readline()).decode("latin-1").split()
-        back = _callback(line[1] if len(line) > 1 else "", state)
-        if back is not None and not arrived.done():
-            arrived.set_result(back)
-        writer.write(_page(FOREIGN, 400) if back is None else _page(ARRIVED, 200))
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    async with server:
-        redirect = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/callback"
+    async with listen_for_answer(state) as (port, arrived):
+        redirect = f"http://127.0.0.1:{port}/callback"
         query = {
             "response_type": "code",
             "client_id": CLIENT_ID,
@@ -105,11 +94,7 @@ async def _log_in(url: str, *, opens: bool) -> None:
         address = f"{metadata.authorization_endpoint}?{urlencode(query)}"
         if not opens or not webbrowser.open(address):
             warn(f"open this address in a browser of this machine: {address}")
-        try:
-            async with asyncio.timeout(WAIT_S):
-                back = await arrived
-        except TimeoutError:
-            fail(f"nobody logged in within {WAIT_S / 60:.0f} minutes")
+        back = await wait_for_answer(arrived)
     if back.get("iss") != metadata.issuer:  # RFC 9207
         fail("the answer is from another server; begin again")
     if "code" not in back:
@@ -127,11 +112,44 @@ async def _log_in(url: str, *, opens: bool) -> None:
     keep_login(url, login_of(tokens, metadata.token_endpoint, metadata.revocation_endpoint))
 
 
-def _callback(target: str, state: str) -> Mapping[str, str] | None:
+Answer = Mapping[str, str]
+"""The parameters of an answer to a login."""
+
+
+@asynccontextmanager
+async def listen_for_answer(
+    state: str, path: str = "/callback"
+) -> AsyncIterator[tuple[int, asyncio.Future[Answer]]]:
+    """Listen on loopback for the answer to the login of `state`: the port, and the answer."""
+    arrived: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = (await reader.readline()).decode("latin-1").split()
+        back = _callback(line[1] if len(line) > 1 else "", path, state)
+        if back is not None and not arrived.done():
+            arrived.set_result(back)
+        writer.write(_page(FOREIGN, 400) if back is None else _page(ARRIVED, 200))
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1], arrived
+
+
+async def wait_for_answer(arrived: asyncio.Future[Answer]) -> Answer:
+    try:
+        async with asyncio.timeout(WAIT_S):
+            return await arrived
+    except TimeoutError:
+        fail(f"nobody logged in within {WAIT_S / 60:.0f} minutes")
+
+
+def _callback(target: str, path: str, state: str) -> Answer | None:
     """The parameters of an answer to this login; None for any other request, which any page in the
     person's browser can send."""
     parts = target.partition("?")
-    if parts[0] != "/callback":
+    if parts[0] != path:
         return None
     back = dict(parse_qsl(parts[2]))
     return back if hmac.compare_digest(state.encode(), back.get("state", "").encode()) else None
