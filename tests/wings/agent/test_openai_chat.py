@@ -1,14 +1,17 @@
 """OpenAI's SDK as a client of the agent."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from openai import APIStatusError, AsyncOpenAI
 
 from tests.servers.provider import chat, chat_whole, failing
 from tests.wings.agent.rig import Rig
 from tests.wings.agent.test_takeover import DELETE, GET
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 pytestmark = pytest.mark.anyio
 
@@ -21,16 +24,19 @@ ASKED: Any = [
 
 
 @pytest.fixture
-async def openai(rig: Rig) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=f"{rig.client.url}/v1", api_key="k", max_retries=0) as client:
+async def openai(rig: Rig) -> AsyncIterator["AsyncOpenAI"]:
+    sdk = import_module("openai")  # not at the top: a second of CPU of each worker
+    async with sdk.AsyncOpenAI(
+        base_url=f"{rig.client.url}/v1", api_key="k", max_retries=0
+    ) as client:
         yield client
 
 
-async def test_agents_are_models(openai: AsyncOpenAI) -> None:
+async def test_agents_are_models(openai: "AsyncOpenAI") -> None:
     assert [one.id async for one in openai.models.list()] == ["agent", "scripted", "clever"]
 
 
-async def test_an_answer_hides_the_calls(rig: Rig, openai: AsyncOpenAI) -> None:
+async def test_an_answer_hides_the_calls(rig: Rig, openai: "AsyncOpenAI") -> None:
     rig.script(chat_whole("", [GET]), chat_whole("A cat."))
     found = await openai.chat.completions.create(model="agent", messages=ASKED)
     assert found.choices[0].message.content == "A cat."
@@ -43,7 +49,7 @@ async def test_an_answer_hides_the_calls(rig: Rig, openai: AsyncOpenAI) -> None:
     assert told[1:] == ["Be brief.", "Hello?", "Yes?", "Which pet?"]
 
 
-async def test_an_answer_is_streamed(rig: Rig, openai: AsyncOpenAI) -> None:
+async def test_an_answer_is_streamed(rig: Rig, openai: "AsyncOpenAI") -> None:
     rig.script(chat("Let me see. ", [GET]), chat("A fine cat."))
     stream = await openai.chat.completions.create(model="scripted", messages=ASKED, stream=True)
     chunks = [chunk async for chunk in stream]
@@ -53,7 +59,7 @@ async def test_an_answer_is_streamed(rig: Rig, openai: AsyncOpenAI) -> None:
     assert all(one.usage is None for one in chunks)
 
 
-async def test_usage_is_streamed_when_asked_for(rig: Rig, openai: AsyncOpenAI) -> None:
+async def test_usage_is_streamed_when_asked_for(rig: Rig, openai: "AsyncOpenAI") -> None:
     """The chunk of the usage follows `stream_options.include_usage` only, and has the sum of all
     answers, with details that a provider told; other chunks have null (mending 33)."""
     told = {
@@ -81,7 +87,7 @@ async def test_usage_is_streamed_when_asked_for(rig: Rig, openai: AsyncOpenAI) -
 
 @pytest.mark.parametrize(("said", "told"), [("length", "length"), ("content_filter",) * 2])
 async def test_a_cut_answer_has_the_finish_reason_of_the_model(
-    rig: Rig, openai: AsyncOpenAI, said: str, told: str
+    rig: Rig, openai: "AsyncOpenAI", said: str, told: str
 ) -> None:
     """The reason why the model stopped is that of the completion (mending 33)."""
     rig.script(chat("A fine", finish=said))
@@ -90,10 +96,10 @@ async def test_a_cut_answer_has_the_finish_reason_of_the_model(
     assert finished[-1] == told
 
 
-async def test_a_model_is_found_by_its_id(openai: AsyncOpenAI) -> None:
+async def test_a_model_is_found_by_its_id(openai: "AsyncOpenAI") -> None:
     """`GET /v1/models/{id}` has one strategy (mending 33)."""
     assert (await openai.models.retrieve("clever")).owned_by == "toolgate"
-    with pytest.raises(APIStatusError) as caught:
+    with pytest.raises(import_module("openai").APIStatusError) as caught:
         await openai.models.retrieve("other")
     assert caught.value.status_code == 404
 
@@ -112,16 +118,16 @@ async def test_a_model_is_found_by_its_id(openai: AsyncOpenAI) -> None:
     ids=lambda given: next(iter(given)),
 )
 async def test_unsupported_members_are_refused_by_name(
-    openai: AsyncOpenAI, given: dict[str, Any]
+    openai: "AsyncOpenAI", given: dict[str, Any]
 ) -> None:
     """Members that the agent would ignore are refused by their names (mending 33)."""
-    with pytest.raises(APIStatusError) as caught:
+    with pytest.raises(import_module("openai").APIStatusError) as caught:
         await openai.chat.completions.create(**{"model": "agent", "messages": ASKED, **given})
     assert caught.value.status_code == 400
     assert next(iter(given)) in str(caught.value.message)
 
 
-async def test_default_values_of_members_are_accepted(rig: Rig, openai: AsyncOpenAI) -> None:
+async def test_default_values_of_members_are_accepted(rig: Rig, openai: "AsyncOpenAI") -> None:
     """Defaults that clients spell out are no reason for a refusal (mending 33)."""
     rig.script(chat_whole("A cat."))
     asked: Any = {"response_format": {"type": "text"}, "tool_choice": "auto", "n": 1}
@@ -129,7 +135,7 @@ async def test_default_values_of_members_are_accepted(rig: Rig, openai: AsyncOpe
     assert found.choices[0].finish_reason == "stop"
 
 
-async def test_a_conversation_of_ours_goes_on(rig: Rig, openai: AsyncOpenAI) -> None:
+async def test_a_conversation_of_ours_goes_on(rig: Rig, openai: "AsyncOpenAI") -> None:
     rig.script(chat_whole("One."), chat_whole("Two."))
     first = await rig.ask("First?")
     metadata = {"conversation": first["conversation"]}
@@ -138,7 +144,7 @@ async def test_a_conversation_of_ours_goes_on(rig: Rig, openai: AsyncOpenAI) -> 
     assert "One." in [one["content"] for one in rig.sent(1)]
 
 
-async def test_an_approval_is_said_in_words(rig: Rig, openai: AsyncOpenAI) -> None:
+async def test_an_approval_is_said_in_words(rig: Rig, openai: "AsyncOpenAI") -> None:
     rig.script(chat("", [DELETE]), chat("Done."))
     stream = await openai.chat.completions.create(model="agent", messages=ASKED, stream=True)
     words = [one.choices[0].delta.content or "" async for one in stream if one.choices]
@@ -158,15 +164,15 @@ async def test_an_approval_is_said_in_words(rig: Rig, openai: AsyncOpenAI) -> No
     ],
 )
 async def test_unsupported_requests_are_refused(
-    openai: AsyncOpenAI, changed: dict[str, Any], status: int
+    openai: "AsyncOpenAI", changed: dict[str, Any], status: int
 ) -> None:
-    with pytest.raises(APIStatusError) as caught:
+    with pytest.raises(import_module("openai").APIStatusError) as caught:
         await openai.chat.completions.create(**{"model": "agent", "messages": ASKED, **changed})
     assert caught.value.status_code == status
 
 
-async def test_a_failure_of_the_provider_is_an_error(rig: Rig, openai: AsyncOpenAI) -> None:
+async def test_a_failure_of_the_provider_is_an_error(rig: Rig, openai: "AsyncOpenAI") -> None:
     rig.script(failing(401))
-    with pytest.raises(APIStatusError) as caught:
+    with pytest.raises(import_module("openai").APIStatusError) as caught:
         await openai.chat.completions.create(model="agent", messages=ASKED)
     assert (caught.value.status_code, caught.value.type) == (502, "provider_auth")

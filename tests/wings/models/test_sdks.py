@@ -1,11 +1,13 @@
-"""The vendors' SDKs as judges: our scripted provider is one that they understand as we do."""
+"""The vendors' SDKs as judges: our scripted provider is one that they understand as we do.
+
+They are not imported at the top: that takes seconds of CPU, in each worker.
+"""
 
 import json
+from importlib import import_module
 from typing import Any
 
 import pytest
-from anthropic import AsyncAnthropic
-from openai import AsyncOpenAI
 
 from gateway.wings.models.messages import ModelCall
 from tests.servers.provider import chat, chat_whole, claude, claude_whole, providing, responses
@@ -27,7 +29,9 @@ async def test_openai_reads_our_chat_completions_as_we_do() -> None:
     async with (
         providing(chat("Well, well.", CALLS), chat_whole("", CALLS)) as provider,
         asking(provider.url) as model,
-        AsyncOpenAI(base_url=provider.url, api_key="k", max_retries=0) as client,
+        import_module("openai").AsyncOpenAI(
+            base_url=provider.url, api_key="k", max_retries=0
+        ) as client,
     ):
         async with client.chat.completions.stream(
             model="m", messages=ASKED, tools=[CHAT_TOOL]
@@ -47,7 +51,7 @@ async def test_anthropic_reads_our_messages_as_we_do() -> None:
     async with (
         providing(claude("Well, well.", CALLS, thinking="hm"), claude_whole("", CALLS)) as provider,
         asking(provider.url, strategy={"dialect": "anthropic"}) as model,
-        AsyncAnthropic(
+        import_module("anthropic").AsyncAnthropic(
             base_url=provider.url.removesuffix("/v1"), api_key="k", max_retries=0
         ) as client,
     ):
@@ -69,7 +73,9 @@ async def test_openai_reads_our_responses_as_we_do() -> None:
     async with (
         providing(responses("Well.", CALLS, encrypted="X"), whole_response("Well.")) as provider,
         asking(provider.url, strategy={"dialect": "openai-responses"}) as model,
-        AsyncOpenAI(base_url=provider.url, api_key="k", max_retries=0) as client,
+        import_module("openai").AsyncOpenAI(
+            base_url=provider.url, api_key="k", max_retries=0
+        ) as client,
     ):
         async with client.responses.stream(model="r", input="Hello") as stream:
             judged = await stream.get_final_response()
@@ -87,7 +93,9 @@ async def test_well_formed_streams_are_read_as_by_openai(name: str) -> None:
     case = CASES[name]
     async with (
         providing(case.answer) as provider,
-        AsyncOpenAI(base_url=provider.url, api_key="k", max_retries=0) as client,
+        import_module("openai").AsyncOpenAI(
+            base_url=provider.url, api_key="k", max_retries=0
+        ) as client,
         client.chat.completions.stream(model="m", messages=ASKED) as stream,
     ):
         judged = (await stream.get_final_completion()).choices[0].message
