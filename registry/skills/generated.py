@@ -12,7 +12,6 @@ from registry.importers.openapi import parse
 from registry.skills.folders import SkillFolder
 from registry.skills.skill_md import (
     DESCRIPTION_LIMIT,
-    FILE,
     NAME_LIMIT,
     NAMED_LIMIT,
     compose,
@@ -20,6 +19,7 @@ from registry.skills.skill_md import (
     read_document,
 )
 from schemas.errors import ImportRejected
+from schemas.skill_files import SKILL_FILE
 from schemas.tool import Tool
 
 TAG_TEXT_LENGTH = 600  # characters of a tag's own text, in a description
@@ -79,7 +79,7 @@ def _folder(
         "metadata": {"generated-from": f"tag {tag} of {source}"},
     }
     text = compose(metadata, _instructions(source, tag, tools, tag_text))
-    where = f"{name}/{FILE}"
+    where = f"{name}/{SKILL_FILE}"
     return SkillFolder(where, read_document(text.encode(), where), ())
 
 

@@ -23,6 +23,7 @@ from msgspec import Raw, Struct
 from registry.importers.openapi.yaml_and_json import parse_yaml
 from schemas.errors import ImportRejected
 from schemas.invisible_characters import visible, without_hidden, without_hidden_in
+from schemas.skill_files import SKILL_FILE
 from schemas.tool import Annotations
 
 Access = Literal["read", "write", "execute"]
@@ -44,7 +45,6 @@ def allows(access: Access, annotations: Annotations) -> bool:
     return LEVELS.index(access) >= LEVELS.index(needed_access(annotations))
 
 
-FILE = "SKILL.md"
 NAME_LIMIT = 64
 DESCRIPTION_LIMIT = 1024
 FRONT_LIMIT = 65_536  # characters
@@ -176,7 +176,7 @@ def compose(metadata: Json, instructions: str) -> str:
 def tools_of(metadata: bytes | Raw) -> tuple[str, ...]:
     """The tools named by stored front matter."""
     named = _front.decode(metadata).allowed_tools
-    return _tools(named, FILE) if isinstance(named, str | list) else ()
+    return _tools(named, SKILL_FILE) if isinstance(named, str | list) else ()
 
 
 def own_name(tool: str) -> str:

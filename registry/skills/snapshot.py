@@ -15,9 +15,10 @@ from urllib.parse import quote, unquote
 from msgspec import Raw
 
 from registry.names.tool_names import Naming
-from registry.skills.skill_md import FILE, Access
+from registry.skills.skill_md import Access
 from schemas.jsonrpc import encode
 from schemas.mcp.snapshot import SnapshotItem
+from schemas.skill_files import SKILL_FILE
 
 Edges = Mapping[str, Sequence[str]]
 """To each skill those that it points to: that it requires, or its parent."""
@@ -114,7 +115,7 @@ class Skill:
 
     @property
     def uri(self) -> str:
-        return f"{SCHEME}{self.name}/{FILE}"
+        return f"{SCHEME}{self.name}/{SKILL_FILE}"
 
     @property
     def text(self) -> str:
@@ -124,7 +125,7 @@ class Skill:
     @property
     def all_files(self) -> tuple[SkillFile, ...]:
         text = self.text.encode()
-        own = SkillFile(FILE, "text/markdown", hashlib.sha256(text).hexdigest(), len(text))
+        own = SkillFile(SKILL_FILE, "text/markdown", hashlib.sha256(text).hexdigest(), len(text))
         return (own, *self.files)
 
 
@@ -331,7 +332,7 @@ def children_of(skill: Skill, path: str) -> list[Json] | None:
 
 
 def _resource(skill: Skill) -> bytes:
-    own = next(file for file in skill.all_files if file.path == FILE)
+    own = next(file for file in skill.all_files if file.path == SKILL_FILE)
     members: Mapping[str, Any] = {
         "uri": skill.uri,
         "name": skill.name,

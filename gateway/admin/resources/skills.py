@@ -39,10 +39,12 @@ class FileUpload(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SkillUpload(Struct, frozen=True, forbid_unknown_fields=True):
-    """Contents of a skill's directory. `document`: its SKILL.md."""
+    """Contents of a skill's directory. `document`: its SKILL.md; `directory`: its name in
+    errors."""
 
     document: Annotated[str, Meta(min_length=1)]
     files: tuple[FileUpload, ...] = ()
+    directory: Annotated[str, Meta(max_length=4096)] = ""
 
 
 class SkillImport(Struct, frozen=True, forbid_unknown_fields=True):
@@ -313,7 +315,8 @@ class SkillOperations:
         """The parsed upload. Raises ImportRejected."""
         files = ((file.path, file.content) for file in upload.files)
         text = upload.document.encode()
-        return folder_from(Path(f"skills[{number}]"), text, files, self._limits)
+        place = Path(upload.directory or f"skills[{number}]")
+        return folder_from(place, text, files, self._limits)
 
 
 def _row(skill: Skill) -> SkillRow:

@@ -8,22 +8,32 @@ import pytest
 
 from config.load import load
 from config.settings import SkillsSettings as Limits
-from registry.skills.folders import (
-    FolderFile,
-    checked_path,
-    folder_from,
-    media_type_of,
-    read_folder,
-    read_folders,
-    write_folder,
-)
+from gateway.cli.skills.directories import SkillDirectory, read_directories, write_directory
+from registry.skills.folders import SkillFolder, check_names, folder_from, media_type_of
 from schemas.errors import ImportRejected
+from schemas.skill_files import checked_path
 
 LIMITS = load(None, {}).skills
 
 
 def limits(**changes: int) -> Limits:
     return msgspec.structs.replace(LIMITS, **changes)
+
+
+def folder_of(source: SkillDirectory, settings: Limits) -> SkillFolder:
+    return folder_from(source.place, source.document.encode(), source.files.items(), settings)
+
+
+def read_folders(directory: Path, settings: Limits) -> list[SkillFolder]:
+    """The skills of a directory as an import checks them."""
+    folders = [folder_of(source, settings) for source in read_directories(directory, settings)]
+    check_names(folders)
+    return folders
+
+
+def read_folder(directory: Path, settings: Limits) -> SkillFolder:
+    (folder,) = read_folders(directory, settings)
+    return folder
 
 
 def write(place: Path, name: str = "a", body: bytes = b"X", **files: bytes) -> Path:
@@ -49,7 +59,7 @@ def test_a_skill_has_its_files_in_order(tmp_path: Path) -> None:
         ("scripts/b.py", "text/x-python"),
         ("z.txt", "text/plain"),
     ]
-    assert folder.inner == ["inner/SKILL.md"]
+    assert read_directories(tmp_path, LIMITS)[0].inner == ["inner/SKILL.md"]
 
 
 def test_a_misspelled_key_is_refused_with_its_file(tmp_path: Path) -> None:
@@ -67,8 +77,8 @@ def test_a_file_is_no_directory_and_names_its_own(tmp_path: Path) -> None:
 
 
 def test_scripts_that_are_written_can_be_run(tmp_path: Path) -> None:
-    files = [FolderFile("run.sh", "", b"#!/bin/sh\n"), FolderFile("notes.md", "", b"# Notes\n")]
-    place = write_folder(tmp_path, "a", "text", files)
+    files = {"run.sh": b"#!/bin/sh\n", "notes.md": b"# Notes\n"}
+    place = write_directory(tmp_path, "a", "text", files)
     assert (place / "run.sh").stat().st_mode & 0o777 == 0o755
     assert not (place / "notes.md").stat().st_mode & 0o111
 
@@ -163,9 +173,8 @@ HOSTILE = [
 def test_paths_that_lead_elsewhere_are_neither_read_nor_written(tmp_path: Path, path: str) -> None:
     with pytest.raises(ImportRejected, match="is no path for a file of a skill"):
         checked_path(path, "here")
-    file = FolderFile(path, "text/plain", b"evil")
     with pytest.raises(ImportRejected):
-        write_folder(tmp_path / "out", "a", "text", [FolderFile("ok.md", "", b""), file])
+        write_directory(tmp_path / "out", "a", "text", {"ok.md": b"", path: b"evil"})
     assert [*(tmp_path / "out").iterdir()] == []
     assert sorted(one.name for one in tmp_path.iterdir()) == ["out"]
 
@@ -174,9 +183,9 @@ def test_an_existing_directory_is_kept_unless_replaced(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a/old").write_text("old")
     with pytest.raises(ImportRejected, match="it exists already"):
-        write_folder(tmp_path, "a", "text", [])
+        write_directory(tmp_path, "a", "text", {})
     assert (tmp_path / "a/old").exists()
-    write_folder(tmp_path, "a", "text", [], replace=True)
+    write_directory(tmp_path, "a", "text", {}, replace=True)
     assert [one.name for one in (tmp_path / "a").iterdir()] == ["SKILL.md"]
 
 
@@ -184,7 +193,7 @@ def test_a_link_is_never_written_through(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "a").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ImportRejected):
-        write_folder(tmp_path, "a", "text", [], replace=True)
+        write_directory(tmp_path, "a", "text", {}, replace=True)
     assert [*(tmp_path / "elsewhere").iterdir()] == []
 
 
