@@ -21,8 +21,16 @@ if TYPE_CHECKING:  # a command does not import the parts that its operation does
     from registry.sources.source_reader import Lister
 
 
+Disconnect = Callable[[str, str], Awaitable[object | None]]
+"""End a person's connection to a source, by tenant and id; None: there is none."""
+
+
 async def nothing(_changed: str) -> None:
     """Reload nothing: the process follows the database alone."""
+
+
+async def no_connection(_tenant: str, _id: str) -> None:
+    """End no connection: people do not log in, and have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +42,7 @@ class JobParts:
     sources: Callable[[], Mapping[str, SourceSettings]]  # current sources of the settings
     lister: "Lister"
     find: "Find"
+    disconnect: Disconnect = no_connection
     at_machine: bool = False  # a command: its caller may name files, processes and any address
 
     @property

@@ -82,6 +82,15 @@ VIEWS: Mapping[str, ResourceView] = {
             empty="No program has registered, or published a document about itself.",
         ),
         ResourceView(
+            "connections", "Connections", "listConnections",
+            (("id", "Connection", "code"), ("source", "Source", "code"),
+             ("principal", "Caller", "text"), ("scheme", "Scheme", "code"),
+             ("state", "State", "badge"), ("failure", "Failure", "text"),
+             ("used", "Last used", "time")),
+            shows="getConnection", key="id", parameter="connection", acts=("deleteConnection",),
+            empty="Nobody has connected an account at a source yet.",
+        ),
+        ResourceView(
             "tools", "Tools", "listTools",
             (("name", "Name", "code"), ("source", "Source", "code"),
              ("description", "Description", "text")),

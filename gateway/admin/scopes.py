@@ -12,7 +12,10 @@ from schemas.similar_names import SIMILARITY, did_you_mean
 
 SHOWN = 30
 
-OF_ADMIN = ("audit", "jobs", "keys", "logins", "policy", "registry", "secrets", "sessions")
+OF_ADMIN = (
+    *("audit", "connections", "jobs", "keys", "logins", "policy", "registry", "secrets"),
+    "sessions",
+)
 OWN = (
     "admin",
     "admin:read",

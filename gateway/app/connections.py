@@ -21,6 +21,8 @@ from gateway.context import Context, Identity, new_request_id
 from gateway.login.server import LoginServer
 from gateway.upstreams.http.connections import Connections
 from registry.catalog.catalogs import Catalogs
+from registry.connections.accounts import StoredConnection
+from registry.database.postgres import Pool
 from schemas.binding import Credential
 from schemas.errors import Fault
 from schemas.jsonrpc import Request, encode
@@ -111,6 +113,13 @@ class ConnectionWiring:
 
     def _record(self, act: ConnectionAct) -> None:
         self._access.remember_entry(partial(_entry, act))
+
+
+async def disconnect(
+    settings: Settings, pool: Callable[[], Pool | None], tenant: str, id_: str
+) -> StoredConnection | None:
+    """End a connection, from a process that serves nothing."""
+    return await PersonalConnector(lambda: settings, pool).disconnect(tenant, id_)
 
 
 def _entry(act: ConnectionAct, now: datetime) -> AuditEntry:

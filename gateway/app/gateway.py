@@ -15,6 +15,7 @@ from config.reload import REQUEST_PATH, reload_settings
 from config.settings import Settings
 from gateway.admin.health import Health
 from gateway.admin.http_api import AdminApi
+from gateway.admin.parts import no_connection
 from gateway.admin.resources.status import Examine, Restart
 from gateway.admin.worker_peers import WorkerPeers
 from gateway.app.access import Access, StoredSecrets
@@ -516,6 +517,7 @@ class Gateway:
             find=self.search.run,
             functions=lambda: self.upstreams.functions,
             scripts=lambda: self.settings.scripts,
+            disconnect=no_connection if self.connector is None else self.connector.disconnect,
             of_wings=() if self.wings is None else self.wings.admin_operations,
             jobs_of_wings=tuple if self.jobs is None else self.jobs.of_wings,
             restart=self.restart,

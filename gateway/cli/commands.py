@@ -200,6 +200,27 @@ GROUPS: Mapping[str, CommandGroup] = {
             "remove": CommandRow(operation="deleteClient", each=True, says="Removed {typed}."),
         },
     ),
+    "connections": CommandGroup(
+        help="""List and end the accounts that people have connected at sources.
+
+        A source has such connections where sources.NAME.connect is set. Secrets are never shown.
+        """,
+        resources=(RESOURCES + "connections:ConnectionOperations",),
+        view="connections",
+        needs=("login.enabled",),
+        rows={
+            "list": CommandRow(
+                operation="listConnections",
+                examples=("toolgate connections list --source github",),
+            ),
+            "show": CommandRow(operation="getConnection"),
+            "disconnect": CommandRow(
+                operation="deleteConnection", says="Disconnected {connection}.",
+                help="The person is asked to connect again at their next call. A token of OAuth is "
+                "revoked at its server as far as that is possible.",
+            ),
+        },
+    ),
     "agents": CommandGroup(
         help="""List, show, add and remove agents, and grant skills to them.
 

@@ -41,7 +41,7 @@ from gateway.operations.problems import ProblemDetails
 from gateway.operations.tool_calls import answer_call, body_in
 from gateway.state.idempotency import IdempotencyKeys
 from registry.catalog.catalogs import Catalogs
-from registry.database.postgres import AWAY
+from registry.database.postgres import AWAY, Pool
 from registry.display.tool_shaper import ToolShaper
 from schemas.jsonrpc import decode_json, encode
 from schemas.mcp.revisions import V2025_11_25
@@ -169,9 +169,13 @@ class LocalOperations(OperationClient):
 
     def _parts(self) -> RegistryParts:
         settings, registry = self._settings, self._registry
+
+        def pool() -> Pool | None:
+            return None if registry is None else registry.database.pool
+
         return RegistryParts(
             settings=settings,
-            pool=lambda: None if registry is None else registry.database.pool,
+            pool=pool,
             at_machine=True,
             sources=lambda: settings.sources,
             lister=partial(
@@ -184,6 +188,7 @@ class LocalOperations(OperationClient):
                 import_later("gateway.hybrid.functions:load_functions"), settings.functions
             ),
             scripts=lambda: settings.scripts,
+            disconnect=partial(import_later("gateway.app.connections:disconnect"), settings, pool),
         )
 
 

@@ -52,6 +52,10 @@ COMMANDS = {
     "people": ("gateway.cli.operations:people", "List and disable people who have logged in."),
     "logins": ("gateway.cli.operations:logins", "List and end logins of people."),
     "clients": ("gateway.cli.operations:clients", "List and remove clients of the login."),
+    "connections": (
+        "gateway.cli.operations:connections",
+        "List and end connections of people to sources.",
+    ),
     "admin": (
         "gateway.cli.admin:admin",
         "Call operations of the admin API by their names.",

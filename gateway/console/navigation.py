@@ -34,6 +34,7 @@ GROUPS: Mapping[str, tuple[Place, ...]] = {
         Place("People", "people", "agent", "listPeople"),
         Place("Logins", "logins", "plug", "listLogins"),
         Place("Clients", "clients", "plug", "listClients", for_operators=True),
+        Place("Connections", "connections", "plug", "listConnections"),
         Place("Revocations", "revocations", "ban", "listRevocations"),
         Place("Secrets", "secrets", "lock", "listSecrets"),
     ),

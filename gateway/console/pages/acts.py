@@ -41,6 +41,7 @@ TITLES: Mapping[str, str] = {
     "revokeSkills": "Revoke a skill",
     "deleteAgent": "Delete",
     "endSession": "End",
+    "deleteConnection": "Disconnect",
     "createKey": "New key",
     "revokeKey": "Revoke",
     "rotateKey": "Rotate",

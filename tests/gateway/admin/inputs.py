@@ -26,7 +26,8 @@ class Case:
     valid: Json | None  # None: no input is, without a server that this test lacks
     invalid: Json | None  # None: it takes nothing that could be wrong
     before: Sequence[tuple[str, Json]] = ()  # calls that make what it is about
-    prepare: str = ""  # the entry that no operation makes: "session", "approval" or "job"
+    prepare: str = ""  # the entry that no operation makes: "session", "approval", "job", "person",
+    # "login", "client" or "connection"
 
 
 def on(entry: Mapping[str, Any], **more: Any) -> Json:
@@ -37,6 +38,7 @@ SKILLS = ("importSkills", {"skills": [SKILL]})
 RULE = ("putRule", {"rule": "NAME", "if_none_match": "*", **DENY})
 AGENT = ("putAgent", {"agent": "NAME"})
 KEY = ("createKey", {"name": "NAME"})
+USER = ("createUser", {"name": "NAME"})
 MADE = ("createTool", TOOL)
 IMPORTED = ("importSource", {"body": SOURCE})
 NO_SKILL, NO_TOOL, NO_SOURCE = {"skill": "none"}, {"tool": "none"}, {"source": "none"}
@@ -168,6 +170,30 @@ CASES: Mapping[str, Case] = {
     "deleteRevocation": Case({"revocation": "REVOCATION"}, {"revocation": NOBODY}, [
         ("revokeTokens", {"expires": LATER, "jti": "NAME"})
     ]),
+    # people who log in, and their connections
+    "listUsers": Case({}, MISSING),
+    "getUser": Case({"user": "NAME"}, {"user": "none"}, [USER]),
+    "createUser": Case({"name": "NAME"}, {"name": "user ü"}),
+    "inviteUser": Case({"user": "NAME"}, {"user": "none"}, [USER]),
+    "setUserRoles": Case(
+        {"user": "NAME", "roles": ["staff"]}, {"user": "none", "roles": []}, [USER]
+    ),
+    "disableUser": Case({"user": "NAME"}, {"user": "none"}, [USER]),
+    "enableUser": Case({"user": "NAME"}, {"user": "none"}, [USER]),
+    "deleteUser": Case({"user": "NAME"}, {"user": "none"}, [USER]),
+    "listPeople": Case({}, MISSING),
+    "getPerson": Case({"person": "ID"}, {"person": "none"}, prepare="person"),
+    "disablePerson": Case({"person": "ID"}, {"person": "none"}, prepare="person"),
+    "enablePerson": Case({"person": "ID"}, {"person": "none"}, prepare="person"),
+    "listLogins": Case({}, MISSING),
+    "getLogin": Case({"login": "ID"}, {"login": "none"}, prepare="login"),
+    "endLogin": Case({"login": "ID"}, {"login": "none"}, prepare="login"),
+    "listClients": Case({}, MISSING),
+    "getClient": Case({"client": "ID"}, {"client": "none"}, prepare="client"),
+    "deleteClient": Case({"client": "ID"}, {"client": "none"}, prepare="client"),
+    "listConnections": Case({"source": "pets"}, MISSING),
+    "getConnection": Case({"connection": "ID"}, {"connection": "none"}, prepare="connection"),
+    "deleteConnection": Case({"connection": "ID"}, {"connection": "none"}, prepare="connection"),
     # rules and approvals
     "listRules": Case({}, MISSING),
     "getRule": Case({"rule": "NAME"}, {"rule": "none"}, [RULE]),

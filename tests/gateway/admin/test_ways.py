@@ -15,10 +15,13 @@ from uuid import uuid4
 
 import click
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from config.access import SecretsSettings
 from config.settings import Settings, Toolset
+from config.sources import SchemeSettings
+from gateway.admin.resources.logins import handle_of
 from gateway.app.operations import registry_operations
 from gateway.cli.commands import GROUPS, STATUS, CommandRow
 from gateway.cli.common.acts import actor
@@ -26,6 +29,12 @@ from gateway.cli.common.parameters import Member, members_of_call
 from gateway.cli.local import LocalOperations, open_operations
 from gateway.operations.operation import Operation
 from registry.access.approvals import ApprovalRequest, Approvals
+from registry.access.secrets import Keys
+from registry.connections.accounts import Connections, NewConnection, Owner, Secret
+from registry.database.postgres import borrow
+from registry.login.clients import Clients, StoredClient
+from registry.login.logins import add_login
+from registry.login.people import Person, note_login
 from tests.fixtures_database import HOST
 from tests.fixtures_gateway import Client, running
 from tests.gateway.admin.client import KEY, Admin, bearer, described
@@ -39,6 +48,7 @@ from tests.polling import until
 
 pytestmark = pytest.mark.anyio
 
+PUBLIC_URL = "http://127.0.0.1:8000"
 DONE = "Done."  # of a method that gives nothing
 WAYS = ("rest", "mcp", "rpc", "remote", "local", "words", "spoken")
 HERE = frozenset({"local", "words"})  # commands that run in their own process
@@ -46,7 +56,8 @@ VOLATILE = frozenset({
     *("id", "created", "expires", "updated", "started", "ended", "since", "key_id", "makers"),
     *("decided_by", "principal", "override_user", "override_time", "secret", "result", "job"),
     *("took", "took_ms", "p50_ms", "p95_ms", "records", "heads", "gone", "done", "total"),
-    "attempt",
+    *("attempt", "person", "login", "invitation", "invited", "first", "last", "began", "used"),
+    "client_id",
 })  # fmt: skip
 """Members that another caller or another moment has otherwise."""
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|[0-9a-f]{32,64}")
@@ -79,7 +90,10 @@ class CommandLine:
             "audit": {"mode": "always", "spool_dir": audit.spool_dir},
             "database": {"url": settings.database.url},
             "embedding": {"provider": "disabled"},
+            "auth": {"mode": "jwt"},
             "imports": {"private_networks": True},
+            "login": {"enabled": True, "users": True},
+            "server": {"public_url": PUBLIC_URL},
             "secrets": {"key": f"${{file:{folder / 'secret'}}}"},
             "sources": {"pets": {"openapi": pets.openapi, "base_url": pets.base_url}},
             "toolsets": {"some": {"include": ["get*"]}},
@@ -316,7 +330,39 @@ class House:
             await self.client.post("/mcp", OPENING, bearer("visitor"))
             listed = await self.by_rest("listSessions", {"principal": "visitor"})
             ids["ID"] = listed.value["items"][0]["id"]
+        if case.prepare == "client":
+            ids["ID"] = await self.registered_client()
+        if case.prepare in {"person", "login", "connection"}:
+            ids["ID"] = await self.person(case.prepare)
         return ids
+
+    async def registered_client(self) -> str:
+        pool = self.client.gateway.feed.database.pool  # type: ignore[union-attr]
+        id_ = f"client-{uuid4().hex}"
+        document = {"client_name": "Test", "redirect_uris": ["http://127.0.0.1/callback"]}
+        assert await Clients(pool, HOST).add(StoredClient(id_, "registered", document), 100, 60)
+        listed = await self.by_rest("listClients", {"limit": 100})
+        ids: dict[str, str] = {entry["client_id"]: entry["id"] for entry in listed.value["items"]}
+        return ids[id_]
+
+    async def person(self, wanted: str) -> str:
+        """A person with a login and a connection: the id of what is wanted of them."""
+        pool = self.client.gateway.feed.database.pool  # type: ignore[union-attr]
+        person = Person(HOST, f"corp:{uuid4().hex}", "corp", "Ann")
+        login = uuid4()
+        async with borrow(pool) as connection, connection.transaction():
+            await note_login(connection, HOST, person)
+            await add_login(
+                connection, HOST, login=login, tenant=HOST, principal=person.principal,
+                provider="corp", person=to_builtins(person), upstream=None, lasts_s=900,
+            )  # fmt: skip
+        owner = Owner(HOST, person.principal, "pets")
+        secret = Secret(SchemeSettings(value="a-planted-secret"))
+        keys = Keys.of(self.client.gateway.settings.secrets)
+        new = NewConnection("key", "api_key", secret)
+        id_ = await Connections(pool, HOST, keys).put(owner, new, 10)
+        ids = {"person": handle_of(person.principal), "login": str(login), "connection": str(id_)}
+        return ids[wanted]
 
     async def approval(self) -> str:
         tool, digest = str(uuid4()), uuid4().hex * 2
@@ -358,7 +404,9 @@ def whole(settings: Settings, tmp_path: Path) -> Settings:
         auth=by_jwks(tmp_path, [KEY.jwk()]),
         imports=replace(settings.imports, private_networks=True),
         jobs=replace(settings.jobs, poll_s=0.05),
+        login=replace(settings.login, enabled=True, users=True),
         secrets=SecretsSettings(key="A" * 43 + "=", old_keys=()),
+        server=replace(settings.server, public_url=PUBLIC_URL),
         toolsets={"some": Toolset(include=("get*",))},
     )
 
@@ -434,13 +482,15 @@ async def differences(house: House, id_: str, case: Case, of_registry: set[str])
 UNEQUAL = frozenset({
     *("describe", "explain", "getEmbeddings", "getStatus", "listAgents", "listApprovals"),
     *("listKeys", "listRevocations", "listRules", "listSecrets", "listSkills", "listSources"),
-    *("removeEndedJobs", "backfillEmbeddings"),
+    *("removeEndedJobs", "backfillEmbeddings", "listConnections", "listLogins", "listPeople"),
+    *("listClients", "listUsers"),
 })  # fmt: skip
 """Their answers have what the ways before have made. They are compared at the end."""
 LISTED: Mapping[str, Json] = {
     **{id_: {"limit": 100} for id_ in (
         "listAgents", "listApprovals", "listKeys", "listRevocations", "listRules", "listSecrets",
         "listSkills", "listSources", "listTools", "listToolsets", "listJobs", "listSessions",
+        "listConnections", "listLogins", "listPeople", "listUsers", "listClients",
     )},
     **{id_: CASES[id_].valid or {} for id_ in ("describe", "explain", "getEmbeddings")},
 }  # fmt: skip

@@ -53,7 +53,7 @@ def used_texts() -> Iterator[str]:
     yield from TITLES.values()
     for module in (login_texts, connection_pages):
         constants = (text for name, text in vars(module).items() if name.isupper())
-        yield from (text for text in constants if isinstance(text, str))
+        yield from (text for text in constants if isinstance(text, str) and " " in text)
 
 
 def names(text: str) -> set[str]:

@@ -1,0 +1,122 @@
+"""Accounts that people have connected at sources, for operators: states, and never a secret."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from config.settings import Settings
+from gateway.admin.parts import Disconnect, RegistryParts
+from gateway.operations.operation import (
+    Identifier,
+    Line,
+    Operation,
+    OperationDependencies,
+    OperationInput,
+)
+from gateway.operations.pages import ListPage, Paging
+from gateway.operations.problems import not_found
+from registry.access.secrets import Keys
+from registry.connections.accounts import Connection, Connections, Kind
+
+
+class ConnectionView(Struct, frozen=True):
+    """A connection of a person. `failing`: its token could not be renewed at the last attempt."""
+
+    id: str
+    source: str
+    principal: str
+    scheme: str
+    kind: Kind
+    state: Literal["ok", "failing", "expired", "suspended"]
+    failure: str
+    scopes: tuple[str, ...]
+    issuer: str
+    away: bool
+    created: datetime
+    used: datetime | None
+
+
+class ConnectionFilter(Paging, frozen=True):
+    source: Annotated[Line | None, Meta(description="only connections to this source")] = None
+    principal: Annotated[Line | None, Meta(description="only connections of this person")] = None
+
+
+class ConnectionOperations:
+    _is_on = True  # for the lists of commands, which are made without settings
+
+    def __init__(
+        self, ground: OperationDependencies, settings: Settings, disconnect: Disconnect
+    ) -> None:
+        self._ground = ground
+        self._disconnect = disconnect
+        self._keys = Keys.of(settings.secrets)
+        self._is_on = settings.login.enabled
+
+    @classmethod
+    def of(cls, parts: RegistryParts) -> "ConnectionOperations":
+        return cls(parts.ground, parts.settings, parts.disconnect)
+
+    @property
+    def operations(self) -> Sequence[Operation]:
+        if not self._is_on:
+            return ()
+        read, write = "admin:connections:read", "admin:connections:write"
+        item, types = "/connections/{connection}", {"connection": Identifier}
+        return (
+            Operation(
+                "listConnections", "GET", "/connections",
+                "List the accounts that people have connected at sources.", read, self.list,
+                ListPage[ConnectionView], query=ConnectionFilter,
+            ),
+            Operation(
+                "getConnection", "GET", item, "Show a connection.", read, self.get,
+                ConnectionView, types=types,
+            ),
+            Operation(
+                "deleteConnection", "DELETE", item,
+                "End a connection at all gateways, and revoke its token if there is one.", write,
+                self.delete, status=204, types=types,
+            ),
+        )  # fmt: skip
+
+    async def list(self, asked: OperationInput) -> ListPage[ConnectionView]:
+        query = asked.query
+        rows = await self._connections.all(asked.tenant, query.principal, query.source)
+        views = [_view(row) for row in rows]
+        return self._ground.pages.page(query, views, lambda view: view.id)
+
+    async def get(self, asked: OperationInput) -> ConnectionView:
+        id_ = asked.names["connection"]
+        for row in await self._connections.all(asked.tenant):
+            if str(row.id) == id_:
+                return _view(row)
+        raise not_found("connection", id_)
+
+    async def delete(self, asked: OperationInput) -> None:
+        id_ = asked.names["connection"]
+        if await self._disconnect(asked.tenant, id_) is None:
+            raise not_found("connection", id_)
+
+    @property
+    def _connections(self) -> Connections:
+        return Connections(self._ground.pool, self._ground.host_id, self._keys)
+
+
+def _view(row: Connection) -> ConnectionView:
+    is_failing = row.state == "ok" and row.failure
+    return ConnectionView(
+        id=str(row.id),
+        source=row.source,
+        principal=row.principal,
+        scheme=row.scheme,
+        kind=row.kind,
+        state="failing" if is_failing else row.state,
+        failure=row.failure,
+        scopes=tuple(row.scopes),
+        issuer=row.issuer,
+        away=row.away,
+        created=row.created,
+        used=row.used,
+    )
