@@ -240,7 +240,7 @@ class Authenticator:
             return _log_refusal(refusals, StatusFault(refusals.expired), "expired")
         except InvalidTokenError as error:
             return _log_refusal(refusals, StatusFault(refusals.invalid), type(error).__name__)
-        except KeysMissing as error:
+        except (KeysMissing, Unavailable) as error:
             return _log_refusal(refusals, Unavailable(str(error)), type(error).__name__)
         except (PyJWTError, UnsupportedAlgorithm, ValueError, TypeError) as error:
             fault = StatusFault(TOKEN_VERIFICATION_EXCEPTION, f"of {refusals.header}")

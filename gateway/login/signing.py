@@ -18,6 +18,7 @@ from registry.login.keys import ALGORITHM, SigningKey, SigningKeys
 from schemas.errors import Unavailable
 
 TOKEN_TYPE = "at+jwt"  # noqa: S105 - RFC 9068, 2.1
+UNREADABLE = "The keys that sign tokens cannot be read: see the log"
 RELOAD_S = 5.0  # least time between two looks for keys of other nodes
 
 
@@ -33,16 +34,21 @@ class LoginKeys:
         self._pool = pool
         self._keys: list[SigningKey] = []
         self._loaded = -float("inf")  # monotonic time, s
+        self._away: str | None = None  # the reason, where keys could not be loaded the last time
         self._turn = anyio.Lock()
         self.ring: KeyRing | None = None
 
     async def reload(self) -> bool:
-        """Look for the keys of other nodes, now and then; whether they may have changed."""
+        """Look for the keys of other nodes, now and then; whether they may have changed. Raises
+        Unavailable, also without a look where the last one failed: a key that is unknown here may
+        be good."""
         async with self._turn:
-            if time.monotonic() - self._loaded < RELOAD_S:
-                return False
-            await self._load()
-        return True
+            if time.monotonic() - self._loaded >= RELOAD_S:
+                await self._load()
+                return True
+            if self._away is not None:
+                raise Unavailable(self._away)
+            return False
 
     async def sign(self, claims: dict[str, Any]) -> str:
         """A token with these claims, a `jti` among them. Raises Unavailable."""
@@ -79,10 +85,11 @@ class LoginKeys:
         store = SigningKeys(pool, self._host_id, self._vault)
         try:
             keys = await store.load(self._settings.key_s, self._longest_s)
-        except AWAY as error:
-            raise Unavailable("The database does not answer") from error
-        except SecretRefused as error:
-            raise Unavailable("The keys that sign tokens cannot be read: see the log") from error
+        except (*AWAY, SecretRefused) as error:
+            is_read = isinstance(error, SecretRefused)
+            self._away = UNREADABLE if is_read else "The database does not answer"
+            raise Unavailable(self._away) from error
+        self._away = None
         if [key.id for key in keys] != [key.id for key in self._keys]:
             self._keys = keys
             public = [Key(key.id, key.private.public_key(), (ALGORITHM,)) for key in keys]

@@ -1,6 +1,9 @@
 """Keys that sign tokens: an unreadable one takes no node away."""
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from psycopg import OperationalError
 
 from config.settings import DatabaseSettings
 from registry.access.secrets import Keys
@@ -8,6 +11,7 @@ from registry.access.vault import Vault
 from registry.database.postgres import Database
 from registry.login import LOGIN
 from registry.login.keys import SigningKeys
+from tests.gateway.login.company import browsing, company
 
 pytestmark = pytest.mark.anyio
 
@@ -24,3 +28,26 @@ async def test_a_key_of_another_secret_is_replaced(database_settings: DatabaseSe
         (second,) = await present.load(1000.0, 900.0)
         assert first.id != second.id
         assert [key.id for key in await present.load(1000.0, 900.0)] == [second.id]
+
+
+async def test_a_lost_database_refuses_no_token_that_may_be_good(
+    database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that this node does not know may be another node's: 503 while nobody can look, where
+    401 would make the client throw its login away."""
+    async with company(database_settings) as made, browsing() as browser:
+        _, tokens = await made.granted(browser)
+        token = jwt.encode({"exp": 2**40}, generate_private_key(SECP256R1()), "ES256",
+                           {"kid": "another", "typ": "at+jwt"})  # fmt: skip
+        assert await made.status(token) == 401
+
+        async def fail(*_: object) -> None:
+            raise OperationalError("the database is away")
+
+        with monkeypatch.context() as outage:
+            outage.setattr(SigningKeys, "load", fail)
+            outage.setattr("gateway.login.signing.RELOAD_S", 0.0)
+            assert await made.status(token) == 503
+            outage.setattr("gateway.login.signing.RELOAD_S", 1000.0)  # nobody looks again
+            assert await made.status(token) == 503
+            assert await made.status(tokens["access_token"]) == 200
