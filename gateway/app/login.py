@@ -15,7 +15,7 @@ from gateway.login.server import LoginServer
 from gateway.login.signing import LoginKeys
 from registry.access.secrets import Keys
 from registry.database.postgres import Pool
-from registry.login.people import erase_login
+from registry.login.users import erase_login
 
 
 class Login:
@@ -62,9 +62,11 @@ class Login:
         return self._server
 
     async def erase(self, tenant: str, principal: str) -> None:
-        """Delete what is known of a person."""
+        """Delete what is known of a person, whose tokens are good at no node any more."""
         if (pool := self._pool()) is not None:
             await erase_login(pool, self._settings.tenant.host_id, tenant, principal)
+            if self._server is not None:
+                await self._server.revoke_at_once()
 
     async def _metadata(self) -> bytes:
         if self._server is None:

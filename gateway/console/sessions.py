@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 
+from psycopg import AsyncConnection
 from starlette.responses import Response
 
 from config.access import ConsoleSettings as Settings
@@ -114,21 +115,32 @@ class ConsoleSessions:
 
     async def begin(self, caller: bytes, until: datetime | None = None) -> str:
         """The id of a new session; it ends at `until` at the latest. Removes those that ended."""
-        now, session_id = datetime.now(UTC), new_id()
-        ends = now + self._longest
+        await self.sweep()
+        async with borrow(self._pool) as connection:
+            return await self.add(connection, caller, until)
+
+    async def add(
+        self, connection: AsyncConnection, caller: bytes, until: datetime | None = None
+    ) -> str:
+        """The id of a new session, stored in a transaction of the caller's."""
+        session_id, ends = new_id(), datetime.now(UTC) + self._longest
         ends = ends if until is None else min(ends, until)
+        await connection.execute(
+            "INSERT INTO console_session_t (host_id, digest, caller, expires_ts)"
+            " VALUES (%s, %s, %s, %s)",
+            [*self._place(session_id), caller.decode(), ends],
+        )
+        return session_id
+
+    async def sweep(self) -> None:
+        """Delete sessions that have ended."""
+        now = datetime.now(UTC)
         async with borrow(self._pool) as connection:
             await connection.execute(
                 "DELETE FROM console_session_t WHERE host_id = %s"
                 " AND (expires_ts < %s OR used_ts < %s)",
                 [self._host_id, now, now - self._idle],
             )
-            await connection.execute(
-                "INSERT INTO console_session_t (host_id, digest, caller, expires_ts)"
-                " VALUES (%s, %s, %s, %s)",
-                [*self._place(session_id), caller.decode(), ends],
-            )
-        return session_id
 
     async def find(self, session_id: str) -> StoredCaller | None:
         """The caller of a session; that it was used is written now and then."""

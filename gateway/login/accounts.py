@@ -88,6 +88,10 @@ class Accounts:
         is_own = not settings.providers or person.provider not in settings.providers
         lasts_s = settings.session_s if refresh or is_own else settings.unchecked_s
         pool = self._pool()
+        sessions, caller = self._sessions(pool), self._caller(str(login), person)
+        await self._ids.prepare(pool)
+        await sessions.sweep()
+        # one transaction: whoever ends the login meanwhile finds its session, too
         async with borrow(pool) as connection, connection.transaction():
             if user is not None and not await is_unchanged(connection, self._host_id, user):
                 return None
@@ -104,8 +108,7 @@ class Accounts:
                 upstream=upstream,
                 lasts_s=lasts_s,
             )
-        await self._ids.prepare(pool)
-        session_id = await self._sessions(pool).begin(self._caller(str(login), person))
+            session_id = await sessions.add(connection, caller)
         set_cookie(response, self._session_cookie, self._ids.sign(session_id))
         return Account(str(login), person)
 

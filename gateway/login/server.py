@@ -79,7 +79,7 @@ class LoginServer:
             providers=self.providers,
             pool=self._pool,
             record=record,
-            revoke_at_once=self._revoke_at_once,
+            revoke_at_once=self.revoke_at_once,
         )
         self._browser = UserPages(
             issuer=self.issuer,
@@ -91,7 +91,7 @@ class LoginServer:
             providers=self.providers,
             logins=lambda: Logins(self._pool(), settings.tenant.host_id),
             record=record,
-            revoke_at_once=self._revoke_at_once,
+            revoke_at_once=self.revoke_at_once,
             users=self._users(settings),
         )
 
@@ -279,7 +279,7 @@ class LoginServer:
     def _audiences(self) -> tuple[str, ...]:
         return self.issuer, f"{self.issuer}/", f"{self.issuer}/token"
 
-    async def _revoke_at_once(self) -> None:
+    async def revoke_at_once(self) -> None:
         await self._reload("revocations")
 
     def _pool(self) -> Pool:

@@ -39,6 +39,9 @@ OWN_CLAIMS = frozenset(
     | {"tenant"}
 )
 
+LEFT = "the person has left their provider"
+UNCHECKED = "the provider could not be asked about the person for too long; log in again"
+
 WHY: Mapping[str, str] = {
     "unknown": "it is unknown, or has ended",
     "reused": "it was used before; all that it gave has ended",
@@ -265,7 +268,7 @@ class TokenIssuer:
             return await self._user(grant, person)
         provider = self._providers.get(grant.provider)
         if provider is None:
-            return person
+            return await self._without_check(grant, person, "it is not in login.providers")
         sealed = await self._logins.claim_check(grant.login, self._settings.login.check_s)
         if sealed is None:
             return person
@@ -273,14 +276,11 @@ class TokenIssuer:
         try:
             refresh, said = await provider.renew(self._accounts.unseal(login, sealed))
         except PersonLeft as error:
-            raise await self._leave(grant, person) from error
+            raise await self._leave(grant, person, LEFT) from error
         except (ProviderAway, SecretRefused) as error:
-            log.warning(
-                "person_not_checked", extra={"provider": provider.name, "reason": str(error)}
-            )
-            return person
+            return await self._without_check(grant, person, str(error))
         if said is not None and (said.principal, said.tenant) != (person.principal, person.tenant):
-            said = None  # of somebody else: it changes nothing
+            return await self._without_check(grant, person, "it answered about somebody else")
         kept = None if said is None else msgspec.to_builtins(said)
         await self._logins.note_check(grant.login, self._accounts.seal(login, refresh), kept)
         return said or person
@@ -290,15 +290,23 @@ class TokenIssuer:
         users = Users(self._pool(), self._settings.tenant.host_id)
         user = await users.find(person.name) if self._settings.login.users else None
         if user is None or user.disabled or user.tenant != person.tenant:
-            raise await self._leave(grant, person)
+            raise await self._leave(grant, person, LEFT)
         return user.person
 
-    async def _leave(self, grant: Grant, person: Person) -> LoginError:
-        """End the login of a person who has left; returns what the client is told."""
+    async def _without_check(self, grant: Grant, person: Person, reason: str) -> Person:
+        """The person as they were, since an outage logs nobody out. Raises LoginError where it has
+        lasted too long for somebody who may have left."""
+        log.warning("person_not_checked", extra={"provider": grant.provider, "reason": reason})
+        if await self._logins.note_failure(grant.login, self._settings.login.unchecked_s):
+            raise await self._leave(grant, person, UNCHECKED)
+        return person
+
+    async def _leave(self, grant: Grant, person: Person, text: str) -> LoginError:
+        """End the login of a person who has left, or may have; returns what the client is told."""
         await self._logins.end(grant.tenant, str(grant.login))
         await self._revoke_at_once()
         self._record(LoginAct.of(person, "left", grant.provider, "deny"))
-        return LoginError(400, "invalid_grant", "the person has left their provider")
+        return LoginError(400, "invalid_grant", text)
 
     async def _answer(
         self,

@@ -19,7 +19,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 from msgspec.structs import astuple
 from psycopg import AsyncConnection
-from psycopg.errors import ForeignKeyViolation
 from psycopg.rows import class_row, tuple_row
 from psycopg.sql import SQL, Identifier
 from psycopg.types.json import Jsonb
@@ -31,7 +30,9 @@ RANDOM_BYTES = 32
 NONCE_BYTES = 12
 CODE_S = 60.0  # OAuth 2.1, 4.1.2, recommends at most ten minutes; a client comes at once
 REFRESH_PREFIX = "tgr_"
+HOUR_S = 3600.0  # after which a code that nobody took is deleted
 CONSENT = timedelta(days=180)  # for which a consent is remembered after its last use
+REVOKED = timedelta(days=1)  # lifetime of a revocation: longer than that of any access token
 LOGIN_MARK = "login:"  # before the id of a login: the credential of its browser's session
 
 
@@ -161,25 +162,24 @@ class Logins:
     async def add_grant(self, login: str, new: NewGrant) -> str | None:
         """The code of a new grant of a login; None where the login has ended."""
         code = secrets.token_urlsafe(RANDOM_BYTES)
-        try:
-            async with borrow(self._pool) as connection:
-                await connection.execute(
-                    "DELETE FROM login_grant_t WHERE host_id = %s AND taken_ts IS NULL"
-                    " AND code_ts < now() - interval '1 hour'",
-                    [self._host_id],
-                )
-                await connection.execute(
-                    "INSERT INTO login_grant_t (host_id, grant_id, login_id, client_id,"
-                    " client_name, redirect, resource, scopes, code, challenge, code_ts)"
-                    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, now())",
-                    [
-                        *(self._host_id, uuid4(), login, new.client_id, new.client_name),
-                        *(new.redirect, new.resource, [*new.scopes]),
-                        *(digest_of(code), new.challenge),
-                    ],
-                )
-        except ForeignKeyViolation:
-            return None
+        async with borrow(self._pool) as connection:
+            standing = await connection.execute(
+                "UPDATE login_t SET used_ts = now() WHERE (host_id, login_id) = (%s, %s)"
+                " AND expires_ts > now()",
+                [self._host_id, login],
+            )
+            if standing.rowcount == 0:
+                return None
+            await connection.execute(
+                "INSERT INTO login_grant_t (host_id, grant_id, login_id, client_id,"
+                " client_name, redirect, resource, scopes, code, challenge, code_ts)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, now())",
+                [
+                    *(self._host_id, uuid4(), login, new.client_id, new.client_name),
+                    *(new.redirect, new.resource, [*new.scopes]),
+                    *(digest_of(code), new.challenge),
+                ],
+            )
         return code
 
     async def take_code(self, claim: CodeClaim) -> Taken | Refused:
@@ -226,14 +226,19 @@ class Logins:
         async with borrow(self._pool) as connection, connection.transaction():
             cursor = connection.cursor(row_factory=tuple_row)
             await cursor.execute(
-                "SELECT r.grant_id FROM login_refresh_t AS r WHERE r.host_id = %s"
-                " AND r.digest = %s",
+                "SELECT r.grant_id, g.login_id FROM login_refresh_t AS r"
+                " JOIN login_grant_t AS g USING (host_id, grant_id)"
+                " WHERE host_id = %s AND r.digest = %s",
                 [self._host_id, digest],
             )
             row = await cursor.fetchone()
             if row is None:
                 return Refused("unknown")
-            (grant_id,) = row
+            grant_id, login_id = row
+            await cursor.execute(  # before the grant, as whoever ends the login
+                "SELECT 1 FROM login_t WHERE (host_id, login_id) = (%s, %s) FOR NO KEY UPDATE",
+                [self._host_id, login_id],
+            )
             await cursor.execute(  # one refresh of a family at a time, at all nodes
                 "SELECT 1 FROM login_grant_t WHERE (host_id, grant_id) = (%s, %s) FOR UPDATE",
                 [self._host_id, grant_id],
@@ -293,10 +298,22 @@ class Logins:
         """Keep the provider's new refresh token, and what it now says of the person."""
         async with borrow(self._pool) as connection:
             await connection.execute(
-                "UPDATE login_t SET upstream = %s, person = coalesce(%s, person)"
+                "UPDATE login_t SET upstream = %s, person = coalesce(%s, person), failing_ts = NULL"
                 " WHERE (host_id, login_id) = (%s, %s)",
                 [upstream, None if person is None else Jsonb(person), self._host_id, login],
             )
+
+    async def note_failure(self, login: UUID, longest_s: float) -> bool:
+        """Note that a check failed; returns whether checks have failed for `longest_s`."""
+        async with borrow(self._pool) as connection:
+            rows = await connection.execute(
+                "UPDATE login_t SET failing_ts = coalesce(failing_ts, now())"
+                " WHERE (host_id, login_id) = (%s, %s)"
+                " RETURNING failing_ts < now() - make_interval(secs => %s)",
+                [self._host_id, login, longest_s],
+            )
+            row = await rows.fetchone()
+        return row is not None and bool(row[0])
 
     async def find(self, login: str) -> dict[str, Any] | None:
         """The person of a login that has not ended."""
@@ -395,7 +412,8 @@ class Logins:
             await _revoke(connection, tenant, [UUID(sid)])
 
     async def end_revoked(self) -> None:
-        """End logins that began before a revocation of their person's tokens."""
+        """End logins that began before a revocation of their person's tokens: clients may have
+        refreshed tokens by them since."""
         await self._end_where(
             "EXISTS (SELECT FROM revocation_t AS r WHERE r.host_id = l.tenant_id"
             " AND r.subject = l.principal AND r.issued_before_ts >= l.created_ts)"
@@ -404,35 +422,34 @@ class Logins:
     async def sweep(self, idle_s: float, session_s: float) -> None:
         """Delete logins that are over, and what clients did not use for `idle_s`, with refresh
         tokens that were replaced then. `session_s`: how long a browser is logged in at most."""
-        async with borrow(self._pool) as connection, connection.transaction():
-            for table, column in (("login_grant_t", "used_ts"), ("login_refresh_t", "replaced_ts")):
+        long_ago = SQL("{} < now() - make_interval(secs => %s)")
+        for table, condition, after_s in (
+            (
+                "login_grant_t",
+                SQL("taken_ts IS NULL AND ") + long_ago.format(SQL("code_ts")),
+                HOUR_S,
+            ),
+            ("login_grant_t", long_ago.format(SQL("used_ts")), idle_s),
+            ("login_refresh_t", long_ago.format(SQL("replaced_ts")), idle_s),
+        ):
+            async with borrow(self._pool) as connection:  # each alone, so that none waits for two
                 await connection.execute(
-                    SQL(
-                        "DELETE FROM {} WHERE host_id = %s"
-                        " AND {} < now() - make_interval(secs => %s)"
-                    ).format(Identifier(table), Identifier(column)),
-                    [self._host_id, idle_s],
+                    SQL("DELETE FROM {} WHERE host_id = %s AND {}").format(
+                        Identifier(table), condition
+                    ),
+                    [self._host_id, after_s],
                 )
-            await connection.execute(  # of browsers that were given up, as one is at each login
-                "DELETE FROM login_t AS l WHERE host_id = %s"
-                " AND used_ts < now() - make_interval(secs => %s) AND NOT EXISTS"
-                " (SELECT FROM login_grant_t AS g"
-                " WHERE (g.host_id, g.login_id) = (l.host_id, l.login_id))",
-                [self._host_id, max(idle_s, session_s)],
-            )
+        await self._end_where(  # of browsers that were given up, as one is at each login
+            "l.used_ts < now() - make_interval(secs => %s) AND NOT EXISTS"
+            " (SELECT FROM login_grant_t AS g"
+            " WHERE (g.host_id, g.login_id) = (l.host_id, l.login_id))",
+            max(idle_s, session_s),
+        )
         await self._end_where("l.expires_ts < now()")
 
-    async def _end_where(self, condition: LiteralString) -> None:
-        """Delete logins, with the sessions of their browsers."""
-        async with borrow(self._pool) as connection, connection.transaction():
-            rows = await connection.execute(
-                SQL(
-                    "DELETE FROM login_t AS l WHERE l.host_id = %s AND {} RETURNING l.login_id"
-                ).format(SQL(condition)),
-                [self._host_id],
-            )
-            ended = [row[0] for row in await rows.fetchall()]
-            await _end_sessions(connection, self._host_id, ended)
+    async def _end_where(self, condition: LiteralString, *values: Any) -> None:
+        async with borrow(self._pool) as connection:
+            await _end_where(connection, self._host_id, condition, *values)
 
     async def use_once(self, assertion: str, until: datetime) -> bool:
         """Whether an assertion is used for the first time, at all nodes."""
@@ -494,25 +511,50 @@ async def end_logins(
 ) -> bool:
     """End logins of a tenant, with all that clients have by them; returns whether there were any.
     Their access tokens are revoked."""
-    cursor = connection.cursor(row_factory=class_row(Grant))
-    await cursor.execute(
-        SQL(
-            "{} WHERE host_id = %s AND l.tenant_id = %s AND l.principal = coalesce(%s, l.principal)"
-            " AND l.login_id = coalesce(%s, l.login_id)"
-        ).format(_GRANT),
-        [host_id, tenant, principal, login],
+    return await _end_where(
+        connection,
+        host_id,
+        "l.tenant_id = %s AND l.principal = coalesce(%s, l.principal)"
+        " AND l.login_id = coalesce(%s, l.login_id)",
+        tenant,
+        principal,
+        login,
     )
-    await end_grants(connection, host_id, await cursor.fetchall())
+
+
+async def _end_where(
+    connection: AsyncConnection[Any], host_id: str, condition: LiteralString, *values: Any
+) -> bool:
+    """End logins, what clients have by them, and sessions of browsers; returns whether there were
+    any. Rows of logins are locked before all others: a grant made at the same time is refused, or
+    ends with them."""
     rows = await connection.execute(
-        "DELETE FROM login_t WHERE host_id = %s AND tenant_id = %s"
-        " AND principal = coalesce(%s, principal) AND login_id = coalesce(%s, login_id)"
-        " RETURNING login_id",
-        [host_id, tenant, principal, login],
+        SQL(
+            "SELECT l.login_id, l.tenant_id::text, l.used_ts > now() - %s"
+            " FROM login_t AS l WHERE l.host_id = %s AND {} ORDER BY l.login_id FOR UPDATE OF l"
+        ).format(SQL(condition)),
+        [REVOKED, host_id, *values],
     )
-    ended = [row[0] for row in await rows.fetchall()]
-    await _revoke(connection, tenant, ended)
-    await _end_sessions(connection, host_id, ended)
-    return bool(ended)
+    logins = await rows.fetchall()
+    if not logins:
+        return False
+    ids = [login for login, _, _ in logins]
+    rows = await connection.execute(
+        "DELETE FROM login_grant_t WHERE host_id = %s AND login_id = ANY(%s)"
+        " RETURNING login_id, grant_id",
+        [host_id, ids],
+    )
+    grants = await rows.fetchall()
+    await connection.execute(
+        "DELETE FROM login_t WHERE host_id = %s AND login_id = ANY(%s)", [host_id, ids]
+    )
+    await _end_sessions(connection, host_id, ids)
+    recent = {login: tenant for login, tenant, is_recent in logins if is_recent}
+    for tenant in sorted({*recent.values()}):
+        own = {login for login in recent if recent[login] == tenant}
+        sids = [grant for login, grant in grants if login in own]
+        await _revoke(connection, tenant, [*own, *sids])
+    return True
 
 
 async def _end_sessions(
@@ -563,21 +605,22 @@ async def _revoke(connection: AsyncConnection[Any], tenant: str, ids: Sequence[U
     await lock(connection, tenant)
     await connection.execute(
         "INSERT INTO revocation_t (host_id, revocation_id, jti, reason, created_ts, expires_ts)"
-        " SELECT %s, gen_random_uuid(), id::text, 'login ended', now(), now() + interval '1 day'"
+        " SELECT %s, gen_random_uuid(), id::text, 'login ended', now(), now() + %s"
         " FROM unnest(%s::uuid[]) AS id WHERE NOT EXISTS (SELECT FROM revocation_t AS r"
         " WHERE r.host_id = %s AND r.jti = id::text AND r.expires_ts > now() + interval '1 hour')",
-        [tenant, [*ids], tenant],
+        [tenant, REVOKED, [*ids], tenant],
     )
 
 
-async def revoke_subject(connection: AsyncConnection[Any], tenant: str, principal: str) -> None:
+async def revoke_subject(
+    connection: AsyncConnection[Any], tenant: str, principal: str, reason: str
+) -> None:
     """Revoke all access tokens that a person has so far, also those without a login."""
     await lock(connection, tenant)
     await connection.execute(
         "INSERT INTO revocation_t (host_id, revocation_id, subject, issued_before_ts, reason,"
-        " created_ts, expires_ts) VALUES (%s, gen_random_uuid(), %s, now(), 'person disabled',"
-        " now(), now() + interval '1 day')",
-        [tenant, principal],
+        " created_ts, expires_ts) VALUES (%s, gen_random_uuid(), %s, now(), %s, now(), now() + %s)",
+        [tenant, principal, reason, REVOKED],
     )
 
 

@@ -1,5 +1,6 @@
 """People who logged in, with roles as their provider last said; operators may disable them."""
 
+import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -8,10 +9,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
-from psycopg.sql import SQL, Identifier
 
 from registry.database.postgres import Pool, borrow
 from registry.login.logins import end_logins, revoke_subject
+
+ERASED = "erased "  # before the digest of a principal
 
 
 class Person(Struct, frozen=True):
@@ -36,6 +38,11 @@ class PersonRow(Struct, frozen=True):
     first: datetime
     last: datetime
     disabled: datetime | None
+
+    @property
+    def handle(self) -> str:
+        is_erased = not self.provider and self.principal.startswith(ERASED)
+        return self.principal.removeprefix(ERASED) if is_erased else handle_of(self.principal)
 
 
 class People:
@@ -68,21 +75,50 @@ class People:
             )
             if disabled:
                 await end_logins(connection, self._host_id, tenant, principal=principal)
-                await revoke_subject(connection, tenant, principal)
+                await revoke_subject(connection, tenant, principal, "person disabled")
+            else:  # of an erased person nothing is left to keep
+                await connection.execute(
+                    "DELETE FROM login_person_t WHERE (host_id, tenant_id, principal, provider)"
+                    " = (%s, %s, %s, '')",
+                    [self._host_id, tenant, principal],
+                )
         return done.rowcount == 1
 
 
-async def erase_login(pool: Pool, host_id: str, tenant: str, principal: str) -> None:
-    """Delete all that is known of a person, and end their logins."""
-    async with borrow(pool) as connection, connection.transaction():
-        await end_logins(connection, host_id, tenant, principal=principal)
-        for table in ("login_consent_t", "login_person_t"):
-            await connection.execute(
-                SQL(
-                    "DELETE FROM {} WHERE host_id = %s AND tenant_id = %s AND principal = %s"
-                ).format(Identifier(table)),
-                [host_id, tenant, principal],
-            )
+async def erase_person(
+    connection: AsyncConnection[Any], host_id: str, tenant: str, principal: str, *, bars: bool
+) -> None:
+    """Delete all that is known of a person, end their logins and revoke their tokens. `bars`: one
+    who is disabled stays so, by a digest in place of the principal."""
+    whom = [host_id, tenant, principal]
+    rows = await connection.execute(
+        "DELETE FROM login_person_t WHERE host_id = %s AND tenant_id = %s AND principal = %s"
+        " RETURNING disabled_ts",
+        whom,
+    )
+    (disabled,) = await rows.fetchone() or (None,)
+    if bars and disabled is not None:
+        await connection.execute(
+            "INSERT INTO login_person_t (host_id, tenant_id, principal, provider, name, roles,"
+            " first_ts, last_ts, disabled_ts) VALUES (%s, %s, %s, '', 'erased', '{}', %s, %s, %s)",
+            [host_id, tenant, bar_of(principal), disabled, disabled, disabled],
+        )
+    await connection.execute(
+        "DELETE FROM login_consent_t WHERE host_id = %s AND tenant_id = %s AND principal = %s",
+        whom,
+    )
+    await end_logins(connection, host_id, tenant, principal=principal)
+    await revoke_subject(connection, tenant, principal, "person erased")
+
+
+def handle_of(principal: str) -> str:
+    """The id of a person in addresses, where a principal could have any characters."""
+    return hashlib.sha256(b"person " + principal.encode()).hexdigest()[:32]
+
+
+def bar_of(principal: str) -> str:
+    """The principal in the row of a person who was erased while disabled."""
+    return ERASED + handle_of(principal)
 
 
 async def match_email(connection: AsyncConnection[Any], host_id: str, person: Person) -> Person:
@@ -100,15 +136,19 @@ async def match_email(connection: AsyncConnection[Any], host_id: str, person: Pe
 
 
 async def note_login(connection: AsyncConnection[Any], host_id: str, person: Person) -> bool:
-    """Store that a person logs in; returns whether they may."""
+    """Store that a person logs in; returns whether they may. Nothing is stored of one who was
+    erased while disabled."""
     rows = await connection.execute(
         "INSERT INTO login_person_t (host_id, tenant_id, principal, provider, name, roles, email)"
-        " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (host_id, tenant_id, principal) DO UPDATE"
+        " SELECT %s, %s, %s, %s, %s, %s, %s WHERE NOT EXISTS (SELECT FROM login_person_t"
+        " WHERE (host_id, tenant_id, principal) = (%s, %s, %s) AND disabled_ts IS NOT NULL)"
+        " ON CONFLICT (host_id, tenant_id, principal) DO UPDATE"
         " SET provider = excluded.provider, name = excluded.name, roles = excluded.roles,"
         " email = excluded.email, last_ts = now() RETURNING disabled_ts IS NULL",
         [
             *(host_id, person.tenant, person.principal, person.provider, person.name),
             *([*person.roles], person.email or None),
+            *(host_id, person.tenant, bar_of(person.principal)),
         ],
     )
     row = await rows.fetchone()

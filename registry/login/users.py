@@ -17,7 +17,7 @@ from psycopg.sql import SQL, Composed
 from config.access import USERS_PROVIDER
 from registry.database.postgres import Pool, borrow
 from registry.login.logins import RANDOM_BYTES, digest_of, end_logins
-from registry.login.people import Person
+from registry.login.people import Person, erase_person
 
 NAME = r"^[a-z0-9][a-z0-9._@+-]{0,63}$"
 FORGOTTEN = 4  # times the longest delay, after which failures are forgotten
@@ -212,6 +212,20 @@ async def is_unchanged(connection: AsyncConnection[Any], host_id: str, user: Use
         [host_id, user.name, user.tenant, user.password, user.roles],
     )
     return await rows.fetchone() is not None
+
+
+async def erase_login(pool: Pool, host_id: str, tenant: str, principal: str) -> None:
+    """Delete all that is known of a person, a user of the gateway's own among them: such a one can
+    log in only when an operator adds them again."""
+    name = principal.removeprefix(principal_of(""))
+    is_user = name != principal
+    async with borrow(pool) as connection:
+        if is_user:
+            await connection.execute(
+                "DELETE FROM login_user_t WHERE (host_id, tenant_id, name) = (%s, %s, %s)",
+                [host_id, tenant, name],
+            )
+        await erase_person(connection, host_id, tenant, principal, bars=not is_user)
 
 
 def principal_of(name: str) -> str:

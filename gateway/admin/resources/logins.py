@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from config.settings import Settings
 from gateway.admin.parts import RegistryParts
@@ -128,10 +129,10 @@ class LoginOperations:
         return self._ground.pages.page(asked.query, views, lambda view: view.principal)
 
     async def person(self, asked: OperationInput) -> PersonView:
-        for row in await self._people.all(asked.tenant):
-            if handle_of(row.principal) == asked.names["person"]:
-                return _view(row)
-        raise not_found("person", asked.names["person"])
+        person = await self._find_person(asked)
+        if person is None:
+            raise not_found("person", asked.names["person"])
+        return person
 
     async def disable(self, asked: OperationInput) -> PersonView:
         return await self._set_disabled(asked, True)
@@ -173,7 +174,13 @@ class LoginOperations:
         person = await self.person(asked)
         await self._people.set_disabled(asked.tenant, person.principal, disabled)
         await self._reload("revocations")
-        return await self.person(asked)
+        # one who was erased while disabled is gone when enabled
+        return await self._find_person(asked) or replace(person, disabled=None)
+
+    async def _find_person(self, asked: OperationInput) -> PersonView | None:
+        rows = await self._people.all(asked.tenant)
+        views = (_view(row) for row in rows if row.handle == asked.names["person"])
+        return next(views, None)
 
     @property
     def _people(self) -> People:
@@ -189,11 +196,6 @@ class LoginOperations:
     @property
     def _logins(self) -> Logins:
         return Logins(self._ground.pool, self._ground.host_id)
-
-
-def handle_of(principal: str) -> str:
-    """The id of a person in addresses, where a principal could have any characters."""
-    return hashlib.sha256(b"person " + principal.encode()).hexdigest()[:32]
 
 
 def _client_handle(client_id: str) -> str:
@@ -216,7 +218,7 @@ def _client_view(row: ClientRow) -> ClientView:
 
 def _view(row: PersonRow) -> PersonView:
     return PersonView(
-        id=handle_of(row.principal),
+        id=row.handle,
         principal=row.principal,
         name=row.name,
         provider=row.provider,

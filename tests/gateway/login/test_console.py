@@ -9,7 +9,7 @@ from psycopg.sql import SQL, Identifier
 from config.settings import DatabaseSettings
 from registry.access.revocations import Revocation, Revocations
 from registry.database.postgres import borrow
-from registry.login.people import People
+from registry.login.people import People, handle_of
 from tests.gateway.login.company import Browser, Company, browsing, company, fields
 
 pytestmark = pytest.mark.anyio
@@ -109,6 +109,70 @@ async def test_an_erased_person_is_unknown(database_settings: DatabaseSettings) 
                 assert await rows.fetchone() is None, table
         await made.gateway.access.reload("revocations")
         assert await made.status(tokens["access_token"]) == 401
+
+
+async def test_erased_people_stay_disabled(
+    database_settings: DatabaseSettings,
+) -> None:
+    """Nothing but a digest is kept of them, and an operator can let them in again."""
+    async with company(database_settings) as made, browsing() as browser:
+        await made.granted(browser)
+        host_id, pool = made.gateway.settings.tenant.host_id, made.gateway._handle.pool()
+        assert pool is not None
+        people = People(pool, host_id)
+        await people.set_disabled(host_id, "corp:ann", True)
+        await made.gateway.events.person_erased.publish(host_id, "corp:ann")
+        client = (await made.register())["client_id"]
+        back = await browser.log_in(made.authorize(client))
+        assert (back.status, back.location) == (403, "")
+        (row,) = await people.all(host_id)
+        assert "ann" not in f"{row.principal} {row.name} {row.provider}".casefold()
+        assert row.handle == handle_of("corp:ann")
+        await people.set_disabled(host_id, row.principal, False)
+        assert await people.all(host_id) == []
+        await made.granted(browser)
+
+
+async def test_tokens_of_an_erased_person_are_refused_at_once(
+    database_settings: DatabaseSettings,
+) -> None:
+    """Also those that no login stands behind, as of an assertion."""
+    async with company(database_settings) as made, browsing() as browser:
+        _, tokens = await made.granted(browser)
+        host_id, pool = made.gateway.settings.tenant.host_id, made.gateway._handle.pool()
+        assert pool is not None
+        async with borrow(pool) as connection:
+            await connection.execute("DELETE FROM login_t")
+        assert await made.status(tokens["access_token"]) == 200
+        await made.gateway.events.person_erased.publish(host_id, "corp:ann")
+        assert await made.status(tokens["access_token"]) == 401
+
+
+async def test_a_browser_has_no_session_without_its_login(
+    database_settings: DatabaseSettings,
+) -> None:
+    """Both are stored at once: whoever ends the login finds the session, too."""
+    async with company(database_settings) as made, browsing() as browser:
+        client, pool = (await made.register())["client_id"], made.gateway._handle.pool()
+        assert pool is not None
+        async with borrow(pool) as connection:
+            await connection.execute(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+                " $$ BEGIN RAISE EXCEPTION 'no session'; END $$"
+            )
+            await connection.execute(
+                "CREATE TRIGGER refuse BEFORE INSERT ON console_session_t"
+                " FOR EACH ROW EXECUTE FUNCTION refuse()"
+            )
+        try:
+            answer = await browser.log_in(made.authorize(client))
+            assert answer.status >= 500
+            async with borrow(pool) as connection:
+                rows = await connection.execute("SELECT count(*) FROM login_t")
+                assert await rows.fetchone() == (0,)
+        finally:
+            async with borrow(pool) as connection:
+                await connection.execute("DROP FUNCTION refuse CASCADE")
 
 
 def _revocation(subject: str) -> Revocation:

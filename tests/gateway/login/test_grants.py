@@ -1,6 +1,7 @@
 """Codes and refresh tokens: what they are bound to, how often they are good, and how they end."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import jwt
@@ -8,6 +9,7 @@ import pytest
 
 from config.settings import DatabaseSettings
 from tests.gateway.login.company import REDIRECT, browsing, company
+from tests.gateway.login.test_attacks import sql
 
 pytestmark = pytest.mark.anyio
 
@@ -142,9 +144,55 @@ async def test_a_refresh_asks_the_provider_whether_the_person_left(
         assert made.identity.refreshed == 3
 
 
-async def test_a_login_without_a_check_ends_soon(database_settings: DatabaseSettings) -> None:
+async def test_a_provider_that_answers_wrong_for_long_keeps_nobody_logged_in(
+    database_settings: DatabaseSettings,
+) -> None:
+    """Checks may fail for `login.unchecked_s` at a stretch."""
+    changes = {"check_s": 1e-6, "unchecked_s": 1e-3}
+    async with company(database_settings, **changes) as made, browsing() as browser:
+        client, tokens = await made.granted(browser)
+        for fails in (503, 0, 400, 0, 503):  # short ones
+            made.identity.fails = fails
+            status, tokens = await made.refresh(client, tokens["refresh_token"])
+            assert status == 200, tokens
+        status, answer = await made.refresh(client, tokens["refresh_token"])
+        assert (status, answer["error"]) == (400, "invalid_grant")
+        assert "too long" in answer["error_description"]
+        assert await made.status(tokens["access_token"]) == 401
+
+
+async def test_people_of_a_provider_that_was_removed_are_logged_out(
+    database_settings: DatabaseSettings,
+) -> None:
     async with company(database_settings, unchecked_s=1e-3) as made, browsing() as browser:
+        client, tokens = await made.granted(browser)
+        made.gateway.login._server.providers.pop("corp")  # type: ignore[union-attr]
+        status, tokens = await made.refresh(client, tokens["refresh_token"])
+        assert status == 200
+        status, answer = await made.refresh(client, tokens["refresh_token"])
+        assert (status, answer["error"]) == (400, "invalid_grant")
+
+
+async def test_an_answer_about_somebody_else_is_no_check(
+    database_settings: DatabaseSettings,
+) -> None:
+    changes = {"check_s": 1e-6, "unchecked_s": 1e-3}
+    async with company(database_settings, **changes) as made, browsing() as browser:
+        client, tokens = await made.granted(browser)
+        made.identity.person["sub"] = "bob"
+        status, tokens = await made.refresh(client, tokens["refresh_token"])
+        claims = jwt.decode(tokens["access_token"], options={"verify_signature": False})
+        assert (status, claims["sub"]) == (200, "corp:ann")
+        status, answer = await made.refresh(client, tokens["refresh_token"])
+        assert (status, answer["error"]) == (400, "invalid_grant")
+
+
+async def test_a_login_without_a_check_ends_soon(database_settings: DatabaseSettings) -> None:
+    async with company(database_settings, unchecked_s=60.0) as made, browsing() as browser:
         made.identity.gives_refresh = False
         client, tokens = await made.granted(browser)
+        (lasts,) = await sql(database_settings, "SELECT expires_ts - created_ts FROM login_t")
+        assert lasts == (timedelta(seconds=60),)
+        await sql(database_settings, "UPDATE login_t SET expires_ts = now()")
         status, answer = await made.refresh(client, tokens["refresh_token"])
         assert (status, answer["error"]) == (400, "invalid_grant")

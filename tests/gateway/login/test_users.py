@@ -413,3 +413,16 @@ async def test_no_route_has_a_secret_in_its_path(database_settings: DatabaseSett
     assert "/login/invitation" in paths
     parameters = re.findall(r"{(\w+)", " ".join(paths))
     assert {*parameters} == {"provider", "name"}
+
+
+async def test_an_erased_user_is_gone(database_settings: DatabaseSettings) -> None:
+    async with town(database_settings) as made, browsing() as browser:
+        await made.user(browser)
+        _, tokens = await made.granted(browser)
+        await made.gateway.events.person_erased.publish(made.tenant, "user:ann")
+        assert await made.users.all(made.tenant) == []
+        assert await made.status(tokens["access_token"]) == 401
+        async with browsing() as another:
+            back = await log_in(another, made.authorize((await made.register())["client_id"]))
+            assert (back.status, back.location) == (403, "")
+        assert await made.users.add(made.tenant, "ann", (), 600, again=False) is not None
