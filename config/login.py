@@ -98,6 +98,7 @@ class LoginSettings(Struct, frozen=True, forbid_unknown_fields=True):
     document_s: Seconds
     document_least_s: Seconds
     document_most_s: Seconds
+    key_sets: Count
     timeout_s: Seconds
     requests: Amount
     per_s: Seconds

@@ -18,7 +18,7 @@ a client whose token is called bad discards it and asks its user to log in again
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -230,12 +230,16 @@ class RemoteKeys:
         accepted: Sequence[str],
         auth: Auth,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        read: Callable[[], Awaitable[bytes]] | None = None,
     ) -> None:
+        """`read`: fetches a URL that needs more care than an operator's; raises UnusableKey."""
         self.url = url
         self.ring: KeyRing | None = None  # None: never fetched, or stale
         self._accepted = accepted
         self._auth = auth
         self._clock = clock
+        self._read = read or self._request
         self._turn = asyncio.Lock()
         self._fetched = -float("inf")  # time of the last success, s
         self._tried = -float("inf")
@@ -318,7 +322,7 @@ class RemoteKeys:
             self.ring = ring
             log.info("jwks_changed", extra={"url": self.url, "keys": len(ring.keys)})
 
-    async def _read(self) -> bytes:
+    async def _request(self) -> bytes:
         """The body of the key set. Raises UnusableKey."""
         limit = self._auth.jwks_bytes
         headers = {"Accept": "application/jwk-set+json, application/json;q=0.9"}

@@ -21,9 +21,17 @@ class LoginError(Exception):
     """A request that is refused; `text` names what was wrong."""
 
     def __init__(
-        self, status: int, code: str, text: str, *, basic: bool = False, retry_s: int = 0
+        self,
+        status: int,
+        code: str,
+        text: str,
+        *,
+        basic: bool = False,
+        retry_s: int = 0,
+        number: str = "",
     ) -> None:
-        """`basic`: it came with Basic credentials; `retry_s`: when to try again, s."""
+        """`basic`: it came with Basic credentials; `retry_s`: when to try again, s; `number`: the
+        `request_id` of a line of the log about it."""
         super().__init__(text)
         self.status = status
         self.code = code
@@ -32,6 +40,7 @@ class LoginError(Exception):
         self.headers = {
             **({"www-authenticate": 'Basic realm="toolgate"'} if basic else {}),
             **({"retry-after": str(retry_s)} if retry_s else {}),
+            **({"x-request-id": number} if number else {}),
         }
 
     def response(self) -> Response:

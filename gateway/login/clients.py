@@ -27,8 +27,9 @@ from msgspec import Struct
 
 from config.settings import Settings
 from gateway.console.texts import visible
-from gateway.guards.verification_keys import KeyRing, UnusableKey, read_jwks
+from gateway.guards.verification_keys import Key, UnusableKey, read_jwks
 from gateway.login.answers import LoginError
+from gateway.login.client_keys import ClientKeys
 from gateway.login.redirects import is_loopback, matches, redirect_problem
 from gateway.state.rates import LocalRates
 from registry.database.postgres import Pool
@@ -137,6 +138,7 @@ class LoginClients:
         self._pool = pool
         self._failed: dict[str, float] = {}  # documents that could not be fetched, monotonic s
         self._rates = LocalRates()
+        self._keys = ClientKeys(settings, self._fetch_keys)
 
     async def find(self, client_id: str) -> LoginClient | None:
         """The client with this id; None where nobody has it."""
@@ -316,14 +318,17 @@ class LoginClients:
             return kept, login.document_s
         return kept, min(max(fresh_s, login.document_least_s), login.document_most_s)
 
-    async def _fetch(self, url: str, limit_bytes: int, *, named: bool = False) -> FetchedDocument:
+    async def _fetch(
+        self, url: str, limit_bytes: int, *, named: bool = False, purpose: str = "document"
+    ) -> FetchedDocument:
         """`named`: an operator chose the URL; else a stranger did, who is sent neither to a file
-        nor to a private network, whatever holds for imports. Raises ImportRejected."""
+        nor to a private network, whatever holds for imports. Each `purpose` has a limit of its
+        own: whoever asks for documents keeps no client from its keys. Raises ImportRejected."""
         if not named:
             if not url.startswith("https://"):
                 raise ImportRejected("expected an https:// URL")
             most, host = self._login.requests, urlsplit(url).netloc.lower()
-            if most and self._rates.take(("fetch", host), most, self._login.per_s):
+            if most and self._rates.take((purpose, host), most, self._login.per_s):
                 raise ImportRejected("its host is asked too often (login.requests)")
         return await fetch(
             url,
@@ -362,9 +367,7 @@ class LoginClients:
     ) -> None:
         """A signed authentication (RFC 7523, 3), good once. Raises LoginError."""
         try:
-            ring = await self._ring(client)
-            header = jwt.get_unverified_header(assertion)
-            key = ring.find(header)
+            key = await self._key(client, jwt.get_unverified_header(assertion))
             if key is None:
                 raise LoginError(401, "invalid_client", "no key of its has the `kid` and `alg`")
             claims = jwt.decode(
@@ -388,21 +391,20 @@ class LoginClients:
         if not await logins.use_once(f"{client.id} {claims['jti']}", until + leeway):
             raise LoginError(401, "invalid_client", "its assertion was used before")
 
-    async def _ring(self, client: LoginClient) -> KeyRing:
-        """The keys of a client. Raises LoginError."""
+    async def _key(self, client: LoginClient, header: Mapping[str, Any]) -> Key | None:
+        """The key of a client's assertion with this header. Raises LoginError."""
+        if client.jwks is None:
+            named = client.kind == "configured"
+            return await self._keys.find(client.jwks_uri, header, named=named)
         try:
-            if client.jwks is not None:
-                body = msgspec.json.encode(client.jwks)
-            else:
-                named = client.kind == "configured"
-                body = (await self._fetch(client.jwks_uri, JWKS_BYTES, named=named)).data
-            return read_jwks(body, self._settings.auth.algorithms)
-        except (ImportRejected, UnusableKey) as error:
-            # foreign servers answer nothing to whoever had them asked
-            log.info(
-                "client_keys_refused", extra={"client": client.id[:200], "reason": str(error)[:300]}
-            )
-            raise LoginError(401, "invalid_client", "its keys cannot be had") from error
+            body = msgspec.json.encode(client.jwks)
+            return read_jwks(body, self._settings.auth.algorithms).find(header)
+        except UnusableKey as error:
+            raise LoginError(401, "invalid_client", f"its jwks: {error}") from error
+
+    async def _fetch_keys(self, url: str, named: bool) -> bytes:
+        """Raises ImportRejected."""
+        return (await self._fetch(url, JWKS_BYTES, named=named, purpose="keys")).data
 
 
 def is_unverifiable(client: LoginClient, redirect: str) -> bool:

@@ -17,7 +17,7 @@ from config.settings import DatabaseSettings
 from gateway.login.clients import ASSERTION, LoginClients, is_document_url
 from registry.documents.fetch import FetchedDocument
 from schemas.errors import ImportRejected
-from tests.gateway.login.company import REDIRECT, browsing, company
+from tests.gateway.login.company import REDIRECT, VERIFIER, browsing, company, settings_of
 from tests.servers.identity import Identity
 
 pytestmark = pytest.mark.anyio
@@ -334,3 +334,108 @@ async def test_an_assertion_of_a_provider_gives_a_token_without_a_page(
 
 def test_documents_are_fetched_by_the_guarded_fetcher() -> None:
     assert LoginClients._fetch.__globals__["fetch"].__module__ == "registry.documents.fetch"
+
+
+KEYS = "https://program.example/keys"
+KIND = {"client_assertion_type": ASSERTION}
+
+
+async def test_key_sets_of_clients_are_fetched_now_and_then(
+    database_settings: DatabaseSettings, published: Published, signed: Sign
+) -> None:
+    """An authentication costs no fetch, and a stranger who claims to be the client no more than
+    one for a while."""
+    async with company(database_settings) as made, browsing() as browser:
+        back = await browser.log_in(made.authorize(DOCUMENT))
+        status, tokens = await made.take_code(
+            DOCUMENT, back.query["code"], client_assertion=signed(made.url), **KIND
+        )
+        assert status == 200, tokens
+        fetched = published.fetched
+        for _ in range(5):
+            status, tokens = await made.refresh(
+                DOCUMENT, tokens["refresh_token"], client_assertion=signed(made.url), **KIND
+            )
+            assert status == 200, tokens
+        assert published.fetched == fetched
+        forged = jwt.encode(
+            {"sub": DOCUMENT, "iss": DOCUMENT}, generate_private_key(SECP256R1()), "ES256",
+            {"kid": "unknown"},
+        )  # fmt: skip
+        for _ in range(5):
+            status, answer = await made.refresh(
+                DOCUMENT, tokens["refresh_token"], client_assertion=forged, **KIND
+            )
+            assert (status, answer["error"]) == (401, "invalid_client")
+        assert published.fetched <= fetched + 1
+        published.documents.pop(KEYS)  # an outage of the program's site logs nobody out
+        status, _ = await made.refresh(
+            DOCUMENT, tokens["refresh_token"], client_assertion=signed(made.url), **KIND
+        )
+        assert status == 200
+
+
+async def test_a_client_whose_keys_cannot_be_had_is_asked_to_try_again(
+    database_settings: DatabaseSettings,
+    published: Published,
+    signed: Sign,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """`invalid_client` would have it register again."""
+    keys = published.documents.pop(KEYS)
+    async with company(database_settings) as made, browsing() as browser:
+        code = (await browser.log_in(made.authorize(DOCUMENT))).query["code"]
+        form = {
+            "grant_type": "authorization_code",
+            "client_id": DOCUMENT,
+            "code": code,
+            "redirect_uri": REDIRECT,
+            "code_verifier": VERIFIER,
+            "client_assertion": signed(made.url),
+            **KIND,
+        }
+        with caplog.at_level("WARNING", "toolgate.login"):
+            async with made.http.post(f"{made.url}/token", data=form) as answer:
+                assert answer.status == 503
+                assert (await answer.json())["error"] == "temporarily_unavailable"
+                assert int(answer.headers["retry-after"]) > 0
+                number = answer.headers["x-request-id"]
+        assert number in [getattr(record, "request_id", "") for record in caplog.records]
+        published.documents[KEYS] = keys
+        server = made.gateway.login._server  # type: ignore[union-attr]
+        assert server is not None
+        server._clients._keys._sets.clear()  # as after the pause
+        status, tokens = await made.take_code(
+            DOCUMENT, code, client_assertion=signed(made.url), **KIND
+        )
+        assert status == 200, tokens
+
+
+async def test_a_stranger_does_not_use_up_fetches_of_keys(
+    database_settings: DatabaseSettings, published: Published, signed: Sign
+) -> None:
+    """Documents at the host of a client's keys are counted apart."""
+    async with company(database_settings) as made, browsing() as browser:
+        code = (await browser.log_in(made.authorize(DOCUMENT))).query["code"]
+        server = made.gateway.login._server  # type: ignore[union-attr]
+        assert server is not None
+        for number in range(made.gateway.settings.login.requests + 1):
+            assert await server._clients.find(f"{DOCUMENT}/{number}") is None
+        status, tokens = await made.take_code(
+            DOCUMENT, code, client_assertion=signed(made.url), **KIND
+        )
+        assert status == 200, tokens
+
+
+async def test_key_sets_of_clients_are_bounded(
+    database_settings: DatabaseSettings, published: Published, signed: Sign
+) -> None:
+    settings = settings_of(
+        "http://localhost", "http://localhost:1", database_settings, {}, key_sets=3
+    )
+    clients = LoginClients(settings, lambda: pytest.fail("it asks the database"))
+    header = {"kid": "1", "alg": "ES256"}
+    for number in (0, 1, 2, 0, 3):
+        published.documents[f"{KEYS}?{number}"] = published.documents[KEYS]
+        assert await clients._keys.find(f"{KEYS}?{number}", header, named=False) is not None
+    assert [url for url, _ in clients._keys._sets] == [f"{KEYS}?{n}" for n in (2, 0, 3)]
