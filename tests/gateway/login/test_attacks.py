@@ -412,7 +412,7 @@ async def test_a_disabled_person_has_no_token_left(database_settings: DatabaseSe
         tenant = made.gateway.settings.tenant.host_id
         people = People(server._pool(), tenant)
         assert await people.set_disabled(tenant, "corp:ann", disabled=True)
-        await server._revoke_at_once()
+        await server.revoke_at_once()
         assert await made.status(answer["access_token"]) == 401
         status, answer = await ask()
         assert (status, answer["error"]) == (400, "invalid_grant")
