@@ -49,11 +49,10 @@ NO_STORE = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
 class Attempt(Struct, frozen=True):
     """A browser at a provider, and what it wanted: a grant, or a page of this gateway."""
 
-    browser: str
     provider: str
-    upstream: Upstream
     request: AuthorizationRequest | None = None
     next: str = ""
+    used: bool = False  # the browser has come back before
 
 
 class BrowserLogin:
@@ -115,8 +114,11 @@ class BrowserLogin:
         if attempt is None or provider is None or attempt.provider != provider.name:
             return self._problem(request, 400, texts.NOT_HERE, texts.BEGIN_AGAIN)
         again = self._way_back(attempt)
+        if attempt.used:  # sent twice, or once more because a node did not answer
+            return RedirectResponse(again, 303, NO_STORE)
         try:
-            person, refresh = await provider.person(attempt.upstream, query)
+            upstream = Upstream.derive(visit.browser, query["state"])
+            person, refresh = await provider.person(upstream, query)
         except ProviderRefused as error:
             self._record(LoginAct("login", provider.name, "deny", address=address_of(request)))
             return self._problem(
@@ -151,9 +153,8 @@ class BrowserLogin:
         provider = self._providers.get(form.get("choice", "").removeprefix("at:"))
         if provider is None:
             return self._chooser(request, visit, below)
-        return await self._leave_for(request, provider, Attempt(
-            visit.browser, provider.name, Upstream.new(), None, below
-        ))  # fmt: skip
+        attempt = Attempt(provider.name, None, below)
+        return await self._leave_for(request, visit, provider, attempt)
 
     async def own(self, request: Request) -> Response:
         """`/login/sessions`: a person's logins, each of which they can end."""
@@ -215,10 +216,10 @@ class BrowserLogin:
             return RedirectResponse(asked.answer(self._issuer, **told), 303, NO_STORE)
         provider = self._providers.get(choice.removeprefix("at:"))
         if provider is not None and choice.startswith("at:"):
-            attempt = Attempt(visit.browser, provider.name, Upstream.new(), asked)
+            attempt = Attempt(provider.name, asked)
             another = "select_account" if visit.account is not None else ""
             prompt = asked.other_account or another
-            return await self._leave_for(request, provider, attempt, prompt)
+            return await self._leave_for(request, visit, provider, attempt, prompt=prompt)
         if choice == "password" and self._users is not None:
             try:
                 return await self._by_password(request, form, asked=asked)
@@ -316,18 +317,25 @@ class BrowserLogin:
         return RedirectResponse(asked.answer(self._issuer, code=code), 303, NO_STORE)
 
     async def _leave_for(
-        self, request: Request, provider: Provider, attempt: Attempt, prompt: str = ""
+        self,
+        request: Request,
+        visit: Visit,
+        provider: Provider,
+        attempt: Attempt,
+        *,
+        prompt: str = "",
     ) -> Response:
         """Send the browser to a provider."""
         state = secrets.token_urlsafe(32)
         try:
-            url = await provider.url(attempt.upstream, state, prompt)
+            url = await provider.url(Upstream.derive(visit.browser, state), state, prompt)
         except ProviderAway as error:
             again = self._way_back(attempt)
             return self._problem(
                 request, 502, texts.PROVIDER_AWAY, texts.ASK, detail=str(error), again=again
             )
-        await self._logins().add_attempt(state, msgspec.to_builtins(attempt), ATTEMPT_S)
+        wanted = msgspec.to_builtins(attempt)
+        await self._logins().add_attempt(state, visit.browser, wanted, ATTEMPT_S)
         return RedirectResponse(url, 303, NO_STORE)
 
     def _note(

@@ -5,8 +5,9 @@ Nothing of the gateway's own client reaches a provider: neither its `state`, nor
 so that answers cannot be mixed up where a provider sends no `iss` (RFC 9700, 4.4.2).
 """
 
+import base64
+import hmac
 import logging
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,7 +34,6 @@ from schemas.pkce import challenge_of
 
 log = logging.getLogger("toolgate.login")
 
-RANDOM_BYTES = 32
 NAME_LIMIT = 200  # characters of a display name
 EMAIL = "email"
 GONE = ("invalid_grant", "interaction_required", "login_required", "consent_required")
@@ -52,14 +52,21 @@ class PersonLeft(Exception):
 
 
 class Upstream(Struct, frozen=True):
-    """The secrets of one attempt to log in at a provider."""
+    """The secrets of one attempt to log in at a provider. They are derived of the browser's cookie,
+    so that whoever reads the database has neither."""
 
     verifier: str
     nonce: str
 
     @classmethod
-    def new(cls) -> "Upstream":
-        return cls(secrets.token_urlsafe(RANDOM_BYTES), secrets.token_urlsafe(RANDOM_BYTES))
+    def derive(cls, browser: str, state: str) -> "Upstream":
+        """Those of an attempt with this `state`, which is another one for each."""
+        return cls(_derive(browser, f"verifier {state}"), _derive(browser, f"nonce {state}"))
+
+
+def _derive(browser: str, purpose: str) -> str:
+    digest = hmac.digest(browser.encode(), f"toolgate login {purpose}".encode(), "sha256")
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 class _Metadata(Struct):

@@ -135,8 +135,10 @@ class Logins:
         self._pool = pool
         self._host_id = host_id
 
-    async def add_attempt(self, state: str, attempt: dict[str, Any], ttl_s: float) -> None:
-        """Remember a browser that is sent to a provider, until it comes back with `state`."""
+    async def add_attempt(
+        self, state: str, browser: str, attempt: dict[str, Any], ttl_s: float
+    ) -> None:
+        """Remember that a browser is sent to a provider, until it comes back with `state`."""
         async with borrow(self._pool) as connection:
             await connection.execute(
                 "DELETE FROM login_attempt_t WHERE host_id = %s AND expires_ts < now()",
@@ -145,19 +147,29 @@ class Logins:
             await connection.execute(
                 "INSERT INTO login_attempt_t (host_id, digest, attempt, expires_ts)"
                 " VALUES (%s, %s, %s, now() + make_interval(secs => %s))",
-                [self._host_id, digest_of(state), Jsonb(attempt), ttl_s],
+                [self._host_id, _attempt_digest(state, browser), Jsonb(attempt), ttl_s],
             )
 
     async def take_attempt(self, state: str, browser: str) -> dict[str, Any] | None:
-        """The attempt of a browser, which is good once; None for any other."""
+        """The attempt of a browser; None for any other. It is good once: later it is `used`, and
+        says where the browser may begin again, as after the end of a node that had taken it."""
+        place = [self._host_id, _attempt_digest(state, browser)]
         async with borrow(self._pool) as connection:
             rows = await connection.execute(
-                "DELETE FROM login_attempt_t WHERE host_id = %s AND digest = %s"
-                " AND expires_ts > now() AND attempt->>'browser' = %s RETURNING attempt",
-                [self._host_id, digest_of(state), browser],
+                "SELECT attempt FROM login_attempt_t WHERE host_id = %s AND digest = %s"
+                " AND expires_ts > now() FOR UPDATE",
+                place,
             )
             row = await rows.fetchone()
-        return None if row is None else row[0]
+            if row is None:
+                return None
+            await connection.execute(
+                "UPDATE login_attempt_t SET attempt = attempt || %s"
+                " WHERE host_id = %s AND digest = %s",
+                [Jsonb({"used": True}), *place],
+            )
+        attempt: dict[str, Any] = row[0]
+        return attempt
 
     async def add_grant(self, login: str, new: NewGrant) -> str | None:
         """The code of a new grant of a login; None where the login has ended."""
@@ -622,6 +634,11 @@ async def revoke_subject(
         " created_ts, expires_ts) VALUES (%s, gen_random_uuid(), %s, now(), %s, now(), now() + %s)",
         [tenant, principal, reason, REVOKED],
     )
+
+
+def _attempt_digest(state: str, browser: str) -> bytes:
+    """The place of an attempt, from which neither `state` nor the browser's cookie can be had."""
+    return digest_of(f"{state} {browser}")
 
 
 def digest_of(text: str) -> bytes:

@@ -157,8 +157,11 @@ async def test_a_provider_answers_the_browser_that_left_alone(
         assert (answer.status, answer.location) == (400, "")
         answer = await evil.get(back.location, site="cross-site")
         assert answer.query["code"]
-        answer = await evil.get(back.location, site="cross-site")  # once
-        assert answer.status == 400
+        answer = await evil.get(back.location, site="cross-site")  # once: it begins again
+        assert answer.status == 303
+        assert answer.location.startswith("/authorize?")
+        page = await evil.get(made.url + answer.location)
+        assert "Allow as Ann" in page.text
 
 
 async def test_a_page_that_is_opened_twice_still_works(

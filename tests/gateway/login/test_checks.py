@@ -1,5 +1,6 @@
 """Checks of the login, each of which a test misses where it is taken out."""
 
+import re
 from typing import Any
 from uuid import uuid4
 
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 from config.login import LoginClient
 from config.settings import DatabaseSettings
 from gateway.login.providers import Provider
-from tests.gateway.login.company import REDIRECT, Company, browsing, company
+from tests.gateway.login.company import REDIRECT, Company, browsing, challenge, company
 from tests.gateway.login.test_attacks import sql
 
 pytestmark = pytest.mark.anyio
@@ -47,6 +48,26 @@ async def test_codes_are_stored_as_digests(database_settings: DatabaseSettings) 
             rows = str(await sql(database_settings, f"SELECT row_to_json(t)::text FROM {table} t"))
             assert back.query["code"] not in rows
             assert tokens["refresh_token"] not in rows
+
+
+async def test_a_reader_of_the_database_finishes_no_login(
+    database_settings: DatabaseSettings,
+) -> None:
+    """The browser's cookie, the verifier and the nonce of a login under way are not stored."""
+    async with company(database_settings) as made, browsing() as browser:
+        client = (await made.register())["client_id"]
+        sent = await browser.press(made.authorize(client), "at:corp")
+        cookies = [cookie.value for cookie in browser.http.cookie_jar]
+        ((row,),) = await sql(
+            database_settings, "SELECT row_to_json(a)::text FROM login_attempt_t a"
+        )
+        assert cookies
+        for secret in (*cookies, sent.query["nonce"], sent.query["state"]):
+            assert secret not in row
+        words = re.findall(r"[A-Za-z0-9._~-]{43,}", row)
+        assert sent.query["code_challenge"] not in map(challenge, words)
+        back = await browser.get(sent.location)
+        assert (await browser.get(back.location, site="cross-site")).query["code"]
 
 
 async def test_an_answer_counts_at_its_provider(database_settings: DatabaseSettings) -> None:
