@@ -341,6 +341,10 @@ class Access:
         """Record what `entry` makes of the time."""
         self.auditing.remember_entry(entry)
 
+    def remember_refusal(self, entry: Callable[[datetime], AuditEntry]) -> None:
+        """Record what `entry` makes of the time, or count it where it is repeated."""
+        self.auditing.remember_refusal(entry)
+
     @property
     def endpoints(self) -> Collection[str]:
         """The paths that tokens are made for."""
@@ -424,6 +428,10 @@ class AuditCollector(Collector):
     def remember_entry(self, entry: Callable[[datetime], AuditEntry]) -> None:
         if self.enabled:
             self._writer.add(entry(self._writer.now()))
+
+    def remember_refusal(self, entry: Callable[[datetime], AuditEntry]) -> None:
+        if self.enabled:
+            self._trail.add_repeated(entry(self._writer.now()))
 
     async def begin(self, pool: Pool) -> None:
         """Open the chain, before the first request. Raises psycopg.Error and PoolTimeout."""

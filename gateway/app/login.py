@@ -46,7 +46,9 @@ class Login:
         host_id = self._settings.tenant.host_id
 
         def record(act: LoginAct) -> None:
-            access.remember_entry(partial(_entry, act, host_id))
+            is_allowed = act.decision == "allow"
+            remember = access.remember_entry if is_allowed else access.remember_refusal
+            remember(partial(_entry, act, host_id))
 
         def endpoints() -> Collection[str]:
             return access.endpoints

@@ -56,6 +56,16 @@ class _Refused(NamedTuple):
     client: str  # network; "": any further address
 
 
+class _Repeat(NamedTuple):
+    """Grouping key of refusals of the login."""
+
+    tenant: str
+    principal: str
+    method: str
+    subject: str
+    client: str  # network; "": any further address
+
+
 Refusal = Callable[[Context, str, str], Decision | None]
 """Why a rule keeps what a method names from a caller; None where none does, or there is no such
 thing."""
@@ -85,6 +95,7 @@ class AuditTrail:
         self._masks: Memo[str, Masks | None] = Memo(TOOLS)  # by tool digest
         self._refused = (0, 0)  # second, and how many in it
         self._sums: Counter[_Refused] = Counter()  # of refusals without a record
+        self._repeats: dict[_Repeat, tuple[AuditEntry, int]] = {}  # likewise, of the login
 
     def middleware(self, handler: Handler, route: Route) -> Handler:
         writer = self._writer
@@ -235,9 +246,27 @@ class AuditTrail:
     def sum_up(self) -> None:
         """Record the number of refusals per address since the last run that have no record of
         their own: brute-force guessing must show at any rate."""
+        repeats, self._repeats = self._repeats, {}
+        for entry, more in repeats.values():
+            if more:
+                subject = f"{entry.subject} ({more} more)"
+                self._writer.add(replace(entry, recorded_ts=self._writer.now(), subject=subject))
         sums, self._sums = self._sums, Counter()
         for (tenant, code, client), count in sums.items():
             self._add_refusal(tenant, code, client, method=SUM, subject=f"{count} requests")
+
+    def add_repeated(self, entry: AuditEntry) -> None:
+        """Record a refusal that strangers can repeat: the first of a kind, person and network; how
+        many more there were is recorded by `sum_up`."""
+        network = network_of(entry.client)
+        key = _Repeat(entry.host_id, entry.principal, entry.method, entry.subject, network)
+        if key not in self._repeats and len(self._repeats) >= ADDRESSES:
+            key = key._replace(principal="", client="")
+            entry = replace(entry, principal="", client="")
+        first, more = self._repeats.get(key, (entry, -1))
+        if more < 0:
+            self._writer.add(entry)
+        self._repeats[key] = (first, more + 1)
 
     def _add_refusal(
         self, tenant: str, code: str, client: str, *, method: str, subject: str

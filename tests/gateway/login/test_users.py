@@ -16,6 +16,7 @@ from starlette.routing import Route
 from config.load import load
 from config.settings import DatabaseSettings
 from examples.oauth.client import Memory
+from gateway.audit.records import AuditEntry
 from gateway.login import passwords as module
 from gateway.login.passwords import Busy, Passwords, hash_of, is_password, weakness
 from registry.database.postgres import borrow
@@ -426,3 +427,31 @@ async def test_an_erased_user_is_gone(database_settings: DatabaseSettings) -> No
             back = await log_in(another, made.authorize((await made.register())["client_id"]))
             assert (back.status, back.location) == (403, "")
         assert await made.users.add(made.tenant, "ann", (), 600, again=False) is not None
+
+
+async def test_guesses_leave_few_records(
+    database_settings: DatabaseSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The audit has the first of each name, and the number of the others: at any rate a stranger
+    writes as much as an interval has names."""
+    records: list[AuditEntry] = []
+    async with town(database_settings, failures=2, delay_s=600) as made, browsing() as browser:
+        await made.user(browser)
+        auditing = made.gateway.access.auditing
+        monkeypatch.setattr(auditing._writer, "add", records.append)
+        url = f"{made.url}/login"
+        for number in range(6):
+            assert (await log_in(browser, url, password="wrong")).status in (403, 429)
+            await log_in(browser, url, f"nobody{number}", "wrong")
+        await log_in(browser, url)
+        refused = [record for record in records if record.decision == "deny"]
+        assert len(refused) <= 4
+        auditing._trail.sum_up()
+        auditing._trail.sum_up()  # nothing more came
+        refused = [record for record in records if record.decision == "deny"]
+        assert {record.principal for record in refused} == {"user:ann", ""}
+        assert all(record.client for record in refused)
+        more = [
+            int(n) for record in refused for n in re.findall(r"user \((\d+) more\)", record.subject)
+        ]
+        assert sum(more) + len(refused) - len(more) >= 12
