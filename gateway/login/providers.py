@@ -60,7 +60,7 @@ class Upstream(Struct, frozen=True):
 
     @classmethod
     def derive(cls, browser: str, state: str) -> "Upstream":
-        """Those of an attempt with this `state`, which is another one for each."""
+        """Secrets of the attempt with this `state`, which is another one for each."""
         return cls(_derive(browser, f"verifier {state}"), _derive(browser, f"nonce {state}"))
 
 
