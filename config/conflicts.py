@@ -59,7 +59,7 @@ MINIMUM_BYTES = 128 << 20  # used by the gateway itself
 
 OFFLINE = "offline_access"
 
-LOGIN_PATHS = ("/authorize", "/token", "/register", "/revoke", "/login", "/connect")
+LOGIN_PATHS = ("/authorize", "/token", "/register", "/revoke", "/login", "/connect", "/oauth")
 
 SOURCE_KINDS = ("openapi", "graphql", "hybrid", "python", "mcp", "command")
 MCP_KEYS = ("era", "prefix", "own_sessions", "pin")

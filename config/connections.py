@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from config.value_types import Count, Seconds
+from config.value_types import Bytes, Count, Seconds
 
 
 class ConnectionsSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -13,3 +13,9 @@ class ConnectionsSettings(Struct, frozen=True, forbid_unknown_fields=True):
     idle_s: Seconds
     cached: Count
     renew_timeout_s: Seconds
+    discovery_s: Seconds
+    request_s: Seconds
+    document_bytes: Bytes
+    cache_s: Seconds
+    refused_s: Seconds
+    private_networks: bool

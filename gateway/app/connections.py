@@ -14,6 +14,7 @@ from config.settings import Settings
 from gateway.app.access import Access
 from gateway.audit.records import AuditEntry, printable
 from gateway.connections.connector import PersonalConnector
+from gateway.connections.oauth_accounts import OAuthAccounts
 from gateway.connections.pages import ConnectionPages, ServiceFacts
 from gateway.connections.record import ConnectionAct
 from gateway.connections.requirements import header_credential, requirement
@@ -24,7 +25,7 @@ from registry.catalog.catalogs import Catalogs
 from registry.connections.accounts import StoredConnection
 from registry.database.postgres import Pool
 from schemas.binding import Credential
-from schemas.errors import Fault
+from schemas.errors import Fault, Unavailable
 from schemas.jsonrpc import Request, encode
 from schemas.mcp.revisions import V2025_11_25
 
@@ -40,37 +41,65 @@ class _Checked(Struct, rename="camel"):
     is_error: bool = False
 
 
-class ConnectionWiring:
-    def __init__(
+class PersonalConnections:
+    """People's accounts at sources, made before the pages on which they connect them."""
+
+    def __init__(self, settings: Callable[[], Settings], pool: Callable[[], Pool | None]) -> None:
+        self._settings = settings
+        self._opened = pool
+        self._oauth = OAuthAccounts(settings, self._pool)
+        self.connector = PersonalConnector(settings, self._pool, self._oauth)
+
+    def pages(
         self,
-        settings: Callable[[], Settings],
-        connector: PersonalConnector,
+        login: LoginServer,
         *,
         access: Access,
         catalogs: Catalogs,
         pools: Connections,
         outcome: Callable[[Context, Request], Awaitable[Any]],
+    ) -> ConnectionPages:
+        services = ServicesOfPeople(self._settings, self.connector, catalogs, pools)
+
+        def record(act: ConnectionAct) -> None:
+            access.remember_entry(partial(_entry, act))
+
+        return ConnectionPages(
+            self.connector,
+            settings=self._settings,
+            accounts=login.accounts,
+            facts=services.facts,
+            check=partial(_check, outcome),
+            identify=access.identify,
+            record=record,
+            route=login.page_route,
+            oauth=self._oauth,
+        )
+
+    def _pool(self) -> Pool:
+        """Raises Unavailable."""
+        pool = self._opened()
+        if pool is None:
+            raise Unavailable("The database does not answer yet")
+        return pool
+
+
+class ServicesOfPeople:
+    """Services at which people have accounts, as settings and catalogs know them."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        connector: PersonalConnector,
+        catalogs: Catalogs,
+        pools: Connections,
     ) -> None:
         self._settings = settings
         self._connector = connector
-        self._access = access
         self._catalogs = catalogs
         self._pools = pools
-        self._outcome = outcome
 
-    def pages(self, login: LoginServer) -> ConnectionPages:
-        return ConnectionPages(
-            self._connector,
-            settings=self._settings,
-            accounts=login.accounts,
-            facts=self._facts,
-            check=self._check,
-            identify=self._access.identify,
-            record=self._record,
-            route=login.page_route,
-        )
-
-    def _facts(self, tenant: str, place: str) -> ServiceFacts | None:
+    def facts(self, tenant: str, place: str) -> ServiceFacts | None:
         """Facts of a source by settings and catalog; None for one that has no tools."""
         catalog = self._catalogs.of(tenant)
         source = next((each for each in catalog.sources.values() if each.place == place), None)
@@ -98,28 +127,28 @@ class ConnectionWiring:
             needed,
         )
 
-    async def _check(self, identity: Identity, tool: str) -> str:
-        """Call a tool without arguments for a person: "" or what went wrong."""
-        context = Context(identity, V2025_11_25, new_request_id())
-        params = {"name": tool, "arguments": {}}
-        answer = await self._outcome(context, Request("2.0", "tools/call", params, id=1))
-        if isinstance(answer, Fault):
-            return answer.message[:WRONG]
-        result = msgspec.json.decode(encode(answer), type=_Checked)
-        if not result.is_error:
-            return ""
-        texts = (each.text for each in result.content if each.text)
-        return next(texts, "the service refused it")[:WRONG]
 
-    def _record(self, act: ConnectionAct) -> None:
-        self._access.remember_entry(partial(_entry, act))
+async def _check(
+    outcome: Callable[[Context, Request], Awaitable[Any]], identity: Identity, tool: str
+) -> str:
+    """Call a tool without arguments for a person: "" or what went wrong."""
+    context = Context(identity, V2025_11_25, new_request_id())
+    params = {"name": tool, "arguments": {}}
+    answer = await outcome(context, Request("2.0", "tools/call", params, id=1))
+    if isinstance(answer, Fault):
+        return answer.message[:WRONG]
+    result = msgspec.json.decode(encode(answer), type=_Checked)
+    if not result.is_error:
+        return ""
+    texts = (each.text for each in result.content if each.text)
+    return next(texts, "the service refused it")[:WRONG]
 
 
 async def disconnect(
     settings: Settings, pool: Callable[[], Pool | None], tenant: str, id_: str
 ) -> StoredConnection | None:
     """End a connection, from a process that serves nothing."""
-    return await PersonalConnector(lambda: settings, pool).disconnect(tenant, id_)
+    return await PersonalConnections(lambda: settings, pool).connector.disconnect(tenant, id_)
 
 
 def _entry(act: ConnectionAct, now: datetime) -> AuditEntry:

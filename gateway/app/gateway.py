@@ -53,12 +53,12 @@ from schemas.errors import ToolgateError
 from schemas.jsonrpc import Request
 
 if TYPE_CHECKING:  # a gateway without them does not import them
+    from gateway.app.connections import PersonalConnections
     from gateway.app.jobs import Jobs
     from gateway.app.login import Login
     from gateway.app.metrics_export import MetricsExport
     from gateway.app.trace_export import TraceExport
     from gateway.app.wings import Wings
-    from gateway.connections.connector import PersonalConnector
     from gateway.console.asgi_app import Console
     from registry.search.replica import Replica
 
@@ -90,8 +90,9 @@ class Gateway:
         self.shared = SharedState(
             settings, self.catalogs, handle.database, rules=policy_view.version, events=events
         )
-        self.connector = self._connector()
-        self.upstreams = Upstreams(settings, handle.pool, self.connector)
+        self.connections = self._connections()
+        connector = None if self.connections is None else self.connections.connector
+        self.upstreams = Upstreams(settings, handle.pool, connector)
         connections = self.upstreams.client.connections
         self.secrets = StoredSecrets(settings.secrets, self.principal.tenant, connections.store)
         self.federation = Federation(
@@ -223,20 +224,17 @@ class Gateway:
 
     def _login_routes(self) -> Sequence[BaseRoute]:
         """The routes of the login, and of pages that ask who somebody is."""
-        if self.login is None or self.connector is None:
+        if self.login is None or self.connections is None:
             return ()
-        from gateway.app.connections import ConnectionWiring
-
         login = self.login.serve(self.access)
-        wiring = ConnectionWiring(
-            lambda: self.settings,
-            self.connector,
+        pages = self.connections.pages(
+            login,
             access=self.access,
             catalogs=self.catalogs,
             pools=self.upstreams.client.connections,
             outcome=self._outcome,
         )
-        return [*login.routes, *wiring.pages(login).routes]
+        return [*login.routes, *pages.routes]
 
     async def _serve_anew(self, before: Settings) -> None:
         """Rebuild what serves new requests from the current settings. The catalogs take a moment;
@@ -391,19 +389,19 @@ class Gateway:
             events=self.events,
             innermost=self._innermost(),
             login=None if self.login is None else self.login.access,
-            connections=None if self.connector is None else self.connector.load,
+            connections=None if self.connections is None else self.connections.connector.load,
         )
 
-    def _connector(self) -> "PersonalConnector | None":
+    def _connections(self) -> "PersonalConnections | None":
         """People's accounts at sources, which need a login: whoever opens a link has to be the
         person who made the call."""
         if not self.settings.login.enabled:
             return None
-        from gateway.connections.connector import PersonalConnector
+        from gateway.app.connections import PersonalConnections
 
-        connector = PersonalConnector(lambda: self.settings, self._handle.pool)
-        self.events.person_erased.subscribe(connector.erase)
-        return connector
+        made = PersonalConnections(lambda: self.settings, self._handle.pool)
+        self.events.person_erased.subscribe(made.connector.erase)
+        return made
 
     def _login(self) -> "Login | None":
         if not self.settings.login.enabled:
@@ -500,6 +498,7 @@ class Gateway:
         )
 
     def _parts(self) -> AdminParts:
+        people = self.connections
         return AdminParts(
             settings=self.settings,
             pool=self._handle.pool,
@@ -517,7 +516,7 @@ class Gateway:
             find=self.search.run,
             functions=lambda: self.upstreams.functions,
             scripts=lambda: self.settings.scripts,
-            disconnect=no_connection if self.connector is None else self.connector.disconnect,
+            disconnect=no_connection if people is None else people.connector.disconnect,
             of_wings=() if self.wings is None else self.wings.admin_operations,
             jobs_of_wings=tuple if self.jobs is None else self.jobs.of_wings,
             restart=self.restart,

@@ -40,6 +40,7 @@ from registry.connections.accounts import (
 from registry.connections.tickets import Tickets
 from registry.database.postgres import AWAY, Pool, borrow
 from schemas.binding import Credential
+from schemas.challenges import read_challenge
 from schemas.errors import ConnectionRequired, Forbidden, Unavailable
 from schemas.source import Source
 
@@ -56,6 +57,7 @@ TEXTS: Mapping[Reason, str] = {
 }
 POLL_S = 0.1  # while another gateway renews
 NOTED_S = 3600.0  # between notes of use
+MOST_SCOPES = 50  # that a service may ask for at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,12 @@ class PersonalConnector:
     def __init__(
         self,
         settings: Callable[[], Settings],
-        pool: Callable[[], Pool | None],
-        renewals: Renewals | None = None,
+        pool: Callable[[], Pool],
+        renewals: Renewals,
     ) -> None:
-        """`settings`: as they are now; `renewals` None: no tokens that end."""
+        """`settings`: as they are now; `pool` raises Unavailable until there is a database."""
         self._settings = settings
-        self._opened = pool
+        self._pool = pool
         self._renewals = renewals
         now = settings()
         self._host_id = now.tenant.host_id
@@ -162,8 +164,15 @@ class PersonalConnector:
     async def renew(self, account: Account, *, status: int, challenge: str) -> Account | None:
         owner, needed = account.owner, account.needed
         if status == 403:
-            if 'error="insufficient_scope"' not in challenge:
+            asked = read_challenge([challenge])
+            if asked is None or asked.error != "insufficient_scope":
                 return None
+            needed = tuple(
+                msgspec.structs.replace(
+                    each, scopes=tuple(sorted({*each.scopes, *asked.scopes})[:MOST_SCOPES])
+                )
+                for each in needed
+            )
             raise await self.connection_fault(owner, needed, "scopes")
         self._held.pop(owner, None)
         held = await self._read(owner)
@@ -191,7 +200,7 @@ class PersonalConnector:
         revoked at its server as far as that is possible (RFC 7009)."""
         row = await self.connections.delete(tenant, id_, principal)
         await self.load_now()
-        if row is None or row.kind != "oauth" or self._renewals is None:
+        if row is None or row.kind != "oauth":
             return row
         owner = Owner(tenant, row.principal, row.source, row.label)
         try:
@@ -205,11 +214,9 @@ class PersonalConnector:
 
     async def erase(self, tenant: str, principal: str) -> None:
         """Delete what a person has connected, and their links."""
-        if (pool := self._opened()) is None:
-            return
         for row in await self.connections.all(tenant, principal):
             await self.disconnect(tenant, str(row.id), principal)
-        async with borrow(pool) as connection:
+        async with borrow(self._pool()) as connection:
             await erase_connections(connection, self._host_id, tenant, principal)
 
     async def load_now(self) -> None:
@@ -396,8 +403,6 @@ class PersonalConnector:
         self, connections: Connections, owner: Owner, row: StoredConnection
     ) -> None:
         try:
-            if self._renewals is None:
-                raise RenewalRefused("there is no OAuth here")
             renewed = await self._renewals.renew(owner, row, connections.open(owner, row))
         except (RenewalRefused, RenewalFailed) as error:
             log.warning(
@@ -412,12 +417,6 @@ class PersonalConnector:
         await connections.store_renewal(
             owner, row, renewed.secret, lasts_s=renewed.lasts_s, scopes=renewed.scopes
         )
-
-    def _pool(self) -> Pool:
-        pool = self._opened()
-        if pool is None:
-            raise Unavailable("The database does not answer yet")
-        return pool
 
 
 def _reason(held: _Held, missing: Sequence[Credential]) -> Reason:

@@ -9,7 +9,7 @@ opened, since scanners of mail and chat open links.
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -21,6 +21,7 @@ from starlette.routing import BaseRoute, Route
 from config.settings import Settings
 from config.sources import SchemeSettings
 from gateway.connections.connector import PersonalConnector
+from gateway.connections.oauth_accounts import OAuthAccounts, OAuthRefused
 from gateway.connections.record import ConnectionAct, RecordConnection
 from gateway.connections.trials import trying
 from gateway.console.page_request import read_form
@@ -34,6 +35,7 @@ from registry.access.secrets import SecretRefused, check_secret
 from registry.connections.accounts import Kind, NewConnection, Owner, Secret, TooManyConnections
 from registry.connections.tickets import Ticket, digest_of
 from schemas.binding import Credential
+from schemas.errors import ToolgateError
 from schemas.source import Source
 
 log = logging.getLogger("toolgate.connections")
@@ -48,6 +50,10 @@ GONE = "This link is not open any more."
 CALL_AGAIN = "Call the tool again: you then get another link."
 FOREIGN = "This link belongs to somebody else's call."
 OWN_LINK = "Open the link that your own program showed you, logged in as yourself."
+NOT_HERE = "This was not begun in this browser, or too long ago."
+SERVER_WRONG = "The login of the service cannot be used."
+SERVER_REFUSED = "The service has not given access."
+ASK = "Ask your administrator."
 FOREIGN_FORM = "This form was not sent by a page of this gateway."
 EMPTY = "Something is missing: fill in every field."
 MULTILINE = "A key is one line of text."
@@ -87,21 +93,6 @@ Check = Callable[[Identity, str], Awaitable[str]]
 """Call a tool for a person: "" or what went wrong."""
 
 
-class OAuthConnections(Protocol):
-    """Connections by OAuth: a person's way to an authorization server and back."""
-
-    def host_of(self, source: Source, wanted: Sequence[Credential]) -> str:
-        """The host at which a person would log in; "" where they type a key instead."""
-
-    async def begin(
-        self, ticket: Ticket, source: Source, *, digest: bytes, browser: str, away: bool
-    ) -> str:
-        """The URL to send a browser to. Raises ProblemDetails."""
-
-    async def finish(self, request: Request, visit: Visit, account: Account) -> Response:
-        """The page at the end of the way."""
-
-
 class ConnectionPages:
     def __init__(
         self,
@@ -114,10 +105,10 @@ class ConnectionPages:
         identify: Identify,
         record: RecordConnection,
         route: Callable[..., Route],
-        oauth: OAuthConnections | None = None,
+        oauth: OAuthAccounts,
     ) -> None:
         """`facts`: of a source, by tenant and place; `identify`: the caller of a request with a
-        credential; `route`: a guarded route of the login; `oauth` None: keys alone."""
+        credential; `route`: a guarded route of the login."""
         self._connector = connector
         self._settings = settings
         self._accounts = accounts
@@ -135,7 +126,13 @@ class ConnectionPages:
         return [
             self._route("/connect", self.connect, "GET", "POST"),
             self._route("/connect/{source:path}/callback", self.callback, "GET"),
+            self._route("/oauth/public-client.json", self.document, "GET"),
         ]
+
+    async def document(self, _request: Request) -> Response:
+        """The gateway as a client of others (CIMD)."""
+        headers = {"cache-control": "public, max-age=3600"}
+        return Response(self._oauth.document(), 200, headers, "application/json")
 
     async def own(self, request: Request) -> Response:
         """`/connect`: a person's connections, each of which they can end, and what they can
@@ -214,15 +211,8 @@ class ConnectionPages:
         if form.get("choice") == "deny":
             return RedirectResponse(f"{self._prefix}/connect", 303, NO_STORE)
         away = form.get("away") == "yes"
-        if form.get("choice") == "authorize" and self._oauth is not None:
-            url = await self._oauth.begin(
-                opened.ticket,
-                opened.facts.source,
-                digest=digest_of(text),
-                browser=visit.browser,
-                away=away,
-            )
-            return RedirectResponse(url, 303, NO_STORE)
+        if form.get("choice") == "authorize":
+            return await self._lead_away(request, opened, digest_of(text), away=away)
         entries = _entries_of(credentials_of(opened.ticket), form)
         if isinstance(entries, str):
             return self._ask(request, opened, notice=entries)
@@ -236,9 +226,54 @@ class ConnectionPages:
     async def callback(self, request: Request) -> Response:
         """`/connect/SOURCE/callback`: the answer of an authorization server."""
         visit = await self._accounts.visit(request)
-        if self._oauth is None or visit.account is None or not visit.browser:
-            return self._problem(request, 400, GONE, CALL_AGAIN)
-        return await self._oauth.finish(request, visit, visit.account)
+        query = dict(request.query_params)
+        state = query.get("state", "")
+        if visit.account is None or not visit.browser:
+            return self._problem(request, 400, NOT_HERE, CALL_AGAIN)
+        tickets = self._connector.tickets
+        taken = await tickets.take_attempt(state, visit.browser)
+        ticket = None if taken is None else await tickets.find_by_digest(taken[0])
+        if taken is None or ticket is None or ticket.source != request.path_params["source"]:
+            return self._problem(request, 400, NOT_HERE, CALL_AGAIN)
+        opened = self._check_ticket(request, visit, visit.account, ticket)
+        if isinstance(opened, Response):
+            return opened
+        act = ConnectionAct("connect", ticket.source, "allow", ticket.tenant, ticket.principal)
+        try:
+            pending = self._oauth.unseal(state, taken[1])
+            for new in await self._oauth.redeem(opened.facts.source, pending, query):
+                await self._connector.connections.put(
+                    ticket.owner, new, self._settings().connections.per_person
+                )
+        except (OAuthRefused, SecretRefused, TooManyConnections) as error:
+            self._record(msgspec.structs.replace(act, decision="deny"))
+            return self._failure(request, SERVER_REFUSED, CALL_AGAIN, error)
+        await tickets.use_up(taken[0])
+        await self._connector.load_now()
+        self._record(act)
+        return self._success_page(request, opened)
+
+    async def _lead_away(
+        self, request: Request, opened: _Visit, digest: bytes, *, away: bool
+    ) -> Response:
+        """Send a browser to the service's authorization server."""
+        ticket, source = opened.ticket, opened.facts.source
+        former = await self._connector.connections.of(ticket.owner)
+        try:
+            url, state, pending = await self._oauth.begin(
+                source, credentials_of(ticket), former, away=away
+            )
+            sealed = self._oauth.seal(state, pending)
+        except (OAuthRefused, SecretRefused) as error:
+            return self._failure(request, SERVER_WRONG, ASK, error)
+        await self._connector.tickets.add_attempt(
+            state,
+            opened.visit.browser,
+            ticket=digest,
+            sealed=sealed,
+            lasts_s=self._settings().connections.attempt_s,
+        )
+        return RedirectResponse(url, 303, NO_STORE)
 
     async def _answer_program(self, request: Request, text: str) -> Response:
         """The answer to a program, whose errors are problems as those of the admin API (RFC
@@ -286,6 +321,12 @@ class ConnectionPages:
         ticket = await self._connector.tickets.find(text)
         if ticket is None:
             return self._problem(request, 404, GONE, CALL_AGAIN)
+        return self._check_ticket(request, visit, account, ticket)
+
+    def _check_ticket(
+        self, request: Request, visit: Visit, account: Account, ticket: Ticket
+    ) -> _Visit | Response:
+        """The visit of a person to whom a link belongs; a page for anybody else."""
         person = account.person
         if (ticket.tenant, ticket.principal) != (person.tenant, person.principal):
             return self._problem(request, 403, FOREIGN, OWN_LINK)
@@ -336,9 +377,7 @@ class ConnectionPages:
         ticket, facts = opened.ticket, opened.facts
         connect = self._connector.connect_of(ticket.source)
         wanted = credentials_of(ticket)
-        oauth = None
-        if self._oauth is not None:
-            oauth = self._oauth.host_of(facts.source, wanted)
+        oauth = self._oauth.host_of(facts.source, wanted)
         return self._page(
             request,
             opened.visit,
@@ -378,7 +417,9 @@ class ConnectionPages:
         )
         return response
 
-    def _problem(self, request: Request, status: int, text: str, advice: str) -> Response:
+    def _problem(
+        self, request: Request, status: int, text: str, advice: str, *, detail: str = ""
+    ) -> Response:
         response = pages.page(
             request,
             "problem.html",
@@ -387,7 +428,7 @@ class ConnectionPages:
             text=text,
             advice=advice,
             client="",
-            detail="",
+            detail=detail,
             again="",
         )
         number = response.headers["x-request-id"]
@@ -396,6 +437,18 @@ class ConnectionPages:
             extra={"request_id": number, "status": status, "reason": text},
         )
         return response
+
+    def _failure(self, request: Request, text: str, advice: str, error: ToolgateError) -> Response:
+        """The page of a failure, whose reason may name addresses that are for the log alone."""
+        match error:
+            case OAuthRefused():
+                detail = error.reason
+            case TooManyConnections():
+                detail = str(error)
+            case _:
+                detail = ""
+        log.warning("connection_failed", extra={"reason": str(error)})
+        return self._problem(request, 502, text, advice, detail=detail)
 
     def _log_in(self, below: str) -> Response:
         query = urlencode({"next": below})

@@ -12,7 +12,7 @@ class Renewed(Struct, frozen=True):
     """A renewed token, before it is stored."""
 
     secret: Secret
-    lasts_s: float
+    lasts_s: float | None
     scopes: tuple[str, ...]
 
 

@@ -46,7 +46,7 @@ class Secret(Struct, frozen=True, omit_defaults=True):
 
     entry: SchemeSettings  # what calls are sent with
     refresh: str = ""
-    client_secret: str = ""  # of a client that registered itself
+    client: dict[str, str] = {}  # the gateway at the authorization server, for OAuth
 
 
 class Connection(Struct, frozen=True):
@@ -198,7 +198,7 @@ class Connections:
         row: Connection,
         secret: Secret,
         *,
-        lasts_s: float,
+        lasts_s: float | None,
         scopes: Sequence[str],
     ) -> bool:
         """Store a renewed token; returns False where the connection has ended meanwhile."""

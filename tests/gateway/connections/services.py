@@ -69,14 +69,26 @@ class Office:
         self, token: str, tool: str = "list_notes", *, version: str = "2025-06-18", **params: Any
     ) -> dict[str, Any]:
         """The answer to a call of a tool by a client of a handshake revision."""
+        capabilities = params.pop("capabilities", {})
+        call = {"name": tool, "arguments": {}, **params}
+        return await self.ask(token, "tools/call", call, version, capabilities)
+
+    async def ask(
+        self,
+        token: str,
+        method: str,
+        params: dict[str, Any],
+        version: str = "2025-06-18",
+        capabilities: Any = None,
+    ) -> dict[str, Any]:
+        """The answer to a request of such a client."""
         headers = {
             "Authorization": f"Bearer {token}",
             "Accept": "application/json, text/event-stream",
         }
-        capabilities = params.pop("capabilities", {})
         begin = {
             "protocolVersion": version,
-            "capabilities": capabilities,
+            "capabilities": capabilities or {},
             "clientInfo": {"name": "test", "version": "1"},
         }
         body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin}
@@ -84,8 +96,7 @@ class Office:
             assert answer.status == 200, await answer.text()
             headers["Mcp-Session-Id"] = answer.headers["Mcp-Session-Id"]
         headers["MCP-Protocol-Version"] = version
-        call = {"name": tool, "arguments": {}, **params}
-        body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
+        body = {"jsonrpc": "2.0", "id": 2, "method": method, "params": params}
         async with self.company.http.post(self.url + "/mcp", json=body, headers=headers) as answer:
             text = await answer.text()
         lines = [line[6:] for line in text.splitlines() if line.startswith("data: {")]

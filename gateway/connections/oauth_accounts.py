@@ -1,0 +1,311 @@
+"""Accounts by OAuth: which server gives tokens for a source, a person's way there and back, and the
+renewal of what came of it."""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from config.settings import Settings
+from config.sources import Connect, SchemeSettings
+from gateway.connections.oauth.clients import (
+    ClientDocuments,
+    ClientMissing,
+    OAuthClient,
+    OAuthClients,
+    given_client,
+)
+from gateway.connections.oauth.discovery import Discovery, DiscoveryFailed, McpServer
+from gateway.connections.oauth.grants import (
+    Attempt,
+    AuthorizationRefused,
+    GrantFailed,
+    Grants,
+    Tokens,
+    choose_scopes,
+)
+from gateway.connections.oauth.reach import Limits, Reach, RequestFailed
+from gateway.connections.oauth.servers import AuthorizationServer, named_server
+from gateway.connections.renewals import RenewalFailed, RenewalRefused, Renewed
+from registry.access.secrets import Keys, SecretRefused
+from registry.access.vault import SealedColumn, Vault
+from registry.connections.accounts import Connection, NewConnection, Owner, Secret
+from registry.connections.registered_clients import RegisteredClients
+from registry.connections.tickets import digest_of
+from registry.database.postgres import Pool
+from schemas.binding import Credential
+from schemas.errors import ToolgateError
+from schemas.source import Source
+
+OAUTH_KINDS = ("oauth2", "openIdConnect", "bearer")
+STATE_BYTES = 32
+
+
+class OAuthRefused(ToolgateError):
+    """No connection can be made. The text is for the log; `reason` is safe to show."""
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+class Pending(Struct, frozen=True):
+    """A browser at an authorization server, and what its answer is redeemed with."""
+
+    source: str
+    schemes: tuple[str, ...]
+    server: AuthorizationServer
+    client: OAuthClient
+    attempt: Attempt
+    away: bool
+
+
+class OAuthAccounts:
+    """Implements `Renewals`."""
+
+    def __init__(self, settings: Callable[[], Settings], pool: Callable[[], Pool]) -> None:
+        """`pool` raises Unavailable until the database has answered."""
+        self._settings = settings
+        self._pool = pool
+        now = settings()
+        self._host_id = now.tenant.host_id
+        self._public_url = now.server.public_url.rstrip("/")
+        self._vault = Vault(Keys.of(now.secrets), self._host_id)
+        self._limits = _limits(now)
+        self._discovery = Discovery(self._limits)
+        self._clients = OAuthClients(self._documents)
+
+    def host_of(self, source: Source, wanted: Sequence[Credential]) -> str:
+        """The host at which a person logs in; "" where they type a key instead."""
+        connect = self._connect(source.place)
+        if connect.oauth is False or not _schemes(wanted):
+            return ""
+        url = connect.authorization_url or connect.issuer
+        if url is None and (source.facts.server or connect.oauth):
+            url = source.base_url or source.location
+        return "" if url is None else urlsplit(url).hostname or ""
+
+    async def begin(
+        self,
+        source: Source,
+        wanted: Sequence[Credential],
+        former: Sequence[Connection],
+        *,
+        away: bool,
+    ) -> tuple[str, str, Pending]:
+        """The URL to send a browser to, the state that it brings back, and what the answer is
+        redeemed with. `former`: the person's connections to the source. Raises OAuthRefused."""
+        connect, place = self._connect(source.place), source.place
+        try:
+            reach = self._reach(connect, source)
+            server = await self._server(source, connect, reach)
+            client = await self._clients.find(
+                server,
+                self.callback(place),
+                reach,
+                self._rows,
+                given=_configured_client(connect, server),
+                setting=f"sources.{place}.connect.client",
+            )
+        except (DiscoveryFailed, ClientMissing, RequestFailed, SecretRefused, ValueError) as error:
+            raise OAuthRefused(str(error)) from error
+        needed = {scope for credential in wanted for scope in credential.scopes}
+        granted = {scope for row in former for scope in row.scopes}
+        scopes = choose_scopes(server, connect.scopes, more=sorted(needed | granted))
+        state = secrets.token_urlsafe(STATE_BYTES)
+        grants = self._grants(server, client, reach, connect)
+        url, attempt = grants.begin(self.callback(place), state, scopes)
+        return url, state, Pending(place, _schemes(wanted), server, client, attempt, away)
+
+    async def redeem(
+        self, source: Source, pending: Pending, answer: Mapping[str, str]
+    ) -> list[NewConnection]:
+        """The connections that an answer to a browser gives. Raises OAuthRefused."""
+        connect = self._connect(source.place)
+        try:
+            reach = self._reach(connect, source)
+            grants = self._grants(pending.server, pending.client, reach, connect)
+            tokens = await grants.redeem(pending.attempt, answer)
+        except AuthorizationRefused as error:
+            raise OAuthRefused(str(error), str(error)) from error
+        except (GrantFailed, ValueError) as error:
+            raise OAuthRefused(str(error)) from error
+        return [
+            NewConnection(
+                scheme,
+                "oauth",
+                _secret(tokens, pending.client),
+                scopes=tokens.scopes,
+                issuer=pending.server.issuer,
+                client_id=pending.client.id,
+                server=msgspec.to_builtins(pending.server),
+                away=pending.away,
+                lasts_s=tokens.lasts_s,
+            )
+            for scheme in pending.schemes
+        ]
+
+    async def renew(self, owner: Owner, row: Connection, secret: Secret) -> Renewed:
+        if not secret.refresh:
+            raise RenewalRefused("the service gave no refresh token")
+        connect = self._connect(owner.source)
+        server = msgspec.convert(row.server, AuthorizationServer)
+        client = self._current_client(connect, server, secret)
+        try:
+            reach = self._reach(connect, None)
+            grants = self._grants(server, client, reach, connect)
+            try:
+                tokens = await grants.renew(secret.refresh, tuple(row.scopes))
+            except GrantFailed as error:
+                if error.reason != "client":
+                    raise
+                registered = await self._clients.replace(
+                    client, server, self.callback(owner.source), reach, rows=self._rows
+                )
+                if registered is None:
+                    raise
+                client = registered
+                grants = self._grants(server, client, reach, connect)
+                tokens = await grants.renew(secret.refresh, tuple(row.scopes))
+        except GrantFailed as error:
+            if error.reason == "over":
+                raise RenewalRefused(str(error)) from error
+            raise RenewalFailed(str(error)) from error
+        except (ClientMissing, RequestFailed, SecretRefused, ValueError) as error:
+            raise RenewalFailed(str(error)) from error
+        return Renewed(_secret(tokens, client), tokens.lasts_s, tokens.scopes)
+
+    async def revoke(self, owner: Owner, row: Connection, secret: Secret) -> None:
+        connect = self._connect(owner.source)
+        server = msgspec.convert(row.server, AuthorizationServer)
+        if connect.revocation_url is not None:
+            server = msgspec.structs.replace(server, revocation_endpoint=connect.revocation_url)
+        client = self._current_client(connect, server, secret)
+        try:
+            grants = self._grants(server, client, self._reach(connect, None), connect)
+        except ValueError as error:
+            raise RenewalFailed(str(error)) from error
+        if secret.refresh:
+            await grants.revoke(secret.refresh, "refresh_token")
+        else:
+            await grants.revoke(secret.entry.token or "", "access_token")
+
+    def seal(self, state: str, pending: Pending) -> bytes:
+        """Raises SecretRefused."""
+        return self._vault.seal(
+            msgspec.json.encode(pending), SealedColumn.CONNECTION_ATTEMPT, place_of_attempt(state)
+        )
+
+    def unseal(self, state: str, sealed: bytes) -> Pending:
+        """Raises SecretRefused."""
+        place = place_of_attempt(state)
+        plain = self._vault.unseal(sealed, SealedColumn.CONNECTION_ATTEMPT, place)
+        return msgspec.json.decode(plain, type=Pending)
+
+    def callback(self, place: str) -> str:
+        """The redirect URI of a source: an address of its own guards against mix-up where a server
+        does not name itself (RFC 9700, 4.4)."""
+        return f"{self._public_url}/connect/{quote(place, safe='')}/callback"
+
+    def document(self) -> bytes:
+        """The document of the gateway about itself (CIMD)."""
+        return self._documents.body("none")
+
+    async def _server(self, source: Source, connect: Connect, reach: Reach) -> AuthorizationServer:
+        """Raises DiscoveryFailed and ValueError."""
+        if connect.authorization_url and connect.token_url:
+            resource = connect.resource if connect.resource not in ("auto", "off") else ""
+            server = named_server(
+                connect.authorization_url, connect.token_url, reach, resource=resource
+            )
+        elif source.facts.server:
+            wanted = McpServer(
+                url=source.base_url or source.location,
+                issuer=connect.issuer or "",
+                resource=connect.resource,
+            )
+            server = (await self._discovery.of_mcp_server(wanted, reach)).server
+        elif connect.issuer:
+            server = (await self._discovery.of_issuer(connect.issuer, reach)).server
+            if connect.resource not in ("auto", "off"):
+                server = msgspec.structs.replace(server, resource=connect.resource)
+        else:
+            setting = f"sources.{source.place}.connect"
+            raise ValueError(f"expected {setting}.issuer, or authorization_url and token_url")
+        if connect.revocation_url:
+            server = msgspec.structs.replace(server, revocation_endpoint=connect.revocation_url)
+        return server
+
+    def _connect(self, place: str) -> Connect:
+        adjusted = self._settings().sources.get(place)
+        return Connect() if adjusted is None else adjusted.connect
+
+    def _reach(self, connect: Connect, source: Source | None) -> Reach:
+        """The addresses that may be asked for a source. Raises ValueError."""
+        own = connect.issuer, connect.authorization_url, connect.token_url, connect.revocation_url
+        named = [url for url in own if url]
+        if source is not None and (source.base_url_trusted or source.origin == "settings"):
+            named.append(source.base_url or source.location)
+        return Reach(self._limits, named)
+
+    def _grants(
+        self, server: AuthorizationServer, client: OAuthClient, reach: Reach, connect: Connect
+    ) -> Grants:
+        return Grants(server, client, reach, authorize=connect.authorize, token=connect.token)
+
+    def _current_client(
+        self, connect: Connect, server: AuthorizationServer, secret: Secret
+    ) -> OAuthClient:
+        """The client that a grant was made for, with the secret that it has now."""
+        client = msgspec.convert(secret.client, OAuthClient)
+        given = _configured_client(connect, server)
+        return given if given is not None and given.id == client.id else client
+
+    @property
+    def _documents(self) -> ClientDocuments:
+        places = [
+            place
+            for place, adjusted in self._settings().sources.items()
+            if adjusted.connect.mode != "off"
+        ]
+        return ClientDocuments(self._public_url, tuple(map(self.callback, places)))
+
+    @property
+    def _rows(self) -> RegisteredClients:
+        return RegisteredClients(self._pool(), self._host_id, self._vault)
+
+
+def place_of_attempt(state: str) -> str:
+    """The row of an attempt, as PostgreSQL writes its key."""
+    return f"\\x{digest_of(state).hex()}"
+
+
+def _schemes(wanted: Sequence[Credential]) -> tuple[str, ...]:
+    return tuple(each.scheme for each in wanted if each.kind in OAUTH_KINDS)
+
+
+def _configured_client(connect: Connect, server: AuthorizationServer) -> OAuthClient | None:
+    client = connect.client
+    if client is None:
+        return None
+    return given_client(server, client.id, client.secret, client.auth)
+
+
+def _secret(tokens: Tokens, client: OAuthClient) -> Secret:
+    return Secret(
+        SchemeSettings(token=tokens.access), tokens.refresh or "", msgspec.to_builtins(client)
+    )
+
+
+def _limits(settings: Settings) -> Limits:
+    given = settings.connections
+    return Limits(
+        discovery_s=given.discovery_s,
+        request_s=given.request_s,
+        document_bytes=given.document_bytes,
+        cache_s=given.cache_s,
+        refused_s=given.refused_s,
+        private_networks=given.private_networks,
+    )

@@ -1,0 +1,130 @@
+"""A service with an authorization server of its own, whose tokens end and rotate."""
+
+import itertools
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+import anyio
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+
+@dataclass
+class Grant:
+    person: str
+    scope: str
+    refresh: str = ""
+
+
+@dataclass
+class Drive:
+    """The service; `person` is whoever logs in next."""
+
+    url: str = ""
+    person: str = "ann"
+    lasts_s: float = 3600
+    down: bool = False
+    grants_scope: str = ""  # "": what was asked for
+    rotates: bool = True
+    slow_s: float = 0.0
+    asked: list[dict[str, str]] = field(default_factory=list)
+    requests: Counter[str] = field(default_factory=Counter)
+    codes: dict[str, Grant] = field(default_factory=dict)
+    access: dict[str, Grant] = field(default_factory=dict)
+    refresh: dict[str, Grant] = field(default_factory=dict)
+    seen: list[str] = field(default_factory=list)  # whose token each call had
+    revoked: list[str] = field(default_factory=list)
+    needs: str = ""  # a scope that calls need
+    numbers: Any = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/.well-known/oauth-authorization-server", self.metadata),
+                Route("/authorize", self.authorize),
+                Route("/token", self.token, methods=["POST"]),
+                Route("/revoke", self.revoke, methods=["POST"]),
+                Route("/register", self.register, methods=["POST"]),
+                Route("/notes", self.notes, methods=["GET", "POST"]),
+            ]
+        )
+
+    async def metadata(self, _request: Request) -> Response:
+        return JSONResponse(
+            {
+                "issuer": self.url,
+                "authorization_endpoint": f"{self.url}/authorize",
+                "token_endpoint": f"{self.url}/token",
+                "revocation_endpoint": f"{self.url}/revoke",
+                "registration_endpoint": f"{self.url}/register",
+                "code_challenge_methods_supported": ["S256"],
+                "authorization_response_iss_parameter_supported": True,
+            }
+        )
+
+    async def register(self, request: Request) -> Response:
+        self.requests["register"] += 1
+        asked = await request.json()
+        return JSONResponse(
+            {**asked, "client_id": f"client-{next(self.numbers)}", "client_secret": "s" * 20}, 201
+        )
+
+    async def authorize(self, request: Request) -> Response:
+        asked = dict(request.query_params)
+        self.asked.append(asked)
+        code = f"code-{next(self.numbers)}"
+        self.codes[code] = Grant(self.person, self.grants_scope or asked.get("scope", ""))
+        query = urlencode({"code": code, "state": asked["state"], "iss": self.url})
+        return RedirectResponse(f"{asked['redirect_uri']}?{query}", 303)
+
+    async def token(self, request: Request) -> Response:
+        form = {name: str(value) for name, value in (await request.form()).items()}
+        self.requests[form["grant_type"]] += 1
+        await anyio.sleep(self.slow_s)
+        if self.down:
+            return JSONResponse({"error": "server_error"}, 500)
+        if form["grant_type"] == "authorization_code":
+            grant = self.codes.pop(form["code"], None)
+        else:
+            grant = self.refresh.get(form["refresh_token"])
+            if grant is not None and self.rotates:
+                del self.refresh[form["refresh_token"]]
+        if grant is None:
+            return JSONResponse({"error": "invalid_grant"}, 400)
+        number = next(self.numbers)
+        access, refresh = f"access-{number}-{'x' * 20}", f"refresh-{number}-{'y' * 20}"
+        self.access[access] = self.refresh[refresh] = grant
+        return JSONResponse(
+            {
+                "access_token": access,
+                "token_type": "Bearer",
+                "expires_in": self.lasts_s,
+                "refresh_token": refresh,
+                "scope": grant.scope,
+            }
+        )
+
+    async def revoke(self, request: Request) -> Response:
+        form = await request.form()
+        self.revoked.append(str(form["token"]))
+        return Response()
+
+    async def notes(self, request: Request) -> Response:
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        grant = self.access.get(token)
+        if grant is None:
+            return JSONResponse({}, 401, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
+        if self.needs and self.needs not in grant.scope.split():
+            challenge = f'Bearer error="insufficient_scope", scope="{self.needs}"'
+            return JSONResponse({}, 403, {"WWW-Authenticate": challenge})
+        self.seen.append(grant.person)
+        return JSONResponse({"owner": grant.person})
+
+    def end_tokens(self) -> None:
+        """The service refuses all access tokens from now on."""
+        self.access.clear()

@@ -1,0 +1,112 @@
+"""People have accounts at an MCP server with a login of its own, built with the official SDK."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.auth.provider import AccessToken, TokenVerifier
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.mcpserver import MCPServer
+
+from config.settings import DatabaseSettings
+from tests.fixtures_servers import serving
+from tests.gateway.connections.oauth_service import Drive, Grant
+from tests.gateway.connections.services import Notes, Office, link_of, token_of
+from tests.gateway.connections.test_oauth import authorize
+from tests.gateway.login.company import browsing, company
+from tests.servers.authorization import Late
+
+pytestmark = pytest.mark.anyio
+
+OPERATOR = "operator-token"
+
+
+class Verifier(TokenVerifier):
+    def __init__(self, drive: Drive) -> None:
+        self._drive = drive
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        grant = self._drive.access.get(token)
+        if grant is None:
+            return None
+        return AccessToken(token=token, client_id="toolgate", scopes=[], subject=grant.person)
+
+
+def mcp_server(drive: Drive, url: str) -> Any:
+    auth = AuthSettings(
+        issuer_url=drive.url, resource_server_url=f"{url}/mcp", validate_token_resource=False
+    )  # type: ignore[arg-type]
+    server = MCPServer("files", token_verifier=Verifier(drive), auth=auth)
+
+    @server.tool()
+    async def whose() -> str:
+        token = get_access_token()
+        return "nobody" if token is None else str(token.subject)
+
+    @server.prompt()
+    async def about() -> str:
+        token = get_access_token()
+        return "nobody" if token is None else str(token.subject)
+
+    @server.resource("files://mine")
+    async def mine() -> str:
+        token = get_access_token()
+        return "nobody" if token is None else str(token.subject)
+
+    return server.streamable_http_app()
+
+
+@asynccontextmanager
+async def files_office(database: DatabaseSettings, drive: Drive) -> AsyncIterator[Office]:
+    login, files = Late(), Late()
+    drive.access[OPERATOR] = Grant("operator", "")
+    async with serving(login) as drive.url, serving(files) as url:
+        login.app, files.app = drive.app, mcp_server(drive, url)
+        env = {
+            "TOOLGATE_SOURCES__FILES__MCP": f"{url}/mcp",
+            "TOOLGATE_SOURCES__FILES__HEADERS": json.dumps({"Authorization": f"Bearer {OPERATOR}"}),
+            "TOOLGATE_SOURCES__FILES__CONNECT": json.dumps({"mode": "user", "issuer": drive.url}),
+        }
+        async with files.app.router.lifespan_context(files.app), company(database, env=env) as made:
+            yield Office(made, Notes())
+
+
+async def test_tools_prompts_and_resources_are_the_persons_own(
+    database_settings: DatabaseSettings,
+) -> None:
+    drive = Drive()
+    async with (
+        files_office(database_settings, drive) as made,
+        browsing() as ann,
+        browsing() as bob,
+    ):
+        tokens = {
+            name: await token_of(made, browser, name)
+            for name, browser in (("ann", ann), ("bob", bob))
+        }
+        for method, params in (
+            ("prompts/get", {"name": "about"}),
+            ("resources/read", {"uri": "files://mine"}),
+        ):
+            refused = await made.ask(tokens["ann"], method, params)
+            assert refused["error"]["data"]["source"] == "files", refused
+        for name, browser in (("ann", ann), ("bob", bob)):
+            drive.person = name
+            link = link_of(await made.call(tokens[name], "whose"))
+            done = await authorize(browser, link)
+            assert done.status == 200, done.text
+        for _ in range(2):
+            for name, token in tokens.items():
+                answer = await made.call(token, "whose")
+                assert answer["result"]["content"][0]["text"] == name, answer
+                prompt = await made.ask(token, "prompts/get", {"name": "about"})
+                assert prompt["result"]["messages"][0]["content"]["text"] == name
+                read = await made.ask(token, "resources/read", {"uri": "files://mine"})
+                assert read["result"]["contents"][0]["text"] == name
+            drive.end_tokens()  # each is renewed once
+            drive.access[OPERATOR] = Grant("operator", "")
+        assert drive.requests["register"] == 1
+        assert drive.asked[0]["resource"].endswith("/mcp")

@@ -1,0 +1,191 @@
+"""People connect accounts by OAuth, whose tokens are renewed."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from config.settings import DatabaseSettings
+from tests.fixtures_gateway import DEADLINE_S
+from tests.fixtures_servers import serving
+from tests.gateway.connections.oauth_service import Drive
+from tests.gateway.connections.services import Notes, Office, description, link_of, token_of
+from tests.gateway.login.company import Answer, Browser, browsing, company, fields
+from tests.servers.authorization import Late
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def drive_office(
+    database: DatabaseSettings, folder: Path, drive: Drive, *, url: str = "", **connect: Any
+) -> AsyncIterator[Office]:
+    """A gateway in front of `drive`, which is served unless it is already."""
+    late = Late()
+    async with serving(late) as own:
+        if not drive.url:
+            drive.url, late.app = own, drive.app
+        path = folder / "drive.json"
+        oauth = {"type": "http", "scheme": "bearer"}
+        path.write_text(json.dumps(description(drive.url, {"oauth": []}, oauth=oauth)))
+        settings = {
+            "mode": "user",
+            "issuer": drive.url,
+            "client": {"id": "gateway", "secret": "gateway-secret"},
+            "scopes": ["notes.read"],
+            **connect,
+        }
+        env = {
+            "TOOLGATE_SOURCES__DRIVE__OPENAPI": str(path),
+            "TOOLGATE_SOURCES__DRIVE__BASE_URL": drive.url,
+            "TOOLGATE_SOURCES__DRIVE__CONNECT": json.dumps(settings),
+        }
+        async with company(database, url=url, env=env) as made:
+            yield Office(made, Notes())
+
+
+async def authorize(browser: Browser, link: str) -> Answer:
+    """Go the whole way; the last page."""
+    page = await browser.get(link)
+    assert page.status == 200, page.text
+    away = await browser.post(link, {**fields(page.text), "choice": "authorize"})
+    assert away.status == 303, away.text
+    back = await browser.get(away.location)
+    return await browser.get(back.location, site="cross-site")
+
+
+async def test_an_account_is_connected_by_oauth(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    drive = Drive()
+    async with (
+        drive_office(database_settings, tmp_path, drive) as made,
+        browsing() as browser,
+    ):
+        token = await token_of(made, browser)
+        link = link_of(await made.call(token))
+        page = await browser.get(link)
+        assert "127.0.0.1" in page.text
+        done = await authorize(browser, link)
+        assert done.status == 200, done.text
+        assert (await made.call(token))["result"]["structuredContent"] == {"owner": "ann"}
+        (asked,) = drive.asked
+        assert asked["scope"] == "notes.read"
+        assert asked["redirect_uri"] == f"{made.url}/connect/drive/callback"
+        assert "resource" not in asked
+        assert drive.requests == {"authorization_code": 1}
+
+
+async def test_an_ended_token_is_renewed_once_for_fifty_calls_at_two_gateways(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    """Two gateways share the connection; the refresh token is good once."""
+    drive = Drive(slow_s=0.3)
+    async with (
+        drive_office(database_settings, tmp_path, drive) as made,
+        drive_office(database_settings, tmp_path, drive, url=made.url) as other,
+        browsing() as browser,
+    ):
+        token = await token_of(made, browser)
+        await authorize(browser, link_of(await made.call(token)))
+        assert (await other.call(token))["result"]["structuredContent"] == {"owner": "ann"}
+        drive.end_tokens()
+        owners: list[Any] = []
+
+        async def call(at: Office) -> None:
+            owners.append((await at.call(token))["result"].get("structuredContent"))
+
+        with anyio.fail_after(DEADLINE_S):
+            async with anyio.create_task_group() as tasks:
+                for number in range(50):
+                    tasks.start_soon(call, (made, other)[number % 2])
+        assert owners == [{"owner": "ann"}] * 50
+        assert drive.requests["refresh_token"] == 1
+
+
+async def test_an_outage_of_the_server_forgets_nothing_and_an_end_asks_again(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    drive = Drive()
+    async with (
+        drive_office(database_settings, tmp_path, drive) as made,
+        browsing() as browser,
+    ):
+        token = await token_of(made, browser)
+        await authorize(browser, link_of(await made.call(token)))
+        drive.end_tokens()
+        drive.down = True
+        refused = await made.call(token)
+        assert "could not be renewed" in json.dumps(refused)
+        assert "/connect" not in json.dumps(refused)
+        drive.down = False
+        assert (await made.call(token))["result"]["structuredContent"] == {"owner": "ann"}
+        drive.end_tokens()
+        drive.refresh.clear()
+        again = await made.call(token)
+        assert again["result"]["_meta"]["toolgate/connect"]["reason"] == "expired"
+        await authorize(browser, link_of(again))
+        assert (await made.call(token))["result"]["structuredContent"] == {"owner": "ann"}
+
+
+async def test_scopes_granted_before_are_asked_for_with_a_refused_scope(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    drive = Drive()
+    async with (
+        drive_office(database_settings, tmp_path, drive) as made,
+        browsing() as browser,
+    ):
+        token = await token_of(made, browser)
+        await authorize(browser, link_of(await made.call(token)))
+        drive.needs = "notes.write"
+        refused = await made.call(token)
+        assert refused["result"]["_meta"]["toolgate/connect"]["reason"] == "scopes"
+        await authorize(browser, link_of(refused))
+        assert drive.asked[-1]["scope"].split() == ["notes.read", "notes.write"]
+        assert (await made.call(token))["result"]["structuredContent"] == {"owner": "ann"}
+
+
+async def test_an_answer_counts_in_the_browser_that_left_alone(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    drive = Drive()
+    async with (
+        drive_office(database_settings, tmp_path, drive) as made,
+        browsing() as ann,
+        browsing() as bob,
+    ):
+        link = link_of(await made.call(await token_of(made, ann)))
+        await token_of(made, bob, "bob")
+        page = await ann.get(link)
+        away = await ann.post(link, {**fields(page.text), "choice": "authorize"})
+        back = await ann.get(away.location)
+        await bob.get(f"{made.url}/connect")
+        stolen = await bob.get(back.location, site="cross-site")
+        assert stolen.status == 400
+        assert drive.requests["authorization_code"] == 0
+        mixed = back.location.replace("/drive/", "/other/")
+        assert (await ann.get(mixed, site="cross-site")).status == 400
+
+
+async def test_disconnecting_revokes_at_the_service(
+    database_settings: DatabaseSettings, tmp_path: Path
+) -> None:
+    drive = Drive()
+    async with (
+        drive_office(database_settings, tmp_path, drive) as made,
+        browsing() as browser,
+    ):
+        token = await token_of(made, browser)
+        await authorize(browser, link_of(await made.call(token)))
+        page = await browser.get(f"{made.url}/connect")
+        assert "drive" in page.text
+        (id_,) = [part.split('"')[0] for part in page.text.split('name="end" value="')[1:]]
+        await browser.post(f"{made.url}/connect", {**fields(page.text), "end": id_})
+        link_of(await made.call(token))
+        assert len(drive.revoked) == 1
+        assert drive.revoked[0].startswith("refresh-")
