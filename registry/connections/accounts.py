@@ -12,11 +12,12 @@ from uuid import UUID, uuid4
 
 import msgspec
 from msgspec import Struct
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 from psycopg.rows import class_row
 from psycopg.sql import SQL
 from psycopg.types.json import Jsonb
 
+from config.access import USERS_PROVIDER
 from config.sources import SchemeSettings
 from registry.access.secrets import Keys, SecretRefused
 from registry.access.vault import SealedColumn, Vault
@@ -94,11 +95,17 @@ class NewConnection(Struct, frozen=True):
     lasts_s: float | None = None  # of its token; None: for good
 
 
+# The state of a disabled person's connections comes back as it was when they are enabled again.
 _SHOWN = SQL(
-    "connection_id AS id, principal, source, scheme, label, kind, state, hint, scopes, issuer,"
-    " client_id, server, version, away, failure, expires_ts AS expires, created_ts AS created,"
-    " used_ts AS used"
-)
+    "connection_id AS id, principal, source, scheme, label, kind, CASE WHEN EXISTS (SELECT FROM"
+    " login_person_t p WHERE (p.host_id, p.tenant_id, p.principal) = (connection_t.host_id,"
+    " connection_t.tenant_id, connection_t.principal) AND p.disabled_ts IS NOT NULL)"
+    " OR EXISTS (SELECT FROM login_user_t u WHERE (u.host_id, u.tenant_id, {} || u.name)"
+    " = (connection_t.host_id, connection_t.tenant_id, connection_t.principal)"
+    " AND u.disabled_ts IS NOT NULL) THEN 'suspended' ELSE state END AS state, hint, scopes,"
+    " issuer, client_id, server, version, away, failure, expires_ts AS expires,"
+    " created_ts AS created, used_ts AS used"
+).format(sql.Literal(f"{USERS_PROVIDER}:"))
 # 30 s before the end, or at half of a shorter life
 _WAITS = SQL(
     "coalesce(extract(epoch FROM expires_ts - now() - least(interval '30 s',"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from config.settings import Settings
-from gateway.admin.parts import Disconnect, RegistryParts
+from gateway.admin.parts import Disconnect, JobParts
 from gateway.operations.operation import (
     Identifier,
     Line,
@@ -55,7 +55,7 @@ class ConnectionOperations:
         self._is_on = settings.login.enabled
 
     @classmethod
-    def of(cls, parts: RegistryParts) -> "ConnectionOperations":
+    def of(cls, parts: JobParts) -> "ConnectionOperations":
         return cls(parts.ground, parts.settings, parts.disconnect)
 
     @property
@@ -98,6 +98,13 @@ class ConnectionOperations:
         id_ = asked.names["connection"]
         if await self._disconnect(asked.tenant, id_) is None:
             raise not_found("connection", id_)
+
+    async def forget(self, tenant: str, source: str) -> None:
+        """End the connections to a removed source: a namesake must not be called with them."""
+        if not self._is_on:
+            return
+        for row in await self._connections.all(tenant, source=source):
+            await self._disconnect(tenant, str(row.id))
 
     @property
     def _connections(self) -> Connections:

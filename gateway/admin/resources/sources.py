@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 from config.settings import Imports, Toolset
 from config.sources import SourceSettings
 from gateway.admin.parts import JobParts
+from gateway.admin.resources.connections import ConnectionOperations
 from gateway.admin.resources.import_requests import (
     AnyImport,
     Document,
@@ -204,6 +205,7 @@ class SourceOperations:
         wanted: Callable[[], Mapping[str, SourceSettings]],
         lister: Lister | None,
         secrets: SecretOperations,
+        connections: ConnectionOperations,
         toolsets: Mapping[str, Toolset],
         at_machine: bool,
     ) -> None:
@@ -214,6 +216,7 @@ class SourceOperations:
         self._wanted = wanted
         self._lister = lister
         self._secrets = secrets
+        self._connections = connections
         self._toolsets = toolsets
         self._at_machine = at_machine
         self._running: Counter[str] = Counter()  # running imports by tenant
@@ -226,6 +229,7 @@ class SourceOperations:
             wanted=parts.sources,
             lister=parts.lister,
             secrets=SecretOperations.of(parts),
+            connections=ConnectionOperations.of(parts),
             toolsets=parts.settings.toolsets,
             at_machine=parts.at_machine,
         )
@@ -420,6 +424,7 @@ class SourceOperations:
             await self._find_source(asked)
             raise changed_problem()
         await self._secrets.forget(asked.tenant, name)
+        await self._connections.forget(asked.tenant, name)
 
     async def versions(self, asked: OperationInput) -> ListPage[Version]:
         name = asked.names["source"]
