@@ -10,7 +10,10 @@ from msgspec.structs import replace
 from config.settings import Settings, Toolset
 from tests.fixtures_gateway import META, MODERN, Client, Recorder, running, with_mcp
 from tests.gateway.events import listening, refused
+from tests.gateway.shared import anyio_backend, client, service
 from tests.gateway.verbs import install
+
+__all__ = ["anyio_backend", "client", "service"]
 
 pytestmark = pytest.mark.anyio
 

@@ -15,9 +15,13 @@ from tests.fixtures_gateway import (
     running,
     with_mcp,
 )
+from tests.gateway.shared import anyio_backend, client, service
 from tests.gateway.verbs import install
 
+__all__ = ["anyio_backend", "client", "service"]
+
 pytestmark = pytest.mark.anyio
+
 
 HANDSHAKE = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 
@@ -121,9 +125,10 @@ async def test_methods_missing_from_2026_07_28_are_404(client: Client, method: s
     assert (status, answer["error"]["code"], answer["id"]) == (404, -32601, 1)
 
 
-async def test_methods_missing_upstream_are_an_answer(client: Client) -> None:
-    install(client.gateway)
-    status, answer = await client.modern("test/lack")
+async def test_methods_missing_upstream_are_an_answer(settings: Settings) -> None:
+    async with running(settings) as client:
+        install(client.gateway)
+        status, answer = await client.modern("test/lack")
     assert (status, answer["error"]["code"]) == (200, -32601)
 
 

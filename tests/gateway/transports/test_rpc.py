@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from tests.fixtures_gateway import Client, Recorder
+from tests.gateway.shared import anyio_backend, client, service
+
+__all__ = ["anyio_backend", "client", "service"]
 
 pytestmark = pytest.mark.anyio
 
