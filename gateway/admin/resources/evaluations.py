@@ -10,13 +10,14 @@ from gateway.admin.parts import JobParts
 from gateway.admin.resources.search import Find
 from gateway.operations.jobs import AsJob, Job
 from gateway.operations.operation import Line, Operation, OperationDependencies, OperationInput
+from gateway.operations.pages import ListPage, Paging
 from gateway.operations.problems import Mistake, ProblemDetails, invalid
 from registry.evaluation.curves import FitBin, ModeCurve, calibration, calibration_pairs, curve
 from registry.evaluation.results import DEPTH
 from registry.evaluation.runs import MODES
 from registry.evaluation.sets import EvaluationRequest, Index, RelevantTools
 from registry.search import Filters, Mode, SearchQuery, SearchResult
-from registry.search.usage_log import UsageLog
+from registry.search.usage_log import UsageLog, UsedRequest
 from registry.sources.tool_store import ToolStore
 from schemas.errors import InvalidParams
 
@@ -39,6 +40,13 @@ class EvaluationSet(Struct, frozen=True, forbid_unknown_fields=True):
     requests: Annotated[tuple[KnownRequest, ...], Meta(max_length=EVALUATED)] = ()
     from_usage: bool = False
     limit: Annotated[int, Meta(ge=1, le=EVALUATED)] = 200
+
+
+class UsedRequestView(Struct, frozen=True):
+    """A request of a caller. `gold`: ids of the tools that were called with success after it."""
+
+    query: str
+    gold: tuple[str, ...]
 
 
 class MissedRequest(Struct, frozen=True):
@@ -84,6 +92,12 @@ class EvaluationOperations:
                 "Evaluate the search with requests whose tools are known.", READ, self.evaluate,
                 SearchEvaluation, body=EvaluationSet, problems=(403,),
                 job=AsJob(always=True, lock="evaluation"),
+            ),
+            Operation(
+                "listUsedRequests", "GET", "/search/requests",
+                "List requests of callers that were followed by calls, the newest first.", READ,
+                self.list_used, ListPage[UsedRequestView], query=Paging,
+                details="They are recorded with search.usage_log, masked.",
             ),
         )  # fmt: skip
 
@@ -131,14 +145,24 @@ class EvaluationOperations:
                 _request(n, request.query, request.gold)
                 for n, request in enumerate(body.requests, 1)
             ]
-        if not self._ground.is_operator(asked):  # they are texts of people
-            text = f"Requests of callers take the role {self._ground.operator_role}."
-            raise ProblemDetails(403, "insufficient-role", text)
-        queries = (await self._usage.requests(asked.tenant))[: body.limit]
+        queries = (await self._used(asked))[: body.limit]
         if not queries:
             text = "no request was followed by a call yet; search.usage_log records them"
             raise invalid("There is nothing to evaluate.", Mistake(text, pointer="/from_usage"))
         return [_request(n, query.query, query.tools) for n, query in enumerate(queries, 1)]
+
+    async def _used(self, asked: OperationInput) -> Sequence[UsedRequest]:
+        """Requests of callers, which are texts of people. Raises ProblemDetails."""
+        if not self._ground.is_operator(asked):
+            text = f"Requests of callers take the role {self._ground.operator_role}."
+            raise ProblemDetails(403, "insufficient-role", text)
+        return await self._usage.requests(asked.tenant)
+
+    async def list_used(self, asked: OperationInput) -> ListPage[UsedRequestView]:
+        numbered = enumerate(await self._used(asked), 1)
+        page = self._ground.pages.page(asked.query, numbered, lambda entry: f"{entry[0]:010}")
+        views = tuple(UsedRequestView(used.query, used.tools) for _, used in page.items)
+        return ListPage(views, page.next)
 
 
 class _Ran:

@@ -4,17 +4,20 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import click
 from msgspec.structs import replace
 
 from config.settings import EmbeddingProvider, Settings
+from gateway.cli.commands import RESOURCES
 from gateway.cli.common.database import open_registry, run, settings_option
 from gateway.cli.common.failure import UNWANTED, USAGE, fail
 from gateway.cli.common.output import err, out, print_json, print_rows, say
 from gateway.cli.common.progress import progress_bar
+from gateway.cli.operations import Connect, client_option, open_client
 from gateway.cli.search.serving import open_serving
 from registry.evaluation import report
 from registry.evaluation.corpus import Corpus, of_catalog, of_registry
@@ -32,10 +35,10 @@ from registry.evaluation.sets import (
     read_requests,
 )
 from registry.search import Mode
-from registry.search.usage_log import UsageLog
 from schemas.jsonrpc import encode
 
 FILE = click.Path(path_type=Path)
+RESOURCE = "evaluations:EvaluationOperations"
 Format = Literal["table", "json", "md"]
 PROVIDERS = get_args(EmbeddingProvider)
 
@@ -208,7 +211,7 @@ async def _evaluate(
     sets = [_read(path, catalog, limit) for path in queries]  # all of them, before any is searched
     if from_usage:
         sets.append(
-            RequestSet("usage", sample_requests(await _used_requests(settings), limit), None)
+            RequestSet("usage", sample_requests(await _evaluation_requests(settings), limit), None)
         )
     results = []
     with _progress() as heard:
@@ -230,8 +233,8 @@ async def _evaluate(
 
 
 @click.command(name="usage")
-@settings_option
-def usage(settings: Settings) -> None:
+@client_option(RESOURCE)
+def usage(_settings: Settings, connect: Connect) -> None:
     """Print the requests that were followed by calls.
 
     They are those of callers of search_tools while search.usage_log was on, a line of JSON each,
@@ -243,24 +246,30 @@ def usage(settings: Settings) -> None:
     Example:
       toolgate search usage > requests.jsonl
     """
-    for request in run(_used_requests(settings)):
-        say(encode({"query": request.query, "gold": request.gold}).decode())
+    for request in run(_used_requests(connect)):
+        say(encode(request).decode())
 
 
-async def _used_requests(settings: Settings) -> list[EvaluationRequest]:
-    search = settings.search
-    async with open_registry(settings) as registry:
-        log = UsageLog(
-            lambda: registry.database.pool, search.usage_log_days, search.query_characters
-        )
-        queries = await log.requests(registry.host_id)
-    if not queries:
+async def _used_requests(connect: Connect) -> list[dict[str, Any]]:
+    async with connect() as client:
+        requests = await client.items("listUsedRequests", {})
+    if not requests:
         fail("there are no requests yet that were followed by calls; search.usage_log records them")
+    return requests
+
+
+async def _evaluation_requests(settings: Settings) -> list[EvaluationRequest]:
+    connect = partial(
+        open_client, settings, url=None, key_file=None, resources=(RESOURCES + RESOURCE,)
+    )
     return [
         EvaluationRequest(
-            f"request {n}", query.query, query.tools, tuple((id_,) for id_ in query.tools)
+            f"request {number}",
+            used["query"],
+            tuple(used["gold"]),
+            tuple((id_,) for id_ in used["gold"]),
         )
-        for n, query in enumerate(queries, start=1)
+        for number, used in enumerate(await _used_requests(connect), start=1)
     ]
 
 

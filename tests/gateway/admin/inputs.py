@@ -108,6 +108,7 @@ CASES: Mapping[str, Case] = {
     "evaluateSearch": Case(
         {"requests": [{"query": "pet", "gold": ["getPet"]}]}, {"requests": [{"query": ""}]}
     ),
+    "listUsedRequests": Case({}, MISSING),
     "getEmbeddings": Case({}, None),
     "refreshEmbeddings": Case({"tools": ["getPet"]}, {"tools": ["none"]}),
     "retryEmbeddings": Case({}, {"tools": ["none"]}),

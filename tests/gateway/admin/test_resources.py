@@ -519,6 +519,9 @@ async def evaluating(api: Admin) -> None:
     assert (told["requests"], told["unknown"]) == (1, ["nowhere"])
     used = await api("POST", "/search/evaluations", {"from_usage": True}, "admin:registry:read")
     assert used.status == 403
+    assert (await api("GET", "/search/requests")).status == 403
+    operator = bearer(roles=["operator"])
+    assert (await api("GET", "/search/requests", **operator)).json == {"items": []}
 
 
 async def accepting(api: Admin, database: Database) -> None:
