@@ -32,7 +32,8 @@ class CommandRow:
     changes: bool = False  # whether one member at least has to be given
     tells: bool = False  # whether the answer is printed below the sentence
     says: str = ""  # the sentence that is printed; names of members stand in braces
-    prints: str = ""  # the member of the answer that is printed, alone
+    prints: str = ""  # the member of the answer that is printed, alone, where it has one
+    fails: str = ""  # the member of the answer that has the reason of a failure
     remarks: Callable[[Settings], str] = lambda _settings: ""  # on what was done here
     hint: str = ""  # for a person below a list
     first: str = ""  # for a person, where a list is empty
@@ -65,6 +66,7 @@ class CommandGroup:
     rows: Mapping[str, CommandRow | Hand]
     view: str = ""  # its key in VIEWS
     remote: bool = False  # the operations are about a gateway that runs
+    root: str = ""  # path of their API; "": that of the admin API
     needs: tuple[str, ...] = ()  # settings that have to be on for them
 
 
@@ -546,6 +548,51 @@ GROUPS: Mapping[str, CommandGroup] = {
             "show": CommandRow(operation="getJob"),
             "cancel": CommandRow(operation="cancelJob", confirms=False),
             "wait": ("gateway.cli.running.jobs:wait", "Wait for the end of a job."),
+        },
+    ),
+    "webhooks": CommandGroup(
+        help="""List, add, test, rotate and remove webhooks of a running gateway.
+
+        Completions of invocations are sent to them (`replyTo: webhook:NAME`). The gateway needs
+        events.enabled, and the key the scope events:admin.
+
+        \b
+        Example:
+          toolgate webhooks add crm https://crm.example/hooks --key-file my.key
+          toolgate webhooks test crm --key-file my.key
+        """,
+        resources=("gateway.wings.events.webhook_receivers:WebhookReceivers",),
+        remote=True,
+        root="/events/v1",
+        rows={
+            "list": CommandRow(
+                operation="events_webhooks",
+                columns=(("name", "Name", "code"), ("url", "Address", "text"),
+                         ("stored", "Added", "badge"), ("disabled", "Disabled", "badge")),
+                help="Those of the settings were not added. One is disabled because its receiver "
+                "answered 410.",
+            ),
+            "add": CommandRow(
+                operation="events_put_webhook", arguments=("url",), metavars={"url": "ADDRESS"},
+                summary="Add a webhook, or change its address.", prints="secret",
+                says="The secret of {name}. Store it now: it is not shown again.",
+                help="ADDRESS is an https URL. The secret of a new one is printed, once. A "
+                "disabled one is enabled.",
+            ),
+            "test": CommandRow(
+                operation="events_test_webhook", fails="error",
+                says="{webhook} took the event.",
+            ),
+            "rotate": CommandRow(
+                operation="events_rotate_webhook", prints="secret",
+                summary="Give a webhook a new secret.",
+                says="The secret of {name}. Store it now: it is not shown again.",
+                help="It is printed once. Requests carry a signature of the one before, too, until "
+                "the next rotation.",
+            ),
+            "remove": CommandRow(
+                operation="events_delete_webhook", confirms=False, says="Removed {webhook}."
+            ),
         },
     ),
 }  # fmt: skip

@@ -70,7 +70,7 @@ COMMANDS = {
     "top": ("gateway.cli.running.top:top", "Show requests, times and errors of gateways."),
     "audit": ("gateway.cli.audit:audit", "Search, verify and export the audit log."),
     "portal": ("gateway.cli.portal:portal", "Report who still sends legacy payloads."),
-    "webhooks": ("gateway.cli.webhooks:webhooks", "List, add and test webhooks for events."),
+    "webhooks": ("gateway.cli.operations:webhooks", "List, add and test webhooks for events."),
     "parity": ("gateway.cli.parity:parity", "Test a server with the parity vectors."),
     "config": ("gateway.cli.installation:config", "Show and check the settings."),
     "migrate": ("gateway.cli.databases:migrate", "Migrate the database to this release."),

@@ -202,20 +202,22 @@ async def open_client(
     key_file: IO[str] | None,
     tenant: str | None = None,
     remote: bool = False,
+    root: str = "",
     resources: Sequence[str] = (),
     **of_process: Any,
 ) -> AsyncIterator[OperationClient]:
     """The operations of the gateway that options name, or of this process, which imports
-    `resources` alone. `of_process`: see `open_operations` in `gateway.cli.local`."""
+    `resources` alone. `root`: path of the gateway's API; "": that of the admin API. `of_process`:
+    see `open_operations` in `gateway.cli.local`."""
     if not remote and url is None and key_file is None:
         async with load(LOCAL)(settings, tenant, resources, **of_process) as operations:
             yield operations
         return
     if tenant is not None:
         fail("--tenant: at a gateway the key has a tenant; remove the option", USAGE)
-    if url is None:
+    if url is None and not root:
         check_credentials(settings, key_file)
-    yield running_gateway(settings, settings.admin.path, url=url, key_file=key_file)
+    yield running_gateway(settings, root or settings.admin.path, url=url, key_file=key_file)
 
 
 Connect = Callable[..., AbstractAsyncContextManager[OperationClient]]
@@ -298,6 +300,7 @@ class OperationCall:
             key_file=key_file,
             tenant=tenant,
             remote=self._group.remote,
+            root=self._group.root,
             resources=self._group.resources,
         )
         async with opened as client:
@@ -358,6 +361,8 @@ class OperationCall:
         answer = await hinting(client, {**self._given, **names}, call)
         if answer.is_job and not self._values.get("no_wait"):
             return await wait_for_job(client, answer.value["job"], cancels=True)
+        if self._row.fails and answer.value.get(self._row.fails):
+            raise CommandFailure(f"{self.subject}: {one_line(answer.value[self._row.fails])}")
         self._written = "Added" if answer.created else "Changed"
         return answer.value
 
@@ -411,10 +416,10 @@ class OperationCall:
         row = self._row
         if self._is_job(value):
             finish(value)
-        elif row.prints:
+        elif row.prints and row.prints in value:
             say(one_line(str(value[row.prints])))
             note(self._sentence(names, value))
-        elif row.says:
+        elif row.says and not row.prints:
             say(self._sentence(names, value))
             if row.tells and isinstance(value, dict):
                 print_entry(value)

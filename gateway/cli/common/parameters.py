@@ -25,6 +25,7 @@ from schemas.errors import ParseError
 from schemas.jsonrpc import decode_json
 
 PAGING = frozenset({"after", "limit"})
+RESERVED = frozenset({"tenant", "url"})  # parameters that commands have besides
 SECONDS = "_s"  # at the end of the names of spans of time
 BEFORE = frozenset({"since", "until", "issued_before"})  # times that are mostly past
 SPLIT = "scopes"  # a list whose texts may have several words, as OAuth writes them
@@ -133,6 +134,11 @@ class Member:
     is_list: bool = False
 
     @property
+    def parameter(self) -> str:
+        """The name of its parameter of a command."""
+        return f"{self.name}_" if self.name in RESERVED else self.name
+
+    @property
     def word(self) -> str:
         """The name of its option: `--scope` of `scopes`, `--overlap` of `overlap_s`."""
         name = self.name.removesuffix("s") if self.is_list else self.name
@@ -156,14 +162,14 @@ def option(member: Member, word: str = "", text: str = "") -> click.Option:
         turned = "no-" if member.default is True else ""
         flag = f"--{word or turned + member.word}"
         opposite = f"Turn off: {member.help}" if turned and member.help else member.help
-        return click.Option([flag, member.name], is_flag=True, help=text or opposite or None)
+        return click.Option([flag, member.parameter], is_flag=True, help=text or opposite or None)
     word, text = word or member.word, text or member.help
     if member.is_list:
         text = f"{text.removesuffix('.')}; repeatable."
     if member.type in EXAMPLES:
         text = f"{text} {EXAMPLES[member.type]}".lstrip()
     return click.Option(
-        [f"--{word}", member.name],
+        [f"--{word}", member.parameter],
         type=member.type,
         required=member.required,
         multiple=member.is_list,
@@ -176,7 +182,7 @@ def argument(member: Member, metavar: str = "") -> click.Argument:
     word = metavar or member.name.removesuffix("s" * member.is_list).upper()
     shown = f"{word}{several}" if member.required else f"[{word}]{several}"
     return click.Argument(
-        [member.name],
+        [member.parameter],
         type=member.type,
         metavar=shown,
         nargs=-1 if member.is_list else 1,
@@ -188,7 +194,7 @@ def given_members(members: Mapping[str, Member], values: Mapping[str, Any]) -> d
     """The members that were given, as an operation takes them."""
     given: dict[str, Any] = {}
     for name, member in members.items():
-        value = values.get(name)
+        value = values.get(member.parameter)
         if member.is_flag:
             if value:
                 given[name] = member.default is not True

@@ -23,7 +23,7 @@ OPERATION = declared_operations((RESOURCES + RESOURCE,))["createTool"]
 MEMBERS = {
     name: member
     for name, member in members_of_call(OPERATION).items()
-    if name not in {"name", "code", "url"}
+    if name not in {"name", "code"}
 }
 
 Json = Mapping[str, Any]
@@ -34,7 +34,6 @@ Json = Mapping[str, Any]
 @click.option(
     "--script", metavar="FILE", help="File with source code that defines main(arguments)."
 )
-@click.option("--target", metavar="URL", help="Target of --graphql and --hybrid.")
 @click.option("--from", "file", metavar="FILE", help="YAML or JSON file with one tool or several.")
 @click.option("--dry-run", is_flag=True, help="Print the tool; write nothing.")
 @json_option
@@ -44,7 +43,6 @@ def add(
     connect: Connect,
     name: str | None,
     script: str | None,
-    target: str | None,
     file: str | None,
     dry_run: bool,
     as_json: bool,
@@ -78,9 +76,7 @@ def add(
     """
     if (name is None) == (file is None):
         fail("expected the NAME of a tool, or --from FILE", USAGE)
-    texts = {"script": script, "url": target}
-    given = {name: text for name, text in texts.items() if text is not None}
-    given |= given_members(MEMBERS, values)
+    given = given_members(MEMBERS, values) | ({} if script is None else {"script": script})
     if file and given:
         fail("--from FILE takes no other options than --dry-run and --json", USAGE)
     objects = _objects(file) if file else [{"name": name, **given}]
@@ -98,7 +94,8 @@ def add(
         remark(f"Try it: toolgate tools show {made[0]['name']}")
 
 
-add.params += [option(member) for member in MEMBERS.values()]
+WORDS = {"url": "target"}  # --url is that of the gateway
+add.params += [option(member, WORDS.get(name, "")) for name, member in MEMBERS.items()]
 
 
 def _objects(file: str) -> list[Any]:

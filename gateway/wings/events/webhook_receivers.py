@@ -16,7 +16,7 @@ from config.sources import SchemeSettings
 from config.value_types import SkillKey
 from gateway.http_client.webhooks import PREFIX, WebhookSender, check_receiver
 from gateway.operations.operation import Operation, OperationInput, OperationOutput
-from gateway.operations.pages import ListPage
+from gateway.operations.pages import ListPage, Pages, Paging
 from gateway.operations.problems import ProblemDetails, conflict, invalid, not_found, unavailable
 from registry.access.secrets import Keys, SecretRefused, Secrets
 from registry.database.postgres import Pool, borrow
@@ -30,6 +30,7 @@ SOURCE = "events"  # of the secrets
 SECRET_BYTES = 32
 ADMIN = "events:admin"
 ONE = "/webhooks/{webhook}"
+PAGES = Pages(100, 1000)
 TEST = {"specversion": "1.0", "source": "/toolgate", "type": "dev.toolgate.webhook.test.v1"}
 
 
@@ -77,7 +78,7 @@ class WebhookReceivers:
             Operation(
                 "events_webhooks", "GET", "/webhooks",
                 "List the webhooks that completions can be sent to.", ADMIN,
-                self.list_webhooks, ListPage[WebhookView],
+                self.list_webhooks, ListPage[WebhookView], query=Paging,
             ),
             Operation(
                 "events_put_webhook", "PUT", ONE,
@@ -127,7 +128,7 @@ class WebhookReceivers:
             WebhookView(name, url, name not in configured, (name, url) in gone)
             for name, url in sorted({**stored, **configured}.items())
         ]
-        return ListPage(tuple(views))
+        return PAGES.page(asked.query, views, lambda view: view.name)
 
     async def put(self, asked: OperationInput) -> OperationOutput:
         name, url = self._own_name(asked), asked.body.url
