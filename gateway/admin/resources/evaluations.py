@@ -96,7 +96,7 @@ class EvaluationOperations:
             Operation(
                 "listUsedRequests", "GET", "/search/requests",
                 "List requests of callers that were followed by calls, the newest first.", READ,
-                self.list_used, ListPage[UsedRequestView], query=Paging,
+                self.list_used_requests, ListPage[UsedRequestView], query=Paging,
                 details="They are recorded with search.usage_log, masked.",
             ),
         )  # fmt: skip
@@ -145,21 +145,21 @@ class EvaluationOperations:
                 _request(n, request.query, request.gold)
                 for n, request in enumerate(body.requests, 1)
             ]
-        queries = (await self._used(asked))[: body.limit]
+        queries = (await self._used_requests(asked))[: body.limit]
         if not queries:
             text = "no request was followed by a call yet; search.usage_log records them"
             raise invalid("There is nothing to evaluate.", Mistake(text, pointer="/from_usage"))
         return [_request(n, query.query, query.tools) for n, query in enumerate(queries, 1)]
 
-    async def _used(self, asked: OperationInput) -> Sequence[UsedRequest]:
+    async def _used_requests(self, asked: OperationInput) -> Sequence[UsedRequest]:
         """Requests of callers, which are texts of people. Raises ProblemDetails."""
         if not self._ground.is_operator(asked):
             text = f"Requests of callers take the role {self._ground.operator_role}."
             raise ProblemDetails(403, "insufficient-role", text)
         return await self._usage.requests(asked.tenant)
 
-    async def list_used(self, asked: OperationInput) -> ListPage[UsedRequestView]:
-        numbered = enumerate(await self._used(asked), 1)
+    async def list_used_requests(self, asked: OperationInput) -> ListPage[UsedRequestView]:
+        numbered = enumerate(await self._used_requests(asked), 1)
         page = self._ground.pages.page(asked.query, numbered, lambda entry: f"{entry[0]:010}")
         views = tuple(UsedRequestView(used.query, used.tools) for _, used in page.items)
         return ListPage(views, page.next)
