@@ -224,11 +224,15 @@ def wordless() -> Settings:
 
 
 @asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Client]:
-    """A gateway with these settings, ready."""
+async def running(settings: Settings, port: int = 0) -> AsyncIterator[Client]:
+    """A gateway with these settings, ready; at any port, or at this one."""
     gateway = Gateway(settings)
     app = gateway.app()
-    async with serving(app) as url, gateway.lifespan(app), aiohttp.ClientSession() as http:
+    async with (
+        serving(app, port=port) as url,
+        gateway.lifespan(app),
+        aiohttp.ClientSession() as http,
+    ):
         async with asyncio.timeout(DEADLINE_S):
             await gateway.feed.settled.wait()
         assert gateway.feed.state.failure is None

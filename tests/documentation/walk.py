@@ -3,6 +3,9 @@
 A block with a `title` is a file of that name; one that is titled "Terminal" runs until the end.
 Other blocks of `sh` run to their end. A block of `text` or `json` after one is what it prints: each
 line is found in the output, where `...` stands for anything.
+
+People open the invitations that a block prints, and set a password; programs that open a browser
+get `person.py`, which logs them in, in the order of their invitations.
 """
 
 import json
@@ -23,6 +26,7 @@ from config.load import load
 from config.settings import DatabaseSettings
 from registry.embedding.status import status
 from tests.documentation.pages import ROOT
+from tests.documentation.person import accept_invitation
 from tests.fixtures_gateway import DEADLINE_S, Client, running
 from tests.fixtures_redis import free_ports
 from tests.gateway.cli.processes import command
@@ -31,6 +35,7 @@ from tests.polling import until
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 GATEWAY, SERVICE = "127.0.0.1:8765", "8766"
 REPLACED = {"pip install toolgate": "toolgate --version"}  # tests/test_installed.py installs it
+INVITATION = re.compile(r"http://\S+/login/invitation\S+")
 PROGRAMS = Path(sys.executable).parent
 PLAIN = {"toolgate"}
 QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -62,6 +67,7 @@ class Walk:
     database: DatabaseSettings
     running: AsyncExitStack
     service: int  # port of what the page starts on SERVICE
+    port: int  # of the first gateway
     gateway: str = ""  # host and port of the gateway that runs
     printed: str = ""
     done: list[str] = field(default_factory=list)
@@ -73,9 +79,11 @@ class Walk:
         elif block.title:
             file = self.folder / block.title
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text.replace(GATEWAY, self.gateway or GATEWAY))
+            file.write_text(text.replace(GATEWAY, self.place))
         elif block.language == "sh":
-            self.printed = await self._shell(text.replace(GATEWAY, self.gateway or GATEWAY))
+            self.printed = await self._shell(text.replace(GATEWAY, self.place))
+            for address in INVITATION.findall(self.printed):
+                await accept_invitation(address, self.folder)
         elif block.language == "json":
             assert json.loads(self.printed) == json.loads(text)
         elif block.language == "text":
@@ -86,11 +94,18 @@ class Walk:
             pytest.fail(f"nothing runs this block of {block.language}:\n{block.text}")
         self.done.append(block.title or block.language)
 
+    @property
+    def place(self) -> str:
+        """Host and port of the gateway, also of one that is to be started."""
+        return self.gateway or f"127.0.0.1:{self.port}"
+
     async def _start(self, command: str) -> None:
         if command == "toolgate serve":
             settings = load("toolgate.yaml", dict(self.env))
             settings = replace(settings, database=self.database)
-            client = await self.running.enter_async_context(running(settings))
+            client = await self.running.enter_async_context(
+                running(settings, 0 if self.gateway else self.port)
+            )
             self.gateway = client.url.removeprefix("http://")
             if settings.embedding.provider != "disabled":  # a reader is slower than the model
                 await until(lambda: is_embedded(client))
@@ -169,10 +184,11 @@ async def walking(
     """A reader in an empty folder, with the environment of this Python."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}")
-    own = {"TOOLGATE_DATABASE__URL": database.url, **env}
-    [port] = free_ports(1)
+    browser = f"{sys.executable} {Path(__file__).with_name('person.py')} {folder} %s &"
+    own = {"TOOLGATE_DATABASE__URL": database.url, "BROWSER": browser, **env}
+    service, port = free_ports(2)
     async with AsyncExitStack() as stack:
-        yield Walk(folder, os.environ | own, database, stack, port)
+        yield Walk(folder, os.environ | own, database, stack, service, port)
 
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
