@@ -11,6 +11,7 @@ from config.sources import SourceSettings
 from schemas.mcp.revisions import STREAMABLE, V2026_07_28
 from tests.fixtures_gateway import Client, running, wordless
 from tests.fixtures_servers import serving
+from tests.gateway.shared import anyio_backend
 from tests.servers.everything import everything
 
 pytestmark = pytest.mark.anyio
@@ -19,12 +20,16 @@ MODERN = V2026_07_28.name
 by_revision = pytest.mark.parametrize("revision", [*STREAMABLE, MODERN])
 
 
-@pytest.fixture
-async def client(database_settings: DatabaseSettings) -> AsyncIterator[Client]:
+__all__ = ["anyio_backend"]
+
+
+@pytest.fixture(scope="module")
+async def client(shared_database: DatabaseSettings) -> AsyncIterator[Client]:
+    """One for all tests, which leave it as it was."""
     app, lifespan = everything()
     async with lifespan, serving(app) as url:
         sources = {"every": SourceSettings(mcp=f"{url}/mcp")}
-        settings = replace(wordless(), database=database_settings, sources=sources)
+        settings = replace(wordless(), database=shared_database, sources=sources)
         async with running(settings) as client:
             yield client
 

@@ -3,7 +3,6 @@
 import base64
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,29 +15,44 @@ from config.settings import Settings
 from config.sources import SourceSettings
 from schemas.mcp.revisions import STREAMABLE
 from tests.fixtures_gateway import Client, running
-from tests.fixtures_servers import Serve
+from tests.fixtures_servers import serving
+from tests.gateway.shared import anyio_backend
 from tests.servers.library import BOOKS, LINES, Library, description, file_of
 
 pytestmark = pytest.mark.anyio
+
+__all__ = ["anyio_backend"]
 
 REVISIONS = [*STREAMABLE, "2026-07-28"]
 INLINE, DOWNLOAD, TOKENS = 1000, 3_000_000, 500
 
 
-@pytest.fixture
-async def library(settings: Settings, serve: Serve, tmp_path: Path) -> tuple[Settings, Library]:
-    """Settings with the library as their only source, and small limits."""
-    behind, path = Library(), tmp_path / "library.json"
+@pytest.fixture(scope="module")
+async def shared_library(
+    shared_settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Settings, Library]]:
+    """Settings with the library as their only source, and small limits. Like the gateway with them,
+    they are of all tests, which leave them as they were."""
+    behind, path = Library(), tmp_path_factory.mktemp("library") / "library.json"
     path.write_text(json.dumps(description()))
-    source = SourceSettings(openapi=str(path), base_url=await serve(behind))
-    answers = replace(settings.answers, inline_bytes=INLINE, download_bytes=DOWNLOAD, tokens=TOKENS)
-    return replace(settings, answers=answers, sources={"library": source}), behind
+    limits = {"inline_bytes": INLINE, "download_bytes": DOWNLOAD, "tokens": TOKENS}
+    answers = replace(shared_settings.answers, **limits)
+    async with serving(behind) as url:
+        source = SourceSettings(openapi=str(path), base_url=url)
+        yield replace(shared_settings, answers=answers, sources={"library": source}), behind
+
+
+@pytest.fixture(scope="module")
+async def client(shared_library: tuple[Settings, Library]) -> AsyncIterator[Client]:
+    async with running(shared_library[0]) as client:
+        yield client
 
 
 @pytest.fixture
-async def client(library: tuple[Settings, Library]) -> AsyncIterator[Client]:
-    async with running(library[0]) as client:
-        yield client
+def library(shared_library: tuple[Settings, Library]) -> tuple[Settings, Library]:
+    """The library remembers nothing of the test before."""
+    shared_library[1].asked.clear()
+    return shared_library
 
 
 async def asked(client: Client, revision: str, method: str, params: dict[str, Any]) -> Any:
@@ -104,13 +118,15 @@ async def test_attachments_of_text_become_files(client: Client) -> None:
 
 
 async def test_a_file_beyond_the_limit_is_refused_and_not_kept(client: Client) -> None:
+    answers: Any = client.gateway.shared.stores.answers
+    before = len(answers)
     for tool, arguments in (("endless", {}), ("getFile", {"size": DOWNLOAD + 1})):
         result = await called(client, tool, arguments)
         assert result["isError"] is True
         assert (
             f"more than {DOWNLOAD} bytes (answers.download_bytes)" in result["content"][0]["text"]
         )
-    assert len(client.gateway.shared.stores.answers) == 0  # type: ignore[arg-type]
+    assert len(answers) == before
 
 
 async def test_a_file_that_finds_no_room_is_refused(library: tuple[Settings, Library]) -> None:

@@ -1,21 +1,39 @@
 """The portal paths: how a request may come, and what is no request."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
 
+from config.settings import Settings
 from tests.gateway.portal import (
     COMMAND,
     QUERY,
     RPC,
     Portal,
     legacy,
+    portal,
     service,
 )
+from tests.gateway.shared import anyio_backend
 from tests.servers import rules
 
+__all__ = ["anyio_backend"]
+
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+async def shared_portal(shared_settings: Settings) -> AsyncIterator[Portal]:
+    async with portal(shared_settings) as to:
+        yield to
+
+
+@pytest.fixture
+def open_portal(shared_portal: Portal) -> Portal:
+    rules.state = rules.State()
+    return shared_portal
 
 
 DECODED = {
